@@ -1,8 +1,8 @@
-"""Paired bootstrap: the chance in a difference of models that comes from the drawn test examples.
+"""Paired bootstrap: uncertainty of scores and differences from the sampling of test examples.
 
 One draw of the units of a task (with replacement) serves all models, so differences between models are
 paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006). Statistics that are no mean
-(rank correlation, average precision) are computed anew on each draw, from how often each unit was drawn.
+(rank correlation, average precision) are recomputed on each draw from the counts of drawn units.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CELLS = 4_000_000  # draws × units in memory at once: about 32 MB an array
 def resample(
     models: Sequence[Units], *, resamples: int, seed: int, name: str
 ) -> NDArray[np.float64]:
-    """Return statistics of one task on `resamples` draws of its units, the same draws for every model.
+    """Return one task's statistic on `resamples` draws of its units, the same draws for every model.
 
     `name` (of the task) and `seed` fix the draws. Units are drawn inside their groups.
 
@@ -40,14 +40,14 @@ def resample(
 
 
 def statistic(units: Units) -> float:
-    """Return the statistic on the units as they are: the value that `resample` scatters around."""
+    """Return the statistic on the original units, without resampling."""
     groups = _group_units(units)
     values = [_Measure(units, group)(np.ones((1, group.size)))[0] for group in groups]
     return float(np.mean(values))
 
 
 def unitless_mean(scores: Array, *, resamples: int, seed: int, name: str) -> NDArray[np.float64]:
-    """Return means over draws of whole tasks, for those without units; `scores` is [models, tasks].
+    """Return mean scores over resampled tasks, for tasks without units; `scores` is [models, tasks].
 
     Returns: [models, resamples].
     """
@@ -70,8 +70,8 @@ def ratio_interval(
 ) -> tuple[float | None, float | None]:
     """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
 
-    Draws with a divisor at or below zero may have any ratio: they widen the interval on either side, which
-    has no end there (None) if they are too many.
+    Draws with a divisor at or below zero may have any ratio: they widen both sides of the interval. A side
+    with too many of them has no end (None).
     """
     positive = below > 0
     ratios = np.divide(above, below, out=np.zeros_like(above), where=positive)
@@ -85,7 +85,7 @@ def ratio_interval(
 
 
 def lower_bound(samples: Array, confidence: float = 0.95) -> float:
-    """Return the one-sided lower percentile bound: with this confidence the truth is above it."""
+    """Return the one-sided lower percentile bound of bootstrap samples at this confidence."""
     return float(np.quantile(samples, 1 - confidence))
 
 
@@ -97,7 +97,7 @@ def _group_units(units: Units) -> list[NDArray[np.intp]]:
 
 
 def _draw_counts(rng: np.random.Generator, units: int, resamples: int) -> Iterator[Array]:
-    """Yield how often each unit was drawn, [draws, units] at a time, `resamples` draws in all."""
+    """Yield the number of times each unit was drawn, [draws, units] per batch, `resamples` draws in total."""
     step = max(1, _CELLS // units)
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
@@ -109,7 +109,7 @@ def _draw_counts(rng: np.random.Generator, units: int, resamples: int) -> Iterat
 
 
 class _Measure:
-    """One model's statistic on one group of units, given how often each unit was drawn."""
+    """Statistic of one model on one group of units, computed from the counts of drawn units."""
 
     def __init__(self, units: Units, group: NDArray[np.intp]) -> None:
         self.kind = units.statistic
@@ -127,7 +127,7 @@ class _Measure:
             self.ranks = (_Ranks(self.values), _Ranks(self.gold))
         else:
             self.order = np.argsort(-self.values, kind="stable")
-            self.last = _last_of_ties(self.values[self.order])
+            self.last = _find_last_ties(self.values[self.order])
             self.gold = self.gold[self.order]
 
     def __call__(self, counts: Array) -> Array:
@@ -142,19 +142,24 @@ class _Measure:
         if self.kind == "spearman":
             return _correlate_draws(counts, *(ranks(counts) for ranks in self.ranks))
         if self.kind == "macro_f1":
-            return self._macro_f1(counts)
+            return self._compute_macro_f1(counts)
         return self._average_precision(counts)
 
-    def _macro_f1(self, counts: Array) -> Array:
-        """Return the mean over classes that were drawn, or found, of 2 · right / (drawn + found)."""
-        total, known = np.zeros(len(counts)), np.zeros(len(counts))
-        for one in self.classes:
-            gold, found = (side == one for side in (self.gold, self.values))
-            both = counts @ (gold & found)
-            all_ = counts @ (gold.astype(float) + found)
-            total += np.divide(2 * both, all_, out=np.zeros_like(all_), where=all_ > 0)
-            known += all_ > 0
-        mean: Array = total / known
+    def _compute_macro_f1(self, counts: Array) -> Array:
+        """Return the mean F1, 2 · right / (drawn + predicted), over classes that were drawn or predicted."""
+        total, class_count = np.zeros(len(counts)), np.zeros(len(counts))
+        for label in self.classes:
+            gold, predicted = (side == label for side in (self.gold, self.values))
+            right = counts @ (gold & predicted)
+            drawn_or_predicted = counts @ (gold.astype(float) + predicted)
+            total += np.divide(
+                2 * right,
+                drawn_or_predicted,
+                out=np.zeros_like(drawn_or_predicted),
+                where=drawn_or_predicted > 0,
+            )
+            class_count += drawn_or_predicted > 0
+        mean: Array = total / class_count
         return mean
 
     def _average_precision(self, counts: Array) -> Array:
@@ -170,17 +175,17 @@ class _Measure:
 
 
 class _Ranks:
-    """Average ranks of fixed values when each is drawn a number of times."""
+    """Ranks of fixed values, ties averaged, when each value is drawn a number of times."""
 
     def __init__(self, values: Array) -> None:
         self.order = np.argsort(values, kind="stable")
         ordered = values[self.order]
-        self.last = _last_of_ties(ordered)
+        self.last = _find_last_ties(ordered)
         self.tie = np.concatenate([[0], np.cumsum(np.diff(ordered) > 0)])
         self.inverse = np.argsort(self.order, kind="stable")
 
     def __call__(self, counts: Array) -> Array:
-        """Return ranks from 0.5 up, [draws, units]; that of a unit not drawn has no meaning."""
+        """Return ranks from 0.5 up, [draws, units]; the rank of a unit that was not drawn is meaningless."""
         upto = np.cumsum(counts[:, self.order], axis=1)[:, self.last]
         before = np.concatenate([np.zeros((len(counts), 1)), upto[:, :-1]], axis=1)
         middle = (upto + before) / 2
@@ -188,8 +193,8 @@ class _Ranks:
         return ranks
 
 
-def _last_of_ties(ordered: Array) -> NDArray[np.intp]:
-    """Return positions of the last of each run of equal values."""
+def _find_last_ties(ordered: Array) -> NDArray[np.intp]:
+    """Return the last position of each run of equal values."""
     return np.append(np.flatnonzero(np.diff(ordered) != 0), len(ordered) - 1)
 
 

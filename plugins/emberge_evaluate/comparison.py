@@ -1,4 +1,4 @@
-"""Intervals of scores, means and differences: by a bootstrap of test examples, and the spread of seeds."""
+"""Intervals of scores, means and differences from a bootstrap of test examples and the spread of seeds."""
 
 from __future__ import annotations
 
@@ -52,18 +52,21 @@ class Judge:
         self._means_of: dict[str, Array | None] = {}
 
     def estimate(self, arm: str, on: str, confidence: float = 0.95) -> Estimate:
-        """Return an arm's score (a model is an arm of one): the mean of its models', with its interval."""
+        """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
         points, samples = self._score_arm(arm, on)
-        error, freedom = _seed_error(points)
+        error, freedom = _estimate_seed_error(points)
         around = samples if samples is None else samples.mean(0)
-        interval = self._interval(points.mean(), around, error, freedom, confidence)
+        interval = self._compute_interval(points.mean(), around, error, freedom, confidence)
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
     def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
-        """Return how much more `arm` scored than `other`, with its two-sided interval."""
-        difference, around, error, freedom, by_seed = self._difference(arm, other, on)
-        low, high = self._interval(difference, around, error, freedom, confidence) or (None, None)
+        """Return the difference of `arm` from `other` with its two-sided interval."""
+        difference, around, error, freedom, by_seed = self._compute_difference(arm, other, on)
+        low, high = self._compute_interval(difference, around, error, freedom, confidence) or (
+            None,
+            None,
+        )
         return Comparison(
             arm, other, MEAN_OF.get(on, on), difference, low, high, confidence, by_seed, self.less
         )
@@ -71,10 +74,10 @@ class Judge:
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
     ) -> Verdict:
-        """Return whether one demand is met `on` the tasks that it is about, in numbers and in words."""
+        """Return the verdict on one demand `on` a group of tasks, as numbers and text."""
         from emberge_evaluate.bootstrap import lower_bound
 
-        difference, around, error, freedom, _ = self._difference(arm, other, on)
+        difference, around, error, freedom, _ = self._compute_difference(arm, other, on)
         samples = self._add_noise(difference, around, error, freedom)
         if self.less:
             difference, samples = -difference, -samples
@@ -109,78 +112,86 @@ class Judge:
     ) -> GainKept:
         """Return the share of the gain from `old` to `new` that `mixed` keeps, with its two-sided interval.
 
-        It is None where the interval of the gain has zero, or losses, in it. A mean over seeds has the spread
-        of what is left of the seeds' scores, mixed - share * new - (1 - share) * old, in the interval.
+        It is None if the interval of the gain includes zero or losses. For means over seeds the interval
+        includes the seeds' spread of the residual, mixed - share * new - (1 - share) * old.
         """
         from emberge_evaluate.bootstrap import ratio_interval
 
         gain = self.compare(new, old, on, confidence)
         better = -gain.difference if self.less else gain.difference
-        found = GainKept(
+        result = GainKept(
             mixed,
             new,
             old,
             MEAN_OF.get(on, on),
             better,
-            *_interval_ends(gain),
+            *_orient_interval(gain),
             confidence=confidence,
         )
-        if found.gain_low is None or found.gain_low <= 0:
-            return found
-        above, below, noise = self._kept_shares(mixed, new, old, on)
+        if result.gain_low is None or result.gain_low <= 0:
+            return result
+        above, below, noise = self._draw_gain_shares(mixed, new, old, on)
         low, high = ratio_interval(above + noise, below, confidence)
-        kept, _ = self._score_arm(mixed, on)
+        mixed_scores, _ = self._score_arm(mixed, on)
         olds, _ = self._score_arm(old, on)
-        share = float(kept.mean() - olds.mean()) / gain.difference
-        return replace(found, share=share, low=low, high=high)
+        share = float(mixed_scores.mean() - olds.mean()) / gain.difference
+        return replace(result, share=share, low=low, high=high)
 
-    def _kept_shares(self, mixed: str, new: str, old: str, on: str) -> tuple[Array, Array, Array]:
-        """Return (gain kept, gain, noise of seeds in the first) on every draw, gains counted upwards."""
+    def _draw_gain_shares(
+        self, mixed: str, new: str, old: str, on: str
+    ) -> tuple[Array, Array, Array]:
+        """Return (kept gain, gain, noise of seeds in the kept gain) on every draw; gains are positive."""
         import numpy as np
 
         sign = -1.0 if self.less else 1.0
         points, samples = zip(*(self._score_arm(arm, on) for arm in (mixed, new, old)), strict=True)
         drawn = [
-            np.full(self._resamples, own.mean()) if some is None else some.mean(0)
-            for own, some in zip(points, samples, strict=True)
+            np.full(self._resamples, arm_points.mean())
+            if arm_samples is None
+            else arm_samples.mean(0)
+            for arm_points, arm_samples in zip(points, samples, strict=True)
         ]
         share = (points[0].mean() - points[2].mean()) / (points[1].mean() - points[2].mean())
-        left, rest = points[0] - share * points[1], (1 - share) * points[2]
+        mixed_difference, old_difference = points[0] - share * points[1], (1 - share) * points[2]
         places, same = list(self.arms[mixed].draws), list(self.arms[old].draws)
         if len(places) > 1 and set(places) == set(same):
-            error, freedom = _seed_error(left - rest[[same.index(place) for place in places]])
+            error, freedom = _estimate_seed_error(
+                mixed_difference - old_difference[[same.index(place) for place in places]]
+            )
         else:
-            error, freedom = _welch_error(_seed_error(left), _seed_error(rest))
+            error, freedom = _estimate_welch_error(
+                _estimate_seed_error(mixed_difference), _estimate_seed_error(old_difference)
+            )
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
         return sign * (drawn[0] - drawn[2]), sign * (drawn[1] - drawn[2]), noise
 
     def judge_gain(
         self, requirement: Requirement, mixed: str, new: str, old: str, on: str
     ) -> Verdict:
-        """Return whether an arm keeps the share of a gain that is required, in numbers and in words."""
-        wanted = requirement.gain_kept or 0.0
+        """Return the verdict on the required share of a gain that an arm keeps, as numbers and text."""
+        required_share = requirement.gain_kept or 0.0
         # Of an interval with two tails, each half as large, the lower end is the one-sided bound.
-        found = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
-        start = f"{self._name_arm(mixed)} keeps {wanted:.0%} of the gain on {requirement.tasks}: "
-        if found.share is None:
+        gain = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
+        start = f"{self._name_arm(mixed)} keeps {required_share:.0%} of the gain on {requirement.tasks}: "
+        if gain.share is None:
             text = (
                 f"{start}there is no clear gain of {self._name_arm(new)} over {self._name_arm(old)}, "
-                f"{100 * found.gain:+.2f} points{_interval_around(found)}, so it has no share"
+                f"{100 * gain.gain:+.2f} points{_format_interval(gain)}, so it has no share"
             )
         else:
-            bound = "none" if found.low is None else f"{found.low:.0%}"
-            text = f"{start}{found.share:.0%}, lower bound {bound} at {requirement.confidence:.0%}"
+            bound = "none" if gain.low is None else f"{gain.low:.0%}"
+            text = f"{start}{gain.share:.0%}, lower bound {bound} at {requirement.confidence:.0%}"
         return Verdict(
             text=text,
-            met=found.low is not None and found.low >= wanted,
+            met=gain.low is not None and gain.low >= required_share,
             model=mixed,
             other=old,
             demand="gain_kept",
             tasks=requirement.tasks,
-            margin=wanted,
+            margin=required_share,
             confidence=requirement.confidence,
-            difference=found.share or 0.0,
-            lower_bound=found.low or 0.0,
+            difference=gain.share or 0.0,
+            lower_bound=gain.low or 0.0,
         )
 
     def _name_arm(self, arm: str) -> str:
@@ -188,20 +199,20 @@ class Judge:
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """Return (scores of the arm's models, the same on every draw or None where nothing is drawn).
+        """Return (scores of the arm's models, their scores on every draw or None without draws).
 
-        A model under several seeds of an evaluation may be one of them, with its mean.
+        A model that is evaluated under several seeds counts once, with its mean.
         """
         import numpy as np
 
         draws = list(self.arms[arm].draws.values())
         points = np.array(
-            [np.mean([self._mean_point(model, on) for model in one]) for one in draws]
+            [np.mean([self._mean_point(model, on) for model in names]) for names in draws]
         )
         samples = self._draw_means(on)
         if samples is None:
             return points, None
-        rows = [[self.models[model] for model in one] for one in draws]
+        rows = [[self.models[model] for model in names] for names in draws]
         return points, np.stack([samples[several].mean(0) for several in rows])
 
     def _mean_point(self, model: str, on: str) -> float:
@@ -212,24 +223,26 @@ class Judge:
         ]
         return sum(means) / len(means)
 
-    def _difference(
+    def _compute_difference(
         self, arm: str, other: str, on: str
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
-        """Return (difference, it on draws of examples, standard error over seeds, freedom, by seed)."""
+        """Return (difference, its draws, standard error over seeds, degrees of freedom, by seed)."""
         (mine, drawn), (theirs, others) = self._score_arm(arm, on), self._score_arm(other, on)
         around = None
         if drawn is not None and others is not None:
             around = drawn.mean(0) - others.mean(0)
         places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
-            apart = mine - theirs[[same.index(place) for place in places]]
-            error, freedom = _seed_error(apart)
-            by_seed = dict(zip(places, map(float, apart), strict=True))
-            return float(apart.mean()), around, error, freedom, by_seed
-        error, freedom = _welch_error(_seed_error(mine), _seed_error(theirs))
+            seed_differences = mine - theirs[[same.index(place) for place in places]]
+            error, freedom = _estimate_seed_error(seed_differences)
+            by_seed = dict(zip(places, map(float, seed_differences), strict=True))
+            return float(seed_differences.mean()), around, error, freedom, by_seed
+        error, freedom = _estimate_welch_error(
+            _estimate_seed_error(mine), _estimate_seed_error(theirs)
+        )
         return float(mine.mean() - theirs.mean()), around, error, freedom, None
 
-    def _interval(
+    def _compute_interval(
         self, point: float, around: Array | None, error: float, freedom: float, confidence: float
     ) -> tuple[float, float] | None:
         from emberge_evaluate.bootstrap import interval
@@ -239,7 +252,7 @@ class Judge:
         return interval(self._add_noise(point, around, error, freedom), confidence)
 
     def _add_noise(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
-        """Return draws of test examples with the noise that other seeds would have added."""
+        """Return the draws of test examples with simulated noise of other seeds added."""
         import numpy as np
 
         samples = np.full(self._resamples, point) if around is None else around
@@ -250,11 +263,13 @@ class Judge:
         return noisy
 
     def _draw_means(self, on: str) -> Array | None:
-        """Return means on every draw, [models, resamples]; None without units to draw from."""
+        """Return means on every draw, [models, resamples]; None if neither units nor tasks can be drawn."""
         if on not in self._means_of:
-            found = parts_of_group(self.tasks, on)
-            varies = any(len(part) > 1 or self._task(part[0]) is not None for part in found)
-            means = [self._mean_over_tasks(part) for part in found] if varies else []
+            parts = parts_of_group(self.tasks, on)
+            varies = any(
+                len(part) > 1 or self._resample_task(part[0]) is not None for part in parts
+            )
+            means = [self._mean_over_tasks(part) for part in parts] if varies else []
             self._means_of[on] = sum(means[1:], start=means[0]) / len(means) if means else None
         return self._means_of[on]
 
@@ -267,7 +282,7 @@ class Judge:
         total = np.zeros((len(self.models), self._resamples))
         whole = {}
         for task in tasks:
-            samples = self._task(task)
+            samples = self._resample_task(task)
             if samples is None:
                 whole[task.name] = [self.scores[model][task.name].score for model in self.models]
             else:
@@ -282,8 +297,8 @@ class Judge:
             total += len(whole) * drawn
         return total / len(tasks)
 
-    def _task(self, task: TaskInfo) -> Array | None:
-        """Return scores of one task on every draw, [models, resamples]; None without comparable units."""
+    def _resample_task(self, task: TaskInfo) -> Array | None:
+        """Return one task's scores on every draw, [models, resamples]; None without comparable units."""
         from emberge_evaluate.bootstrap import resample
 
         if task.name not in self._samples:
@@ -297,30 +312,32 @@ class Judge:
         return self._samples[task.name]
 
 
-def _interval_ends(gain: Comparison) -> tuple[float | None, float | None]:
-    """Return the ends of a gain's interval, of losses counted downwards."""
+def _orient_interval(gain: Comparison) -> tuple[float | None, float | None]:
+    """Return the ends of a gain's interval, with the sign reversed for losses."""
     if gain.interval is None:
         return None, None
     low, high = gain.interval
     return (-high, -low) if gain.less else (low, high)
 
 
-def _interval_around(found: GainKept) -> str:
-    if found.gain_low is None or found.gain_high is None:
+def _format_interval(gain: GainKept) -> str:
+    if gain.gain_low is None or gain.gain_high is None:
         return ""
-    return f" [{100 * found.gain_low:+.2f}, {100 * found.gain_high:+.2f}]"
+    return f" [{100 * gain.gain_low:+.2f}, {100 * gain.gain_high:+.2f}]"
 
 
-def _seed_error(points: Array) -> tuple[float, float]:
-    """Return (standard error of the mean over seeds, degrees of freedom); no freedom for one model."""
+def _estimate_seed_error(points: Array) -> tuple[float, float]:
+    """Return (standard error of the mean over seeds, degrees of freedom); (0, 0) for one model."""
     if len(points) < 2:
         return 0.0, 0.0
     return float(points.std(ddof=1)) / math.sqrt(len(points)), len(points) - 1.0
 
 
-def _welch_error(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Return standard error and freedom of a difference of two means (Welch, 1947)."""
-    squares = [(error**2, freedom) for error, freedom in (one, other) if freedom]
+def _estimate_welch_error(
+    first: tuple[float, float], second: tuple[float, float]
+) -> tuple[float, float]:
+    """Return (standard error, degrees of freedom) of a difference of two means (Welch, 1947)."""
+    squares = [(error**2, freedom) for error, freedom in (first, second) if freedom]
     total = sum(square for square, _ in squares)
     if not squares or not total:
         return 0.0, max((freedom for _, freedom in squares), default=0.0)

@@ -120,7 +120,7 @@ class Evaluate(Step):
     """Steps that score models, by the text of the models' references."""
 
     def expand(self) -> Mapping[str, Step]:
-        """Return one step a model, if there are several models."""
+        """Return one step for each model, if there are several models."""
         parts = scoring_parts(self._references, self.evaluators, self._about)
         return parts if len(parts) > 1 else {"": self}
 
@@ -129,10 +129,14 @@ class Evaluate(Step):
 
     @property
     def _entries(self) -> tuple[EvaluatedModel, ...]:
-        """The recipe's models, and its base and members where they are other models."""
+        """The recipe's models, followed by its base and members that are not among them."""
         more = [*self.headroom, *([self.base] if self.base is not None else [])]
-        known = {entry.model.text for entry in self.models}
-        added = {one.text: EvaluatedModel(model=one) for one in more if one.text not in known}
+        texts = {entry.model.text for entry in self.models}
+        added = {
+            reference.text: EvaluatedModel(model=reference)
+            for reference in more
+            if reference.text not in texts
+        }
         return (*self.models, *added.values())
 
     @property
@@ -165,7 +169,7 @@ class Evaluate(Step):
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in _task_problems(tasks):
+        for stray in _check_one_table(tasks):
             yield context.problem(stray, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
         for stray in (
@@ -204,7 +208,7 @@ class Evaluate(Step):
             *unknown_words(self._about, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),
         ]
-        for stray in (*_task_problems(tasks), *strays, *self._check_forgetting(tasks)):
+        for stray in (*_check_one_table(tasks), *strays, *self._check_forgetting(tasks)):
             raise RecipeError(stray)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -214,14 +218,22 @@ class Evaluate(Step):
             )
         rows = self._score_headroom(models, tasks, scores, workspace)
         models |= {name: row for name, row, _ in rows}
-        scores |= {name: {**found} for name, _, found in rows}
+        scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
         columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
         result = scores_of(
             columns, self.require, base=self.base, resamples=self.resamples, seed=workspace.seed
         )
-        _write(result, scores, workspace)
-        made = {name: own for name, own in scores.items() if not models[name][0].headroom}
-        figures = [figure for one in self.evaluators for figure in one.figures(made)]
+        _write_results(result, scores, workspace)
+        scores_of_models = {
+            name: model_scores
+            for name, model_scores in scores.items()
+            if not models[name][0].headroom
+        }
+        figures = [
+            figure
+            for evaluator in self.evaluators
+            for figure in evaluator.figures(scores_of_models)
+        ]
         unmet = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
@@ -245,17 +257,19 @@ class Evaluate(Step):
         scores: TaskScores,
         workspace: Workspace,
     ) -> list[Row]:
-        """Return the rows of the members' ensemble and oracle, if any members are named."""
-        wanted = {reference.text for reference in self.headroom}
+        """Return the rows of the members' ensemble and oracle; empty if the recipe names no members."""
+        member_texts = {reference.text for reference in self.headroom}
         members = {
-            name: model for name, (one, model) in models.items() if one.reference.text in wanted
+            name: model
+            for name, (scored, model) in models.items()
+            if scored.reference.text in member_texts
         }
-        if not wanted:
+        if not member_texts:
             return []
         return list(headroom_rows(members, self.evaluators, tasks, scores, workspace))
 
     def _check_forgetting(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield the problem of a requirement on forgetting without tasks that would show it."""
+        """Yield a problem if forgetting is required and no task can show it."""
         if forgetting_group(tasks) is None and any(r.forgetting is not None for r in self.require):
             yield (
                 "forgetting is required, and no task is known to be nobody's training domain; name such "
@@ -263,24 +277,28 @@ class Evaluate(Step):
             )
 
     def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:
-        """Return models by their names in tables, with the recipe's entry of each."""
-        found: dict[str, tuple[Scored, Model]] = {}
+        """Return (the recipe's entry, model) by the model's name in tables."""
+        resolved: dict[str, tuple[Scored, Model]] = {}
         for entry in self._entries:
             models = workspace.models(entry.model)
             for number, model in enumerate(models, 1):
-                one = Scored(model.name, entry.model, entry.name, entry.arm)
-                wanted = _name_of(one, number if len(models) > 1 else None)
-                name = free_name([wanted, f"{wanted} ({entry.model})"], found)
-                found[name] = replace(one, name=name), model
-        return found
+                scored = Scored(model.name, entry.model, entry.name, entry.arm)
+                wanted_name = _choose_name(scored, number if len(models) > 1 else None)
+                name = free_name([wanted_name, f"{wanted_name} ({entry.model})"], resolved)
+                resolved[name] = replace(scored, name=name), model
+        return resolved
 
     def _check_indexes(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
-        """Yield problems with requirements on an index that no task is scored on."""
-        known = {task.index: task.index_of or "" for task in tasks if task.index is not None}
-        return (fault for one in self.require for fault in one.index_problems(known))
+        """Yield a problem for each requirement on an index that no task is scored on."""
+        references = {task.index: task.index_of or "" for task in tasks if task.index is not None}
+        return (
+            fault
+            for requirement in self.require
+            for fault in requirement.index_problems(references)
+        )
 
     def _check_required_models(self) -> Iterator[str]:
-        """Yield problems with requirements on models that are not scored."""
+        """Yield a problem for each requirement on a model that is not scored."""
         scored = {entry.model.text for entry in self._entries}
         for requirement in self.require:
             for reference in requirement.references():
@@ -291,15 +309,15 @@ class Evaluate(Step):
 def _add_notes(
     plans: Iterable[tuple[Evaluator, Sequence[TaskInfo]]], folders: Sequence[Path]
 ) -> Iterator[TaskInfo]:
-    """Yield all tasks, with notes where these models' scores cannot be compared."""
+    """Yield all tasks, with a note on each whose scores of these models cannot be compared."""
     for evaluator, plan in plans:
-        found = list(evaluator.check_together(folders))
+        notes = list(evaluator.check_together(folders))
         for task in plan:
-            yield replace(task, note="; ".join([*([task.note] if task.note else ()), *found]))
+            yield replace(task, note="; ".join([*([task.note] if task.note else ()), *notes]))
 
 
-def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield reasons why tasks cannot be columns of one table."""
+def _check_one_table(tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem for each reason why the tasks cannot share one table."""
     yield from (
         *_check_losses(tasks),
         *size_problems(tasks),
@@ -309,7 +327,7 @@ def _task_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 
 def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where some tasks give losses: a mean over them and scores would mean nothing."""
+    """Yield a problem if some tasks give losses and others scores, whose mean would be meaningless."""
     names = [task.name for task in tasks if task.less_is_better]
     if names and len({task.metric for task in tasks}) > 1:
         yield (
@@ -318,8 +336,8 @@ def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
         )
 
 
-def _name_of(entry: Scored, number: int | None) -> str:
-    """Return a model's name by the recipe, with its place where that name is of several."""
+def _choose_name(entry: Scored, number: int | None) -> str:
+    """Return the recipe's name of a model, with its number if several models share the name."""
     if entry.called is None:
         return entry.name
     if number is not None:
@@ -327,50 +345,52 @@ def _name_of(entry: Scored, number: int | None) -> str:
     return f"{entry.called}.{entry.place}" if entry.place else entry.called
 
 
-def _write(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
+def _write_results(result: Scores, scores: TaskScores, workspace: Workspace) -> None:
     folder = workspace.folder
     write_scores(folder, result)
     (folder / TABLE).write_text(table(result), encoding="utf-8")
     for model, mine in scores.items():
-        own = folder / "results" / safe_file_name(model)
-        own.mkdir(parents=True, exist_ok=True)
+        model_folder = folder / "results" / safe_file_name(model)
+        model_folder.mkdir(parents=True, exist_ok=True)
         for task, score in mine.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
-            (own / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
+            (model_folder / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
 
 
 def columns_by_seed(columns: ScoredModels) -> ScoredModels:
-    """Return a column `model#seed` for every model and seed, or the columns where tasks have no seeds.
+    """Return a column `model#seed` for every model and seed; unchanged columns if no task has a seed.
 
-    A task that draws nothing has the same score in all columns of a model.
+    A task without a seed has the same score in all columns of a model.
     """
     seeds = _list_seeds(columns.tasks)
     if not seeds:
         return columns
     models: dict[str, tuple[Scored, Model]] = {}
-    found: dict[str, dict[str, TaskScore]] = {}
+    scores_by_column: dict[str, dict[str, TaskScore]] = {}
     for name, (scored, model) in columns.models.items():
         for seed in seeds:
             column = f"{name}#{seed}"
             models[column] = replace(scored, name=column, drawn=seed), model
-            found[column] = {
+            scores_by_column[column] = {
                 task.name_without_seed: replace(
-                    columns.scores[name][task.name], task=_without_seed(task)
+                    columns.scores[name][task.name], task=_remove_seed(task)
                 )
                 for task in columns.tasks
                 if task.seed in (None, seed)
             }
-    tasks = {task.name_without_seed: _without_seed(task) for task in columns.tasks}
-    return ScoredModels(models, list(tasks.values()), found)
+    tasks = {task.name_without_seed: _remove_seed(task) for task in columns.tasks}
+    return ScoredModels(models, list(tasks.values()), scores_by_column)
 
 
 def seed_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where tasks are scored under other seeds than others: no column would have both."""
+    """Yield a problem if tasks are scored under different seeds, so that no column would have all of them."""
     seeds = _list_seeds(tasks)
     of: dict[str, set[int | None]] = {}
     for task in tasks:
         of.setdefault(task.name_without_seed, set()).add(task.seed)
-    if others := [name for name, own in of.items() if own not in ({None}, set(seeds))]:
+    if others := [
+        name for name, task_seeds in of.items() if task_seeds not in ({None}, set(seeds))
+    ]:
         yield (
             f"{join_some(others)}: not scored under every seed of {', '.join(map(str, seeds))}; give all "
             "evaluators the same seeds, or put those with others into an evaluation of their own"
@@ -381,5 +401,5 @@ def _list_seeds(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.seed for task in tasks if task.seed is not None))
 
 
-def _without_seed(task: TaskInfo) -> TaskInfo:
+def _remove_seed(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_seed, seed=None)

@@ -1,4 +1,4 @@
-"""Forgetting: how much less than its base a model scores on tasks that are nobody's training domain."""
+"""Forgetting: the loss of score against the base on tasks outside the training domains."""
 
 from __future__ import annotations
 
@@ -15,64 +15,64 @@ Models = Mapping[str, tuple[Scored, Model]]
 
 
 def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[TaskInfo]:
-    """Return the tasks with the domain "elsewhere" for those that a recipe's words mean.
+    """Return the tasks, with the domain "elsewhere" for those that the recipe's words select.
 
     Raises:
         RecipeError: for a word that means none of them.
     """
-    chosen = {task.name for word in words for task in required_tasks(word, tasks)}
-    return [replace(t, domain="elsewhere") if t.name in chosen else t for t in tasks]
+    task_names = {task.name for word in words for task in required_tasks(word, tasks)}
+    return [replace(t, domain="elsewhere") if t.name in task_names else t for t in tasks]
 
 
 def forgetting_group(tasks: Sequence[TaskInfo]) -> str | None:
-    """Return the group of tasks that forgetting is measured on; None where no domain is known.
+    """Return the group of tasks on which forgetting is measured; None if no domain is known.
 
-    It is "elsewhere" if any task is, else "out": sets that no member's training data names.
+    It is "elsewhere" if a task has that domain, otherwise "out": sets that no member trained on.
     """
-    known = {task.domain for task in tasks}
-    return next((group for group in ("elsewhere", "out") if group in known), None)
+    domains = {task.domain for task in tasks}
+    return next((group for group in ("elsewhere", "out") if group in domains), None)
 
 
 def bases_of(models: Models, base: ModelRef | None) -> dict[str, str]:
-    """Return by model the one that it forgets from, among those scored; without the bases themselves.
+    """Return the scored base of each model that is not itself a base.
 
-    It is the recipe's `base`, or by the models' artifacts the one model that they were trained from. At
-    several sizes of embeddings or seeds of an evaluation each has its own column of it.
+    The base is the recipe's `base`, or the one model that the others' artifacts name as their origin. With
+    several sizes of embeddings or seeds of an evaluation it is the base's column of the same size and seed.
     """
-    common = _common_base(models)
-    chosen = {
+    common = _find_common_base(models)
+    base_names = {
         name
         for name, (scored, model) in models.items()
         if (base is not None and scored.reference.text == base.text)
         or (base is None and model.fingerprint == common)
     }
-    columns = {_place(models[name][0]): name for name in chosen}
+    columns = {_key_of(models[name][0]): name for name in base_names}
     return {
-        name: columns[_place(scored)]
+        name: columns[_key_of(scored)]
         for name, (scored, _) in models.items()
-        if name not in chosen and _place(scored) in columns
+        if name not in base_names and _key_of(scored) in columns
     }
 
 
-def _common_base(models: Models) -> str | None:
-    """Return the content of the scored model that others were trained from; None unless it is one."""
-    there = {model.fingerprint for _, model in models.values()}
-    found = {_base_fingerprint(model) for _, model in models.values()} & there
-    return str(found.pop()) if len(found) == 1 else None
+def _find_common_base(models: Models) -> str | None:
+    """Return the fingerprint of the one scored model that others were trained from; None without one."""
+    contents = {model.fingerprint for _, model in models.values()}
+    base_contents = {_find_base_fingerprint(model) for _, model in models.values()} & contents
+    return str(base_contents.pop()) if len(base_contents) == 1 else None
 
 
-def _base_fingerprint(model: Model) -> object:
+def _find_base_fingerprint(model: Model) -> object:
     return model.details.get("base_fingerprint")
 
 
-def _place(scored: Scored) -> tuple[int | None, int | None]:
+def _key_of(scored: Scored) -> tuple[int | None, int | None]:
     return scored.size, scored.drawn
 
 
 def forgetting(
     judge: Judge, bases: Mapping[str, str], group: str | None, arms: Sequence[Arm] = ()
 ) -> Iterator[Comparison]:
-    """Yield the comparison of the base with each model, or arm, that came of it, on a group of tasks."""
+    """Yield the comparison of each derived model or arm with its base on a group of tasks."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     pairs = {arm_of.get(model, model): arm_of.get(base, base) for model, base in bases.items()}
     if group is not None:

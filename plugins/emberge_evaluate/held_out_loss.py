@@ -1,4 +1,4 @@
-"""The `held_out_loss` evaluator: a training's own losses on data that it did not see."""
+"""The `held_out_loss` evaluator: the losses of a training on data that it was not trained on."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
-        for guide in (one.guided_by for several in losses for one in several or ()):
+        for guide in (loss.guided_by for several in losses for loss in several or ()):
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
                 for message in guide.backbone_beside(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "evaluators")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        """Yield what whole data sets show, as far as they can be read in passing."""
+        """Yield the problems of the data sets that are quick enough to read before the run."""
         from emberge.training import FitOptions, preview_training
 
         try:
@@ -131,8 +131,8 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            _make_task(one.info.name, one.info.task, self._hash_task(one, workspace))
-            for one in self._load(workspace)
+            _make_task(dataset.info.name, dataset.info.task, self._hash_task(dataset, workspace))
+            for dataset in self._load(workspace)
         ]
 
     def evaluate(
@@ -148,7 +148,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             yield TaskScore(task, sum(losses) / len(losses), units, {"batches": len(losses)})
 
     def _measure_batches(self, job: FitJob, workspace: Workspace) -> list[float]:
-        """Return the loss of each batch."""
+        """Return the loss of each batch in order."""
         from emberge.training import open_session
 
         name = safe_file_name(job.datasets[0].info.name)
@@ -160,11 +160,11 @@ class HeldOutLoss(BatchOptions, Evaluator):
             progress=lambda *_: None,
             warn=workspace.warn,
         ) as session:
-            found = []
+            batch_losses = []
             for step in range(session.plan.steps):
-                found.append(float(session.backward(session.plan[step]).loss))
+                batch_losses.append(float(session.backward(session.plan[step]).loss))
                 session.encoder.module.zero_grad(set_to_none=True)
-            return found
+            return batch_losses
 
     def _make_job(self, folder: Path, dataset: Dataset, workspace: Workspace) -> FitJob:
         from emberge.training import FitJob, FitOptions
@@ -187,13 +187,13 @@ class HeldOutLoss(BatchOptions, Evaluator):
         return step_datasets(workspace, self.data, warn=False)
 
     def _list_samplers(self, workspace: Workspace) -> list[Sampler]:
-        return [one.resolved(workspace.data) for one in self.sampler]
+        return [sampler.resolved(workspace.data) for sampler in self.sampler]
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
-        """Return a hash of all that decides a loss beside the model: rows, options, and what these name."""
+        """Return a hash of everything but the model that decides a loss: rows, options, guiding models."""
         info = dataset.info
         losses = self.loss.of(info.name, info.task) or ()
-        guides = [one.guided_by.model for one in losses if one.guided_by is not None]
+        guides = [loss.guided_by.model for loss in losses if loss.guided_by is not None]
         decisive = (
             dataset.fingerprint,
             info.negatives,

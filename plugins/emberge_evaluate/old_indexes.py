@@ -1,4 +1,4 @@
-"""Scores on indexes of a model before: by index, and the gain that is kept on them."""
+"""Scores on indexes that an older model embedded, and the share of the new model's gain kept on them."""
 
 from __future__ import annotations
 
@@ -18,70 +18,72 @@ Models = Mapping[str, tuple[Scored, Model]]
 
 
 def columns_by_index(columns: ScoredModels) -> ScoredModels:
-    """Return a column `model on index` beside each model, or the columns where tasks have no indexes.
+    """Return the columns with one more `model on index` for each index; unchanged without indexes.
 
-    A model on the index of itself is left out: it is the model.
+    A model on its own index is omitted, as it equals the model's column.
     """
-    indexes = _indexes_by_label(columns.tasks)
+    indexes = _map_labels_to_indexes(columns.tasks)
     if not indexes:
         return columns
     models: dict[str, tuple[Scored, Model]] = {}
-    found: dict[str, dict[str, TaskScore]] = {}
+    scores_by_column: dict[str, dict[str, TaskScore]] = {}
     for name, (scored, model) in columns.models.items():
         for label, index_of in [(None, None), *indexes.items()]:
             if index_of == scored.reference.text:
                 continue
             column = name if label is None else f"{name} on {label}"
             models[column] = replace(scored, name=column, index=label, index_of=index_of), model
-            found[column] = {
+            scores_by_column[column] = {
                 task.name_without_index: replace(
-                    columns.scores[name][task.name], task=_without_index(task)
+                    columns.scores[name][task.name], task=_remove_index(task)
                 )
                 for task in columns.tasks
                 if task.index == label
             }
-    tasks = {task.name_without_index: _without_index(task) for task in columns.tasks}
-    return ScoredModels(models, list(tasks.values()), found)
+    tasks = {task.name_without_index: _remove_index(task) for task in columns.tasks}
+    return ScoredModels(models, list(tasks.values()), scores_by_column)
 
 
 def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where some tasks are scored on indexes that others are not: no mean would compare."""
-    indexes = _indexes_by_label(tasks)
+    """Yield a problem if tasks are scored on different indexes, so that their means cannot be compared."""
+    indexes = _map_labels_to_indexes(tasks)
     on: dict[str, set[str | None]] = {}
     for task in tasks:
         on.setdefault(task.plain_name, set()).add(task.index)
-    if indexes and (others := [name for name, own in on.items() if own != {None, *indexes}]):
+    if indexes and (
+        others := [name for name, task_indexes in on.items() if task_indexes != {None, *indexes}]
+    ):
         yield (
             f"{join_some(others)}: not scored on the index {' and '.join(indexes)}; give all evaluators the "
             "same documents_of, or put those without into an evaluation of their own"
         )
 
 
-def _indexes_by_label(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
+def _map_labels_to_indexes(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
     """Return the references of the indexes' models by label."""
     return {label: task.index_of for task in tasks if (label := task.index) is not None}
 
 
-def _without_index(task: TaskInfo) -> TaskInfo:
+def _remove_index(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_index, index=None, index_of=None)
 
 
 def gains_kept(
     models: Models, arms: Sequence[Arm], judge: Judge, groups: Sequence[str]
 ) -> Iterator[GainKept]:
-    """Yield the share of each arm on each index, over groups of tasks, where the old model is scored.
+    """Yield the kept share of the gain of each arm on each index whose model is scored, by group of tasks.
 
-    An arm on an index is compared with the same models on their own index, and with the index's model.
+    An arm on an index is compared with the same models on their own index and with the index's model.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    own: dict[tuple[str, int | None], str] = {}
+    arm_on_own_index: dict[tuple[str, int | None], str] = {}
     for name, (scored, _) in models.items():
         if scored.index is None:
-            own.setdefault((scored.reference.text, scored.size), arm_of[name])
+            arm_on_own_index.setdefault((scored.reference.text, scored.size), arm_of[name])
     done = set()
     for name, (scored, _) in models.items():
-        old = own.get((scored.index_of or "", scored.size))
-        new = own[scored.reference.text, scored.size]
+        old = arm_on_own_index.get((scored.index_of or "", scored.size))
+        new = arm_on_own_index[scored.reference.text, scored.size]
         if old is None or arm_of[name] in done:
             continue
         done.add(arm_of[name])
@@ -92,7 +94,7 @@ def gains_kept(
 def judge_gains(
     require: Sequence[Requirement], models: Models, arms: Sequence[Arm], judge: Judge
 ) -> Iterator[Verdict]:
-    """Yield the verdict on every requirement about an index, once for an arm and at each size."""
+    """Yield the verdict on every requirement about an index, for each arm and size."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference = {(s.reference.text, s.size, s.index): arm_of[n] for n, (s, _) in models.items()}
     indexes = {s.index: s.index_of or "" for s, _ in models.values() if s.index is not None}

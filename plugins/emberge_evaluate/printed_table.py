@@ -1,4 +1,4 @@
-"""The `printed_table` step: a table of a paper in its own layout, with the run's scores beside the print."""
+"""The `printed_table` step: a paper's table in its layout, with the run's and the printed scores."""
 
 from __future__ import annotations
 
@@ -174,18 +174,18 @@ class PrintedTable(Step):
 
 @dataclass(frozen=True)
 class _Cell:
-    """Scores of a row's models in a column, in points, and the printed number."""
+    """Cell of the table: the scores of a row's models in points, and the printed number."""
 
     values: tuple[float, ...]
     printed: float | None
 
     @property
     def mean(self) -> float | None:
-        """Mean over the models; None without any."""
+        """Mean over the models; None without models."""
         return statistics.fmean(self.values) if self.values else None
 
     def text(self, digits: int) -> str:
-        """Return `69.10 ± 0.21 [69.32]`: this run's mean and deviation, and the print."""
+        """Return `69.10 ± 0.21 [69.32]`: this run's mean and standard deviation, and the printed number."""
         spread = f" ± {statistics.stdev(self.values):.{digits}f}" if len(self.values) > 1 else ""
         mine = _NONE if self.mean is None else f"{self.mean:.{digits}f}{spread}"
         return mine if self.printed is None else f"{mine} [{self.printed:.{digits}f}]"
@@ -208,13 +208,15 @@ class _Evaluation:
 
     def values_of(self, fingerprint: str, size: int | None, tasks: str) -> Iterator[float]:
         """Yield the mean over a group of tasks, in points, of each model with these weights."""
-        known = [
+        known_tasks = [
             TaskInfo(task.name, task.kind, task.metric, domain=cast("Domain", task.domain))
             for task in self.scores.tasks
         ]
-        parts = parts_of_group(known, GROUP_OF.get(tasks, tasks))
+        parts = parts_of_group(known_tasks, GROUP_OF.get(tasks, tasks))
         sizes = self.scores.sizes
-        same = [name for name, own in self.scores.fingerprints.items() if own == fingerprint]
+        same = [
+            name for name, content in self.scores.fingerprints.items() if content == fingerprint
+        ]
         whole = max((sizes[name] for name in same if name in sizes), default=None)
         for name in same:
             if sizes.get(name, whole) != (size or whole):
@@ -226,7 +228,9 @@ class _Evaluation:
 
 
 def _describe(evaluations: Sequence[_Evaluation]) -> str:
-    """Return the models and tasks of the evaluations in words."""
-    models = dict.fromkeys(name for one in evaluations for name in one.scores.models)
-    tasks = dict.fromkeys(task.name for one in evaluations for task in one.scores.tasks)
+    """Return a sentence that names the models and tasks of the evaluations."""
+    models = dict.fromkeys(name for evaluation in evaluations for name in evaluation.scores.models)
+    tasks = dict.fromkeys(
+        task.name for evaluation in evaluations for task in evaluation.scores.tasks
+    )
     return f"{join_some(models, 6)} on {join_some(tasks, 8)}"

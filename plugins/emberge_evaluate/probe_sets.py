@@ -1,4 +1,4 @@
-"""The `probe_sets` step: evaluation sets that nobody trains on, of texts that every machine has."""
+"""The `probe_sets` step: evaluation sets from texts that are installed on every machine."""
 
 from __future__ import annotations
 
@@ -84,19 +84,22 @@ class ProbeSets(Step):
 
     def identity(self) -> str:
         """Return Python's version and the packages': other versions have other texts."""
-        return "; ".join(f"{name} {found}" for name, found in self._list_versions().items())
+        return "; ".join(
+            f"{name} {version_text}" for name, version_text in self._list_versions().items()
+        )
 
     def _list_versions(self) -> dict[str, str]:
-        packages = dict.fromkeys(name for one in self.sets for name in _SOURCES[one][1])
+        packages = dict.fromkeys(name for set_name in self.sets for name in _SOURCES[set_name][1])
         return {
             "python": platform.python_version(),
-            **{name: _installed_version(name) for name in packages},
+            **{name: _read_version(name) for name in packages},
         }
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(
             Expected(
-                Artifact(kind="data"), sets={f"probe_{one}": _task_of(one) for one in self.sets}
+                Artifact(kind="data"),
+                sets={f"probe_{set_name}": _build_task(set_name) for set_name in self.sets},
             )
         )
         if not self.sets:
@@ -125,7 +128,7 @@ class ProbeSets(Step):
                 counts[name] = _write_classification(folder, pairs, self.queries)
             else:
                 counts[name] = _write_retrieval(folder, pairs, self.queries, self.documents)
-            task = _task_of(name)
+            task = _build_task(name)
             entry = {"name": f"probe_{name}", "dir": f"eval/{name}", "task": task, "language": "en"}
             side = {"symmetric": task == "classification", "instruction": ""}
             entries.append({**entry, **side, "domain": "elsewhere"})
@@ -136,15 +139,17 @@ class ProbeSets(Step):
         write_entries(workspace.folder, {"eval": entries})
         details = {"counts": counts, "versions": self._list_versions()}
         return Artifact(
-            kind="data", size=sum(one["queries"] for one in counts.values()), details=details
+            kind="data",
+            size=sum(set_counts["queries"] for set_counts in counts.values()),
+            details=details,
         )
 
 
-def _task_of(name: str) -> TaskKind:
+def _build_task(name: str) -> TaskKind:
     return "classification" if name in _CLASSIFIED else "retrieval"
 
 
-def _installed_version(distribution: str) -> str:
+def _read_version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -152,7 +157,7 @@ def _installed_version(distribution: str) -> str:
 
 
 def _drop_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield the pairs cut to length, without those that were met before."""
+    """Yield the pairs, cut to the longest length, without duplicates."""
     met = set[Pair]()
     for pair in pairs:
         query, document = (text.encode(errors="replace").decode()[:_LONGEST] for text in pair)
@@ -163,7 +168,7 @@ def _drop_repeats(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def _sample(texts: Iterable[str], count: int) -> list[str]:
-    """Return an even sample that depends on the texts alone; a smaller one is part of a larger one."""
+    """Return an even sample that depends only on the texts; a smaller sample is part of a larger one."""
     return sorted(dict.fromkeys(texts), key=lambda text: (even_place("probe", text), text))[:count]
 
 
@@ -179,7 +184,7 @@ def _write_retrieval(
         {document for _, document in pairs} - {*needed}, max(0, documents - len(needed))
     )
     ids = {document: f"d{number}" for number, document in enumerate(sorted([*needed, *others]))}
-    corpus = ({"_id": ids[one], "title": "", "text": one} for one in sorted(ids))
+    corpus = ({"_id": ids[passage], "title": "", "text": passage} for passage in sorted(ids))
     write_json_rows(folder / "corpus.jsonl.gz", corpus)
     write_json_rows(
         folder / "queries.jsonl.gz",
@@ -198,14 +203,17 @@ def _write_retrieval(
 def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> dict[str, int]:
     label_of = dict(pairs)
     tested = _sample(label_of, queries)
-    rest = [text for text in label_of if text not in {*tested}]
+    training_texts = [text for text in label_of if text not in {*tested}]
     labels = sorted({*label_of.values()})
     fitted = [
         text
         for label in labels
-        for text in _sample((one for one in rest if label_of[one] == label), _TRAIN)
+        for text in _sample(
+            (text_of_label for text_of_label in training_texts if label_of[text_of_label] == label),
+            _TRAIN,
+        )
     ]
-    for half, chosen in (("train", fitted), ("test", tested)):
-        rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in chosen)
+    for half, half_texts in (("train", fitted), ("test", tested)):
+        rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in half_texts)
         write_json_rows(folder / f"{half}.jsonl.gz", rows)
     return {"queries": len(tested), "documents": len(fitted)}

@@ -1,4 +1,4 @@
-"""Pairs of texts that belong together, from files of Python and of the project's dependencies."""
+"""Pairs of matching texts from files of Python and of the project's dependencies."""
 
 from __future__ import annotations
 
@@ -32,51 +32,55 @@ _FILES = ("iso_639_3_to_language", "language_family")
 
 
 def licences() -> Iterator[Pair]:
-    """Yield the first sentence of each paragraph of the licences, and the rest of it."""
+    """Yield the first sentence of each paragraph of the licences, and the remainder of the paragraph."""
     for distribution in LICENSED:
-        for path in _licence_files(distribution):
+        for path in _list_licence_files(distribution):
             for paragraph in re.split(
                 r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")
             ):
-                first, *rest = _SENTENCE.split(" ".join(paragraph.split()), maxsplit=1)
-                if rest and len(first.split()) >= 6 and 12 <= len(rest[0].split()) <= 150:
-                    yield first, rest[0]
+                first, *other_sentences = _SENTENCE.split(" ".join(paragraph.split()), maxsplit=1)
+                if (
+                    other_sentences
+                    and len(first.split()) >= 6
+                    and 12 <= len(other_sentences[0].split()) <= 150
+                ):
+                    yield first, other_sentences[0]
 
 
-def _licence_files(distribution: str) -> list[Path]:
+def _list_licence_files(distribution: str) -> list[Path]:
     try:
         listed = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    found = [one for one in listed if ".dist-info" in str(one) and _LICENCE.search(one.name)]
-    return [path for one in sorted(found) if (path := Path(str(one.locate()))).is_file()]
+    files = [file for file in listed if ".dist-info" in str(file) and _LICENCE.search(file.name)]
+    return [path for file in sorted(files) if (path := Path(str(file.locate()))).is_file()]
 
 
 def papers() -> Iterator[Pair]:
     """Yield the description of each task of mteb's catalogue, and the title of the paper that it cites."""
     folder = locate_package("mteb")
     for path in sorted((folder / "tasks").rglob("*.py")) if folder is not None else ():
-        found = parse_source(path)
-        for node in ast.walk(found[0]) if found is not None else ():
+        parsed = parse_source(path)
+        for node in ast.walk(parsed[0]) if parsed is not None else ():
             if isinstance(node, ast.Call):
-                texts = {k.arg: _constant_text(k.value) for k in node.keywords}
+                texts = {k.arg: _read_constant(k.value) for k in node.keywords}
                 title = _TITLE.search(texts.get("bibtex_citation", ""))
                 description = " ".join(texts.get("description", "").split())
                 if title is not None and len(description.split()) >= 6:
                     yield description, re.sub(r"[{}\\]", "", " ".join(title[1].split()))
 
 
-def _constant_text(node: ast.expr) -> str:
+def _read_constant(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def mathematics() -> Iterator[Pair]:
-    """Yield the first paragraph of what is said of functions and classes of sympy, and what follows it."""
+    """Yield the first and the next prose paragraph of docstrings of sympy."""
     folder = locate_package("sympy")
     places = [folder / part for part in _MATHEMATICS] if folder is not None else []
-    for path in sorted(path for place in places for path in place.rglob("*.py")):
-        found = parse_source(path) if "tests" not in path.parts else None
-        for node in ast.walk(found[0]) if found is not None else ():
+    for path in sorted(path for source_folder in places for path in source_folder.rglob("*.py")):
+        parsed = parse_source(path) if "tests" not in path.parts else None
+        for node in ast.walk(parsed[0]) if parsed is not None else ():
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 yield from _split_docstring(ast.get_docstring(node) or "")
 
@@ -85,10 +89,12 @@ def _split_docstring(docstring: str) -> Iterator[Pair]:
     prose = _HEADLINE.split(docstring)
     following = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
     first = first_paragraph(docstring)
-    rest = [" ".join(one.split()) for one in following if ">>>" not in one]
-    rest = [one for one in rest if one != first and len(one.split()) >= 12]
-    if len(first.split()) >= 4 and rest:
-        yield first, rest[0]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in following if ">>>" not in paragraph]
+    paragraphs = [
+        paragraph for paragraph in paragraphs if paragraph != first and len(paragraph.split()) >= 12
+    ]
+    if len(first.split()) >= 4 and paragraphs:
+        yield first, paragraphs[0]
 
 
 def cpp() -> Iterator[Pair]:
@@ -96,35 +102,35 @@ def cpp() -> Iterator[Pair]:
     folder = locate_package("pyarrow")
     for path in sorted((folder / "include" / "arrow").rglob("*.h")) if folder is not None else ():
         text = path.read_text(encoding="utf-8", errors="replace")
-        for found in _COMMENT.finditer(text):
-            comment = found[0][: found.start("code") - found.start()]
+        for match in _COMMENT.finditer(text):
+            comment = match[0][: match.start("code") - match.start()]
             lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
             words = " ".join(lines).partition("\\param")[0].partition("\\return")[0]
             about = re.sub(r"\\\w+\s*", "", words).strip()
-            code = " ".join(re.split(r"[;{]", found["code"])[0].split())
+            code = " ".join(re.split(r"[;{]", match["code"])[0].split())
             if len(about.split()) >= 5 and len(code) >= 20:
                 yield about, code
 
 
 def places() -> Iterator[Pair]:
-    """Yield a country, and each place there that a time zone is named after."""
+    """Yield (country, city) for each city that a time zone is named after."""
     folder = _find_zones()
     if folder is None:
         return
     countries = {row[_CODE]: row[_NAME] for row in _read_table(folder / "iso3166.tab")}
     for row in _read_table(folder / "zone.tab"):
-        place = row[_ZONE].replace("_", " ").rpartition("/")[2]
+        city = row[_ZONE].replace("_", " ").rpartition("/")[2]
         country = countries.get(row[_CODE], "")
-        if country and not {*country.lower().split()} & {*place.lower().split()}:
-            yield country, place
+        if country and not {*country.lower().split()} & {*city.lower().split()}:
+            yield country, city
 
 
 def _find_zones() -> Path | None:
-    """Return the folder of time zones: of the package tzdata, else the system's."""
+    """Return the folder of time zones of the package tzdata, otherwise the system's; None without one."""
     package = locate_package("tzdata")
     folders = [package / "zoneinfo"] if package is not None else []
-    folders += [Path(place) for place in zoneinfo.TZPATH]
-    return next((one for one in folders if (one / "zone.tab").is_file()), None)
+    folders += [Path(path) for path in zoneinfo.TZPATH]
+    return next((folder for folder in folders if (folder / "zone.tab").is_file()), None)
 
 
 def _read_table(path: Path) -> Iterator[list[str]]:
@@ -134,10 +140,10 @@ def _read_table(path: Path) -> Iterator[list[str]]:
 
 
 def things() -> Iterator[Pair]:
-    """Yield the name that rich has for an emoji, and another that Unicode gives the character."""
+    """Yield (rich's name of an emoji, its Unicode name)."""
     folder = locate_package("rich")
-    found = parse_source(folder / "_emoji_codes.py") if folder is not None else None
-    for node in found[0].body if found is not None else ():
+    parsed = parse_source(folder / "_emoji_codes.py") if folder is not None else None
+    for node in parsed[0].body if parsed is not None else ():
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             for code, emoji in ast.literal_eval(node.value).items():
                 character = emoji.rstrip("\ufe0f")
@@ -148,12 +154,14 @@ def things() -> Iterator[Pair]:
 
 
 def languages() -> Iterator[Pair]:
-    """Yield the name of a language, and its family, of the families with most languages."""
+    """Yield (language, family) for the families with the most languages."""
     folder = locate_package("mteb")
     files = [folder / "languages" / f"{name}.json" for name in _FILES] if folder is not None else []
     if not files or not all(file.is_file() for file in files):
         return
     names, families = (json.loads(file.read_text(encoding="utf-8")) for file in files)
-    known = {names[code]: one["level0"] for code, one in families.items() if code in names}
-    most = [family for family, _ in Counter(known.values()).most_common(_FAMILIES)]
-    yield from ((name, family) for name, family in known.items() if family in most)
+    family_by_language = {
+        names[code]: entry["level0"] for code, entry in families.items() if code in names
+    }
+    most = [family for family, _ in Counter(family_by_language.values()).most_common(_FAMILIES)]
+    yield from ((name, family) for name, family in family_by_language.items() if family in most)

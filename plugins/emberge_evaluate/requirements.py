@@ -44,43 +44,43 @@ class Requirement:
     index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
-        """Yield each single comparison that is asked for."""
+        """Yield (demand, reference of the other model) for each comparison that is required."""
         for other in self.not_worse_than:
             yield "not_worse_than", other
         for other in self.better_than:
             yield "better_than", other
 
     def references(self) -> Iterator[ModelRef]:
-        """Yield every model that it is about."""
+        """Yield the reference of every model that the requirement names."""
         if self.model is not None:
             yield self.model
         yield from (other for _, other in self.demands())
         if self.on_index_of is not None:
             yield self.on_index_of
 
-    def index_label(self, known: Mapping[str, str]) -> str:
-        """Return the label of the index that it is about; `known` are references of models by label."""
-        of = [label for label, text in known.items() if text == str(self.on_index_of)]
-        return self.index if self.index is not None else of[0]
+    def index_label(self, references: Mapping[str, str]) -> str:
+        """Return the label of the index that the requirement is about; `references` are models by label."""
+        labels = [label for label, text in references.items() if text == str(self.on_index_of)]
+        return self.index if self.index is not None else labels[0]
 
-    def index_problems(self, known: Mapping[str, str]) -> Iterator[str]:
-        """Yield why it is not clear which index it is about; `known` are references of models by label."""
+    def index_problems(self, references: Mapping[str, str]) -> Iterator[str]:
+        """Yield a problem if the requirement's index is unclear; `references` are models by label."""
         if self.on_index_of is None:
             return
-        of = [label for label, text in known.items() if text == str(self.on_index_of)]
-        if not of:
+        labels = [label for label, text in references.items() if text == str(self.on_index_of)]
+        if not labels:
             yield (
                 f"on_index_of: no evaluator scores on the index of {self.on_index_of}; give one "
                 f"`documents_of: {self.on_index_of}`"
             )
-        elif self.index is None and len(of) > 1:
-            yield f"on_index_of: {self.on_index_of} has the indexes {join_some(of)}; name one as `index`"
-        elif self.index is not None and self.index not in of:
-            hint = suggest(self.index, of) or f"; there are {join_some(of)}"
+        elif self.index is None and len(labels) > 1:
+            yield f"on_index_of: {self.on_index_of} has the indexes {join_some(labels)}; name one as `index`"
+        elif self.index is not None and self.index not in labels:
+            hint = suggest(self.index, labels) or f"; there are {join_some(labels)}"
             yield f"index: {self.on_index_of} has no index '{self.index}'{hint}"
 
     def problems(self) -> Iterator[str]:
-        """Yield the options that contradict themselves."""
+        """Yield a problem for each contradiction between options."""
         compared = bool(self.not_worse_than or self.better_than or self.on_index_of)
         if not compared and self.forgetting is None:
             yield (
@@ -88,10 +88,10 @@ class Requirement:
             )
         if compared and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
-        yield from self._contradictions_on_index()
+        yield from self._check_index_options()
 
-    def _contradictions_on_index(self) -> Iterator[str]:
-        """Yield the options about an index that contradict themselves."""
+    def _check_index_options(self) -> Iterator[str]:
+        """Yield a problem for each contradiction between options about an index."""
         if (self.on_index_of is None) != (self.gain_kept is None):
             yield "a requirement on an index needs both, on_index_of and gain_kept"
         if self.on_index_of is not None and self.on_index_of == self.model:

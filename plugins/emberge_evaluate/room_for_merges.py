@@ -1,4 +1,4 @@
-"""Room that is left for merges: the headroom up to an ensemble, and methods beside the linear merge."""
+"""Bounds for merges: the headroom up to an ensemble, and comparisons with the linear merge."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Ensemble(Backbone):
 
 
 class _Members:
-    """Encoder of several members, which embeds a batch with each of them in turn."""
+    """Encoder of several members, which embeds a batch with each member in turn."""
 
     def __init__(self, members: Sequence[Encoder]) -> None:
         from torch import nn
@@ -134,25 +134,29 @@ class _Members:
 
 
 def linear_merges(models: Models) -> dict[str, str]:
-    """Return by merge the linear one of the same members, which keeps as much of the base.
+    """Return for each merge the linear merge of the same members that keeps the same share of the base.
 
-    They must be scored at the same size of embeddings and the same seed of an evaluation. Of several linear
-    merges, as with other weights, the first is what all are compared with.
+    Both must be scored at the same size of embeddings and seed of an evaluation. If there are several linear
+    merges (with other weights), the first one counts.
     """
     first: dict[object, str] = {}
-    merges = {name: found for name, one in models.items() if (found := _merge(*one)) is not None}
-    for name, (place, method) in merges.items():
+    merges = {
+        name: merge
+        for name, scored_model in models.items()
+        if (merge := _describe_merge(*scored_model)) is not None
+    }
+    for name, (merge_key, method) in merges.items():
         if method == "linear":
-            first.setdefault(place, name)
+            first.setdefault(merge_key, name)
     return {
-        name: first[place]
-        for name, (place, _) in merges.items()
-        if place in first and first[place] != name
+        name: first[merge_key]
+        for name, (merge_key, _) in merges.items()
+        if merge_key in first and first[merge_key] != name
     }
 
 
-def _merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
-    """Return (members and all else that must be equal, the last link's method); None for no merge."""
+def _describe_merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
+    """Return (key of comparable merges, the last link's method); None for a model that is no merge."""
     details = model.details
     strategy, members = details.get("strategy"), details.get("models")
     if not strategy or not isinstance(members, Mapping):
@@ -160,24 +164,31 @@ def _merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
     method = strategy[0] if len(strategy) == 1 else strategy
     if isinstance(method, Mapping) and "keep_base" in method:
         method = method["keep_base"].get("by", "linear")
-    place = (frozenset(members.values()), details.get("keep"), scored.size, scored.drawn)
-    return place, method
+    merge_key = (frozenset(members.values()), details.get("keep"), scored.size, scored.drawn)
+    return merge_key, method
 
 
 def against_linear(
     judge: Judge, linear: Mapping[str, str], groups: Sequence[str], arms: Sequence[Arm] = ()
 ) -> Iterator[Comparison]:
-    """Yield how each merge, or arm of them, compares with the linear one on groups of tasks."""
+    """Yield the comparison of each merge or arm with its linear merge on each group of tasks."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    pairs = {arm_of.get(one, one): arm_of.get(other, other) for one, other in linear.items()}
+    pairs = {
+        arm_of.get(merge, merge): arm_of.get(linear_merge, linear_merge)
+        for merge, linear_merge in linear.items()
+    }
     for on in groups:
-        yield from (judge.compare(one, other, on) for one, other in pairs.items() if one != other)
+        yield from (
+            judge.compare(merge, linear_merge, on)
+            for merge, linear_merge in pairs.items()
+            if merge != linear_merge
+        )
 
 
 def headroom_problems(
     members: Sequence[ModelRef], evaluators: Sequence[Evaluator]
 ) -> Iterator[str]:
-    """Yield what prevents the rows: too few members, and an evaluator that opens no model itself."""
+    """Yield a problem if there are too few members or an evaluator cannot score an ensemble."""
     if len(members) == 1 and not members[0].text.startswith("$"):
         yield "an ensemble and a choice take at least two members; name all"
     for evaluator in evaluators if members else ():
@@ -208,23 +219,28 @@ def headroom_rows(
     with ExitStack() as opened:
         folders = [opened.enter_context(workspace.whole_model(model)) for model in members.values()]
         first = Model(ENSEMBLE, folders[0], f"{ENSEMBLE}-{fingerprint}")
-        plans = [_plan(evaluator, folders, workspace) for evaluator in evaluators]
-        found = score_model(first, plans, workspace, name=ENSEMBLE)
+        plans = [_plan_ensemble(evaluator, folders, workspace) for evaluator in evaluators]
+        ensemble_scores = score_model(first, plans, workspace, name=ENSEMBLE)
     # Neither row is a model in a folder, whose size and cost could be given.
     nowhere = workspace.work / "no model"
     named = {task.name: task for task in tasks}
-    ensemble = {name: dataclasses.replace(one, task=named[name]) for name, one in found.items()}
-    best = {task.name: _best([scores[name][task.name] for name in members]) for task in tasks}
-    for wanted, row in zip(HEADROOM, (ensemble, best), strict=True):
-        name = free_name([wanted, f"{wanted} of {len(members)}"], scores)
-        model = Model(name, nowhere, f"{wanted}-{fingerprint}")
+    ensemble = {
+        name: dataclasses.replace(task_score, task=named[name])
+        for name, task_score in ensemble_scores.items()
+    }
+    best = {
+        task.name: _choose_best([scores[name][task.name] for name in members]) for task in tasks
+    }
+    for row_name, row in zip(HEADROOM, (ensemble, best), strict=True):
+        name = free_name([row_name, f"{row_name} of {len(members)}"], scores)
+        model = Model(name, nowhere, f"{row_name}-{fingerprint}")
         yield name, (Scored(name, ModelRef(""), headroom=True), model), row
 
 
-def _plan(
+def _plan_ensemble(
     evaluator: Evaluator, folders: Sequence[Path], workspace: Workspace
 ) -> tuple[Evaluator, Sequence[TaskInfo]]:
-    """Return an evaluator that opens the ensemble, with its tasks."""
+    """Return the evaluator with the ensemble as its backbone, and its tasks."""
     backbone = getattr(evaluator, "backbone", None)
     assert isinstance(backbone, Backbone)  # `headroom_problems` refuses others
     changes = {"backbone": Ensemble(of=backbone, members=tuple(folders))}
@@ -232,6 +248,6 @@ def _plan(
     return together, together.plan(workspace)
 
 
-def _best(scores: Sequence[TaskScore]) -> TaskScore:
+def _choose_best(scores: Sequence[TaskScore]) -> TaskScore:
     choose = min if scores[0].task.less_is_better else max
-    return choose(scores, key=lambda one: one.score)
+    return choose(scores, key=lambda score: score.score)

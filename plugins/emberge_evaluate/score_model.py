@@ -1,4 +1,4 @@
-"""Part of an evaluation or a choice: the scores of one model, or of a training's kept states."""
+"""Part of an evaluation or a selection: the scores of one model, or of a training's checkpoints."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class ScoreModel(Step):
         models = workspace.models(self.model)
         scores: dict[str, dict[str, float]] = {}
         for place, model in enumerate(models):
-            found = score_model(
+            model_scores = score_model(
                 model, plans, workspace, name=model.name, place=place, of=len(models)
             )
-            for score in found.values():
-                write_score(_file(workspace.folder, model, score.task), model, score)
-            scores[model.name] = {task: score.score for task, score in found.items()}
+            for score in model_scores.values():
+                write_score(_score_file_of(workspace.folder, model, score.task), model, score)
+            scores[model.name] = {task: score.score for task, score in model_scores.items()}
         parents = tuple(model.fingerprint for model in models)
         return Artifact(kind="file", parents=parents, details={"scores": scores})
 
@@ -70,7 +70,7 @@ class ScoreModel(Step):
 def scoring_parts(
     models: Sequence[ModelRef], evaluators: tuple[Evaluator, ...], about: tuple[str, ...] = ()
 ) -> Mapping[str, ScoreModel]:
-    """Return a step for each reference that scores its models, by the name of the part."""
+    """Return for each reference a step that scores its models, by the part's name."""
     named = {reference.text: reference for reference in models}
     return {
         name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
@@ -79,14 +79,18 @@ def scoring_parts(
 
 
 def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:
-    """Return the tasks of all evaluators as far as they show before a run; None where some do not."""
-    found = [evaluator.preview(context) for evaluator in evaluators]
-    known = [tasks for tasks in found if tasks is not None]
-    return [t for tasks in known for t in tasks] if len(known) == len(found) else None
+    """Return the tasks of all evaluators before the run; None if an evaluator does not know its tasks yet."""
+    previews = [evaluator.preview(context) for evaluator in evaluators]
+    known_previews = [tasks for tasks in previews if tasks is not None]
+    return (
+        [t for tasks in known_previews for t in tasks]
+        if len(known_previews) == len(previews)
+        else None
+    )
 
 
 def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem for each word of a recipe that means none of the tasks."""
+    """Yield a problem for each word of a recipe that matches no task."""
     for word in words:
         try:
             required_tasks(word, tasks)
@@ -97,27 +101,29 @@ def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[s
 def parts_by_model(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
-    """Return the steps that `scoring_parts` became, by the text of the reference that each scores."""
+    """Return the step of `scoring_parts` that scores each reference, by the reference's text."""
     return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
 
 
 def scores_of_part(
     part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore] | None:
-    """Return a model's scores in the result of a part; None where one is missing or cannot be read."""
+    """Return a model's scores in the result of a part; None if one is missing or cannot be read."""
     if part is None:
         return None
     folder, _ = workspace.artifact(part)
-    found = {task.name: read_score(_file(folder, model, task), task) for task in tasks}
-    whole = {name: score for name, score in found.items() if score is not None}
-    return whole if len(whole) == len(found) else None
+    stored_scores = {
+        task.name: read_score(_score_file_of(folder, model, task), task) for task in tasks
+    }
+    complete = {name: score for name, score in stored_scores.items() if score is not None}
+    return complete if len(complete) == len(stored_scores) else None
 
 
-def free_name(wanted: Sequence[str], taken: Container[str]) -> str:
-    """Return the first wanted name that is free, or the last one with a number."""
-    numbered = (f"{wanted[-1]} {number}" for number in itertools.count(2))
-    return next(name for name in itertools.chain(wanted, numbered) if name not in taken)
+def free_name(names: Sequence[str], taken: Container[str]) -> str:
+    """Return the first of the names that is not taken, or the last one with a number."""
+    numbered = (f"{names[-1]} {number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain(names, numbered) if name not in taken)
 
 
-def _file(folder: Path, model: Model, task: TaskInfo) -> Path:
+def _score_file_of(folder: Path, model: Model, task: TaskInfo) -> Path:
     return folder / safe_file_name(model.fingerprint) / f"{safe_file_name(task.name)}.json"

@@ -55,7 +55,7 @@ def scores_of(
     resamples: int,
     seed: int,
 ) -> Scores:
-    """Return the whole result of models' scores; without a `base` that of their artifacts is taken."""
+    """Return the full result of models' scores; without `base` the base is read from their artifacts."""
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
@@ -64,7 +64,7 @@ def scores_of(
     linear = linear_merges(models)
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
-    found = Scores(
+    result = Scores(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
         tasks=tuple(_store_task(task, scores) for task in tasks),
         values=values,
@@ -83,18 +83,22 @@ def scores_of(
         costs=_list_costs({name: model for name, (_, model) in models.items()}),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
         parameters=_count_parameters({name: model for name, (_, model) in models.items()}),
-        sizes={name: one.size for name, (one, _) in models.items() if one.size is not None},
+        sizes={
+            name: scored_model.size
+            for name, (scored_model, _) in models.items()
+            if scored_model.size is not None
+        },
     )
     if all(len(arm.models) == 1 for arm in arms):
-        return found
-    pooled = _pool_seeds(found, arms, judge, tasks, groups)
+        return result
+    pooled = _pool_seeds(result, arms, judge, tasks, groups)
     pooled = replace(
         pooled,
         forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
         against_linear=tuple(against_linear(judge, linear, groups, arms)),
-        headroom=tuple(arm.name for arm in arms if {*arm.members} & {*found.headroom}),
+        headroom=tuple(arm.name for arm in arms if {*arm.members} & {*result.headroom}),
     )
-    return replace(found, pooled=pooled)
+    return replace(result, pooled=pooled)
 
 
 def _pool_seeds(
@@ -104,7 +108,7 @@ def _pool_seeds(
     tasks: Sequence[TaskInfo],
     groups: Sequence[str],
 ) -> Scores:
-    """Return the scores of arms, as those of models are."""
+    """Return the scores of arms in the form of models' scores."""
     names = [arm.name for arm in arms]
     estimates = _estimate_scores(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
@@ -116,34 +120,36 @@ def _pool_seeds(
         means={name: {on: estimates[name][on].mean for on in on_means} for name in names},
         intervals=_estimate_intervals(estimates),
         spreads={
-            name: {on: one.spread for on, one in row.items() if one.spread is not None}
+            name: {
+                on: estimate.spread for on, estimate in row.items() if estimate.spread is not None
+            }
             for name, row in estimates.items()
         },
         members={arm.name: dict(arm.models) for arm in arms},
         comparisons=_compare_with_first(judge, names, tasks, groups),
-        costs=_facts_of_first(scores.costs, arms),
-        parameters=_facts_of_first(scores.parameters, arms),
+        costs=_take_first_facts(scores.costs, arms),
+        parameters=_take_first_facts(scores.parameters, arms),
     )
 
 
-def _facts_of_first(known: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
-    """Return by arm the facts of its first model."""
-    return {arm.name: known[arm.members[0]] for arm in arms if arm.members[0] in known}
+def _take_first_facts(facts: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[str, _Fact]:
+    """Return the facts of each arm's first model, by arm."""
+    return {arm.name: facts[arm.members[0]] for arm in arms if arm.members[0] in facts}
 
 
 def _count_parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
-    """Return the numbers of models' parameters; an adapter's are its base's, to which it is added."""
-    found = {}
+    """Return each model's parameter count; an adapter has that of its base."""
+    counts = {}
     for name, model in models.items():
         try:
-            found[name] = ParameterCount.of(Checkpoint(model.folder))
+            counts[name] = ParameterCount.of(Checkpoint(model.folder))
         except CheckpointError:
             continue  # it was scored, so its weights are in some other form than a transformer's
-    return found
+    return counts
 
 
 def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
-    """Return each model's training cost, in trainings on the largest data of any model."""
+    """Return each model's training cost in units of one training on the largest data of any model."""
     costs = {name: _find_cost(model.artifact) for name, model in models.items()}
     most = max((cost.of for cost in costs.values() if cost and cost.of), default=0)
     return {
@@ -156,7 +162,7 @@ def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
 
 
 def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
-    """Return a model's cost in trainings on all its data: a merge states it, a training's rows give it."""
+    """Return a model's cost in trainings on all its data, stated by a merge or counted from rows."""
     details = artifact.details if artifact is not None else {}
     stated = details.get("training_cost")
     if isinstance(stated, Mapping) and isinstance(stated.get("times"), int | float):
@@ -165,12 +171,12 @@ def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
     used = details.get("datasets")
     if not isinstance(used, Mapping) or not used:
         return None
-    rows, of = (sum(int(one[key]) for one in used.values()) for key in ("rows", "of"))
+    rows, of = (sum(int(counts[key]) for counts in used.values()) for key in ("rows", "of"))
     return TrainingCost(round(rows / of, 6), rows, of) if of else None
 
 
 def _store_task(task: TaskInfo, scores: TaskScores) -> Task:
-    """Return a task with the units that a resampling drew."""
+    """Return the task as it is stored, with its units for resampling."""
     units = next(iter(scores.values()))[task.name].units
     return Task(
         name=task.name,
@@ -197,7 +203,7 @@ def _estimate_intervals(
     estimates: Mapping[str, Mapping[str, Estimate]],
 ) -> dict[str, dict[str, tuple[float, float]]]:
     return {
-        name: {on: one.interval for on, one in row.items() if one.interval}
+        name: {on: estimate.interval for on, estimate in row.items() if estimate.interval}
         for name, row in estimates.items()
     }
 
@@ -205,7 +211,7 @@ def _estimate_intervals(
 def _compare_with_first(
     judge: Judge, names: Sequence[str], tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> tuple[Comparison, ...]:
-    """Return every other one against the first: over groups of tasks, then task by task."""
+    """Return the comparison of each model with the first one: over groups of tasks, then for each task."""
     asked = [*groups, *(task.name for task in tasks)]
     return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in asked)
 
@@ -216,14 +222,14 @@ def _judge_demands(
     arms: Sequence[Arm],
     judge: Judge,
 ) -> Iterator[Verdict]:
-    """Yield the verdict on every demand once: a recipe's demand of each seed of an arm is one of the arm.
+    """Yield one verdict per demand and arm; demands on the seeds of one arm are joined.
 
-    Where embeddings are scored at several sizes it is judged at each.
+    If embeddings are scored at several sizes, each size has a verdict.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference: dict[tuple[str, int | None], dict[str, None]] = {}
-    own = {name: scored for name, (scored, _) in models.items() if scored.index is None}
-    for name, scored in own.items():
+    scored_by_name = {name: scored for name, (scored, _) in models.items() if scored.index is None}
+    for name, scored in scored_by_name.items():
         by_reference.setdefault((scored.reference.text, scored.size), {})[arm_of[name]] = None
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())
     done = set()
@@ -246,7 +252,7 @@ def _judge_forgetting(
     bases: Mapping[str, str],
     elsewhere: str | None,
 ) -> Iterator[Verdict]:
-    """Yield the verdict on the forgetting of each model or arm, once."""
+    """Yield one verdict on the forgetting of each model or arm."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     for requirement in require:
         if requirement.forgetting is None or elsewhere is None:
@@ -265,62 +271,64 @@ def _judge_forgetting(
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:
-    """Return a curve for every step whose `foreach` runs over a number of at least three values.
+    """Return a curve for every step whose `foreach` has a numeric variable with at least three values.
 
-    Models that differ in seed or draw alone are one place. `name` is the step with its other variables, but
-    for those that only follow the number, as the second weight of a merge follows the first. Sizes of
-    embeddings are such a number too, of every model, and of the states that a training kept their steps.
+    Models that differ only in seed or draw share a point. A curve's `name` is the step with its other
+    variables, except those that follow the number, as the second weight of a merge follows the first. Sizes
+    of embeddings and the steps of a training's checkpoints also count as numeric variables.
     """
-    found: dict[tuple[str, str], dict[float, list[Scored]]] = {}
+    models_by_curve: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for step, several in _group_by_step(models).items():
         rows = [_read_variables(model) for model in several]
         for variable in _find_axes(rows):
             for model, row in zip(several, rows, strict=True):
-                number = _number(row.get(variable, ""))
+                number = _parse_number(row.get(variable, ""))
                 if number is not None:
-                    others = [f"{k}={row[k]}" for k in _other_variables(variable, row, rows)]
-                    places = found.setdefault((",".join([step, *others]), variable), {})
+                    others = [f"{k}={row[k]}" for k in _list_other_variables(variable, row, rows)]
+                    places = models_by_curve.setdefault((",".join([step, *others]), variable), {})
                     places.setdefault(number, []).append(model)
     return [
-        ScoreCurve(name, variable, _curve_places(places, judge, groups))
-        for (name, variable), places in found.items()
+        ScoreCurve(name, variable, _build_curve_points(places, judge, groups))
+        for (name, variable), places in models_by_curve.items()
         if len(places) >= (2 if variable == SIZE else PLACES)
     ]
 
 
 def _group_by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
-    found: dict[str, list[Scored]] = {}
+    models_by_step: dict[str, list[Scored]] = {}
     for model in models:
-        found.setdefault(_step_name(model), []).append(model)
-    return found
+        models_by_step.setdefault(_step_name(model), []).append(model)
+    return models_by_step
 
 
 def _read_variables(model: Scored) -> dict[str, str]:
-    """Return the variables of a model's step without draws and seeds, its size and a state's step."""
-    found = {k: v for k, v in read_variables(model.reference.step or "").items() if k not in LOTS}
+    """Return the variables of a model's step without draws and seeds, with its size and checkpoint step."""
+    variables = {
+        k: v for k, v in read_variables(model.reference.step or "").items() if k not in LOTS
+    }
     state = _STATE.search(model.name) if model.reference.part is not None else None
     if state is not None:
-        found[STEP] = state[1]
-    return found if model.size is None else {**found, SIZE: str(model.size)}
+        variables[STEP] = state[1]
+    return variables if model.size is None else {**variables, SIZE: str(model.size)}
 
 
 def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the numeric variables; of several that change together the first."""
-    found: list[str] = []
+    """Return the numeric variables; only the first of several that change together."""
+    axes: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
-        numbers = any(_number(row.get(name, "")) is not None for row in rows)
+        numbers = any(_parse_number(row.get(name, "")) is not None for row in rows)
         again = (
-            _follows_axis(name, other, rows) and _follows_axis(other, name, rows) for other in found
+            _follows_axis(name, other, rows) and _follows_axis(other, name, rows) for other in axes
         )
         if numbers and not any(again):
-            found.append(name)
-    return found
+            axes.append(name)
+    return axes
 
 
-def _other_variables(
+def _list_other_variables(
     axis: str, row: Mapping[str, str], rows: Sequence[Mapping[str, str]]
 ) -> Iterator[str]:
-    """Yield the variables of a row that its number alone does not give."""
+    """Yield the names of the row's variables that the axis does not determine."""
     for name in row:
         if name != axis and not _follows_axis(name, axis, rows):
             yield name
@@ -334,7 +342,7 @@ def _follows_axis(name: str, axis: str, rows: Sequence[Mapping[str, str]]) -> bo
 
 
 def _step_name(model: Scored) -> str:
-    """Return the model's step without variables, or the name of a model that no step made."""
+    """Return the id of the model's step without variables, or the model's name if no step made it."""
     on = "" if model.index is None else f" on {model.index}"
     if model.reference.step is not None:
         return model.reference.step.partition(".")[0] + on
@@ -342,20 +350,20 @@ def _step_name(model: Scored) -> str:
     return (name if model.size is None else name.removesuffix(f"@{model.size}")) + on
 
 
-def _curve_places(
+def _build_curve_points(
     places: dict[float, list[Scored]], judge: Judge, groups: Sequence[str]
 ) -> tuple[CurvePlace, ...]:
-    found = []
+    points = []
     for at, models in sorted(places.items()):
         names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
         means = {MEAN_OF.get(group, group): judge.estimate(arm.name, group) for group in groups}
-        found.append(CurvePlace(at, names, means))
-    return tuple(found)
+        points.append(CurvePlace(at, names, means))
+    return tuple(points)
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:

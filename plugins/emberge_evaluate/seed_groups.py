@@ -1,4 +1,4 @@
-"""Arms of a comparison: models that differ in the seed of their training alone."""
+"""Arms of a comparison: groups of models that differ only in the seed of their training."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ class Scored:
 
     @property
     def step(self) -> str | None:
-        """Id of the step that made this one model, None without one."""
+        """Id of the step that made the model; None without one."""
         return self.reference.step if self.reference.part is None else None
 
     @property
     def variables(self) -> dict[str, str]:
-        """Variables of its step's `foreach`."""
+        """Variables of the `foreach` of the model's step."""
         return read_variables(self.step or "")
 
     @property
     def arm(self) -> str:
-        """Name of its arm: its own without the seed."""
+        """Name of the model's arm: the model's name without the seed."""
         if not self.given and (self.step is None or SEED not in self.variables):
             return self.model
-        name = self.given or self.called or _without_variables(str(self.step), {SEED})
+        name = self.given or self.called or _remove_variables(str(self.step), {SEED})
         sized = name if self.size is None else f"{name}@{self.size}"
         return sized if self.index is None else f"{sized} on {self.index}"
 
     @property
     def model(self) -> str:
-        """Its name without the seed of the evaluation."""
+        """Name of the model without the seed of the evaluation."""
         return self.name if self.drawn is None else self.name.removesuffix(f"#{self.drawn}")
 
     @property
     def place(self) -> str:
-        """Values that differ from those of the other models of its arm."""
+        """Values of variables that distinguish the model within its arm."""
         variables = self.variables if self.given else {SEED: self.variables.get(SEED, "")}
         values = [f"{name}={value}" for name, value in variables.items() if value]
         return ",".join(values if self.drawn is None else [*values, f"#{self.drawn}"])
@@ -76,62 +76,62 @@ class Arm:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of its models."""
+        """Names of the arm's models."""
         return tuple(self.models.values())
 
     @property
     def draws(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the models of each independent draw, by the values that differ.
+        """Names of the models of each independent draw, by the values that distinguish it.
 
-        Where trainings have several seeds, those of evaluations are drawn inside each and are no draws of
-        their own: a model counts once, with the mean of them.
+        If trainings have several seeds, the seeds of an evaluation are no independent draws: each model
+        counts once, with its mean over them.
         """
         if len(set(self.sources.values())) < 2:
-            return {place: (name,) for place, name in self.models.items()}
-        found: dict[str, list[str]] = {}
+            return {seed_text: (name,) for seed_text, name in self.models.items()}
+        names_by_source: dict[str, list[str]] = {}
         for name in self.members:
-            found.setdefault(self.sources[name], []).append(name)
-        places = {name: place for place, name in self.models.items()}
+            names_by_source.setdefault(self.sources[name], []).append(name)
+        places = {name: seed_text for seed_text, name in self.models.items()}
         return {
             places[names[0]].rpartition(",#")[0] or source: tuple(names)
-            for source, names in found.items()
+            for source, names in names_by_source.items()
         }
 
 
 def read_variables(step: str) -> dict[str, str]:
-    """Return the variables in the id of a step: ratio and seed of `members.ratio=0.2,seed=1`."""
+    """Return the variables in a step's id: ratio and seed from `members.ratio=0.2,seed=1`."""
     _, _, suffix = step.partition(".")
     pairs = (pair.partition("=") for pair in suffix.split(","))
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _without_variables(step: str, names: set[str]) -> str:
-    """Return the step's id with some variables left out."""
+def _remove_variables(step: str, names: set[str]) -> str:
+    """Return the step's id without the named variables."""
     group = step.partition(".")[0]
     left = [f"{n}={value}" for n, value in read_variables(step).items() if n not in names]
     return f"{group}.{','.join(left)}" if left else group
 
 
-def find_arms(given: Iterable[Scored]) -> tuple[Arm, ...]:
-    """Return every model in the arm it belongs to, in the order in which arms begin."""
-    models = list(given)
-    found: dict[str, dict[str, str]] = {}
+def find_arms(scored_models: Iterable[Scored]) -> tuple[Arm, ...]:
+    """Return the arms of all models, in the order of their first models."""
+    models = list(scored_models)
+    members_by_arm: dict[str, dict[str, str]] = {}
     for model in models:
-        members = found.setdefault(model.arm, {})
-        place = model.place or f"{len(members) + 1}"
-        members[place if place not in members else f"{place} ({len(members) + 1})"] = model.name
+        members = members_by_arm.setdefault(model.arm, {})
+        values = model.place or f"{len(members) + 1}"
+        members[values if values not in members else f"{values} ({len(members) + 1})"] = model.name
     sources = {model.name: model.model for model in models if model.drawn is not None}
-    taken = {name for members in found.values() for name in members.values()}
+    taken = {name for members in members_by_arm.values() for name in members.values()}
     return tuple(
         Arm(
             next(iter(members.values())) if len(members) == 1 else _free_name(name, taken),
             members,
             {name: source for name, source in sources.items() if name in members.values()},
         )
-        for name, members in found.items()
+        for name, members in members_by_arm.items()
     )
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    """Return an arm's name that is no model's."""
+    """Return the arm's name, changed if a model has the same name."""
     return f"{name} (all)" if name in taken else name

@@ -98,7 +98,7 @@ class Select(Step):
     """Steps that score models, by the text of the models' references."""
 
     def expand(self) -> Mapping[str, Step]:
-        """Return a step for every reference, which choices from the same models share."""
+        """Return a scoring step for every reference; selections from the same models share it."""
         return scoring_parts(self.models, self.evaluators) or {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
@@ -111,22 +111,27 @@ class Select(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
-        ahead = [(str(one.step or one), context.expected(one)) for one in self.models]
-        trained = trainings_behind((name, one.artifact if one else None) for name, one in ahead)
+        ahead = [
+            (str(reference.step or reference), context.expected(reference))
+            for reference in self.models
+        ]
+        trained = trainings_behind(
+            (name, reference.artifact if reference else None) for name, reference in ahead
+        )
         if trained:
             context.expect(Expected(Artifact(kind="model", details={"trained": trained})))
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
-        """Yield problems with the models' names, and with their number as far as that is known."""
+        """Yield the problems of the models' names and, if it is known, their number."""
         if not self.models:  # else the parts look at them
             yield context.problem("there is no model to choose from", "models")
         for text, count in Counter(reference.text for reference in self.models).items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
         counts = [_count_of(reference, context) for reference in self.models]
-        known = [count for count in counts if count is not None]
-        if self.models and len(known) == len(counts) and sum(known) < self.top:
-            yield context.problem(self._check_count(sum(known)), "top")
+        known_counts = [count for count in counts if count is not None]
+        if self.models and len(known_counts) == len(counts) and sum(known_counts) < self.top:
+            yield context.problem(self._check_count(sum(known_counts)), "top")
 
     def _check_tasks(self, context: Preflight) -> Iterator[Problem]:
         for evaluator in self.evaluators:
@@ -137,7 +142,7 @@ class Select(Step):
                 yield context.problem(message, option)
 
     def _check_ranking(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
-        """Yield (option, message) for every reason why models cannot be ranked by these tasks."""
+        """Yield (option, message) for each reason why models cannot be ranked by these tasks."""
         if tested := [task.name for task in tasks if task.split == "test"]:
             yield (
                 "evaluators",
@@ -188,27 +193,30 @@ class Select(Step):
             within=self.within,
             less=self.metric == LOSS,
         )
-        files = _place(choice, candidates, workspace)
-        values = {name: {t: one.score for t, one in mine.items()} for name, mine in scores.items()}
+        files = _place_models(choice, candidates, workspace)
+        values = {
+            name: {t: task_score.score for t, task_score in mine.items()}
+            for name, mine in scores.items()
+        }
         selection = Selection(
             choice,
             tasks,
             values,
             by=self.tasks,
             within=self.within,
-            interval=self._interval(choice, group, tasks, scores, workspace.seed),
+            interval=self._estimate_lead(choice, group, tasks, scores, workspace.seed),
             losses=self.metric == LOSS,
         )
         (workspace.folder / TABLE).write_text(selection.table(), encoding="utf-8")
         return _make_artifact(selection, files, candidates)
 
     def _list_candidates(self, workspace: Workspace) -> Candidates:
-        """Return the models by their names in tables, of equal ones the first.
+        """Return (reference, model) by name in tables, with the first of models with equal content.
 
         Raises:
             RecipeError: for fewer of them than `top`, unless it is a rehearsal.
         """
-        found: dict[str, tuple[ModelRef, Model]] = {}
+        candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()
         same = 0
         for reference in self.models:
@@ -217,13 +225,13 @@ class Select(Step):
                     same += 1
                     continue
                 contents.add(model.fingerprint)
-                name = free_name([model.name, f"{model.name} ({reference})"], found)
-                found[name] = reference, model
-        if len(found) < self.top and workspace.rehearsal is None:
-            raise RecipeError(self._check_count(len(found), same))
-        return found
+                name = free_name([model.name, f"{model.name} ({reference})"], candidates)
+                candidates[name] = reference, model
+        if len(candidates) < self.top and workspace.rehearsal is None:
+            raise RecipeError(self._check_count(len(candidates), same))
+        return candidates
 
-    def _interval(
+    def _estimate_lead(
         self,
         choice: RankedModels,
         group: str,
@@ -231,49 +239,51 @@ class Select(Step):
         scores: Mapping[str, Mapping[str, TaskScore]],
         seed: int,
     ) -> tuple[float, float] | None:
-        """Return the 95 % interval, in points, of how far the best is ahead of the second."""
+        """Return the 95 % interval, in points, of the best model's lead over the second; None without one."""
         if choice.second is None:
             return None
         pair = (choice.best.name, choice.second.name)
         judge = Judge(tasks, {name: scores[name] for name in pair}, resamples=_RESAMPLES, seed=seed)
-        found = judge.compare(*pair, group).interval
-        if found is None:
+        interval = judge.compare(*pair, group).interval
+        if interval is None:
             return None
-        low, high = (100 * end for end in found)
+        low, high = (100 * end for end in interval)
         return (-high, -low) if self.metric == LOSS else (low, high)
 
 
 def _count_of(reference: ModelRef, context: Preflight) -> int | None:
-    """Return how many models a reference will lead to at most, None where that is not known yet."""
+    """Return the largest number of models that a reference can have; None if it is not known yet."""
     if reference.part is None:
         return 1
     expected = context.expected(reference)
     return expected.checkpoints if expected is not None else None
 
 
-def _place(choice: RankedModels, candidates: Candidates, workspace: Workspace) -> dict[str, str]:
-    """Put all chosen models into the result, and the best one at its top; return their folders by name."""
+def _place_models(
+    choice: RankedModels, candidates: Candidates, workspace: Workspace
+) -> dict[str, str]:
+    """Copy all selected models into the result, the best one at its top, and return their folders by name."""
     files: dict[str, str] = {}
     taken: set[str] = set()
-    for number, one in enumerate(choice.chosen):
-        workspace.progress(number, len(choice.chosen), "models", one.name)
-        file = _free_file(safe_file_name(one.name), taken)
-        files[one.name] = f"{CHECKPOINTS}/{file}"
-        _put(candidates[one.name], workspace.folder / files[one.name], workspace)
+    for number, ranked in enumerate(choice.chosen):
+        workspace.progress(number, len(choice.chosen), "models", ranked.name)
+        file = _free_file(safe_file_name(ranked.name), taken)
+        files[ranked.name] = f"{CHECKPOINTS}/{file}"
+        _copy_model(candidates[ranked.name], workspace.folder / files[ranked.name], workspace)
     copy_model(workspace.folder / files[choice.best.name], workspace.folder, link=True)
     return files
 
 
 def _free_file(name: str, taken: set[str]) -> str:
-    """Return a name that no file system takes for one of those taken, and take it."""
-    found, number = name, 2
-    while found.casefold() in taken:
-        found, number = f"{name}-{number}", number + 1
-    taken.add(found.casefold())
-    return found
+    """Return a free file name, compared without case, and add it to `taken`."""
+    free, number = name, 2
+    while free.casefold() in taken:
+        free, number = f"{name}-{number}", number + 1
+    taken.add(free.casefold())
+    return free
 
 
-def _put(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
+def _copy_model(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
     reference, model = candidate
     # Results of steps do not change; a folder of the user's may be written to tomorrow.
     link = reference.step is not None or model.adapter is not None
@@ -285,19 +295,19 @@ def _make_artifact(
     selection: Selection, files: Mapping[str, str], candidates: Candidates
 ) -> Artifact:
     choice = selection.choice
-    chosen = [candidates[one.name][1] for one in choice.chosen]
-    of_best = chosen[0].details
+    chosen_models = [candidates[ranked.name][1] for ranked in choice.chosen]
+    of_best = chosen_models[0].details
     # The artifact is that of all chosen; a merge that weighs by size must not take one's for another's.
-    sizes = {model.size for model in chosen}
+    sizes = {model.size for model in chosen_models}
     trained = trainings_behind(
         (str(reference.step or name), model.artifact)
         for name, (reference, model) in candidates.items()
     )
 
-    def described(one: Ranked) -> dict[str, Any]:
-        numbers = {"value": one.value, "mean": one.mean}
+    def described(ranked: Ranked) -> dict[str, Any]:
+        numbers = {"value": ranked.value, "mean": ranked.mean}
         known = {key: value for key, value in numbers.items() if math.isfinite(value)}
-        return {"model": one.name, **known, "why": selection.reason(one)}
+        return {"model": ranked.name, **known, "why": selection.reason(ranked)}
 
     return Artifact(
         kind="model",
@@ -308,7 +318,7 @@ def _make_artifact(
             "chosen_from": len(choice.ranking),
             "chosen_by": selection.by,
             "chosen_because": selection.summary,
-            "chosen": {files[one.name]: described(one) for one in choice.chosen},
+            "chosen": {files[ranked.name]: described(ranked) for ranked in choice.chosen},
             CHECKPOINTS: list(files.values()),
             "figures": [selection.figure()],
             **{key: of_best[key] for key in _ORIGIN if key in of_best},
@@ -318,18 +328,18 @@ def _make_artifact(
 
 
 def trainings_behind(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, Mapping[str, Any]]:
-    """Return facts of each training by the name of its step, as `trained` in an artifact's details has them.
+    """Return the facts of each training by its step's name, as in `trained` of an artifact's details.
 
-    `models` are names of steps with the artifacts of models that these made. Nothing is returned where the
-    trainings behind one of them are not known.
+    `models` are (step's name, artifact of its model). The result is empty if the trainings of one model are
+    unknown.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    facts_by_step: dict[str, Mapping[str, Any]] = {}
     for name, artifact in models:
         details = artifact.details if artifact is not None else {}
         if isinstance(details.get("trained"), Mapping):
-            found |= details["trained"]
+            facts_by_step |= details["trained"]
         elif "datasets" in details:
-            found[name] = {key: details[key] for key in _FACTS if key in details}
+            facts_by_step[name] = {key: details[key] for key in _FACTS if key in details}
         else:
             return {}
-    return found
+    return facts_by_step

@@ -23,7 +23,7 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Ranked:
-    """Model in its rank: `value` and `mean` are its own, `behind` and `mean_behind` points to the best ones.
+    """Model with its rank: its `value` and `mean`, and the points `behind` and `mean_behind` to the best.
 
     A point is a hundredth, of a score as of a loss. `first` marks those that were chosen for their rank,
     `near` those whose mean is near enough to the best one.
@@ -39,7 +39,7 @@ class Ranked:
 
     @property
     def chosen(self) -> bool:
-        """Flag of a model that was chosen, for its rank or its mean."""
+        """True if the model was selected by its rank or its mean."""
         return self.first or self.near
 
 
@@ -56,13 +56,13 @@ class RankedModels:
 
     @property
     def second(self) -> Ranked | None:
-        """Model that the best one is compared with; None for a single model."""
+        """Model of the second rank; None for a single model."""
         return self.ranking[1] if len(self.ranking) > 1 else None
 
     @property
     def chosen(self) -> tuple[Ranked, ...]:
-        """Models that were chosen, from the best on."""
-        return tuple(one for one in self.ranking if one.chosen)
+        """Selected models, the best first."""
+        return tuple(ranked for ranked in self.ranking if ranked.chosen)
 
 
 def choose(
@@ -75,38 +75,37 @@ def choose(
 ) -> RankedModels:
     """Choose the first `top` models by value, and those whose mean is at most `within` points from the best.
 
-    Of equal values the one named first is ahead. With `less` lower values are better. What is no number is
-    behind everything that is.
+    Of equal values the first one ranks higher. With `less` lower values are better. NaN ranks last.
     """
-    own, mean = _better_is_more(values, less), _better_is_more(means, less)
-    order = sorted(values, key=own.__getitem__, reverse=True)
-    best, best_mean = own[order[0]], max(mean.values())
+    oriented, mean = _orient_scores(values, less), _orient_scores(means, less)
+    order = sorted(values, key=oriented.__getitem__, reverse=True)
+    best, best_mean = oriented[order[0]], max(mean.values())
     ranking = []
-    for place, name in enumerate(order):
-        apart = _points_below(best_mean, mean[name])
+    for position, name in enumerate(order):
+        apart = _count_points_below(best_mean, mean[name])
         ranking.append(
             Ranked(
                 name=name,
                 value=values[name],
                 mean=means[name],
-                behind=_points_below(best, own[name]),
+                behind=_count_points_below(best, oriented[name]),
                 mean_behind=apart,
-                first=place < top,
+                first=position < top,
                 near=within is not None and apart <= within + _ROUNDING,
             )
         )
     return RankedModels(tuple(ranking))
 
 
-def _better_is_more(values: Mapping[str, float], less: bool) -> dict[str, float]:
+def _orient_scores(values: Mapping[str, float], less: bool) -> dict[str, float]:
     return {
         name: (-value if less else value) if math.isfinite(value) else -math.inf
         for name, value in values.items()
     }
 
 
-def _points_below(best: float, value: float) -> float:
-    """Return how many points a value is below the best."""
+def _count_points_below(best: float, value: float) -> float:
+    """Return the points (hundredths) by which a value is below the best."""
     return 100 * (best - value) if math.isfinite(value) else math.inf
 
 
@@ -121,7 +120,7 @@ def value_of(tasks: Sequence[TaskInfo], scores: Mapping[str, TaskScore], group: 
 
 @dataclass(frozen=True)
 class Selection:
-    """Choice with all that a reader wants to know of it.
+    """Selection of models with its scores and reasons, for tables and reports.
 
     `scores` are those of each model by task, `by` is the recipe's word for the tasks that decided,
     `interval` that of the points by which the best is ahead of the second.
@@ -137,10 +136,10 @@ class Selection:
 
     @property
     def summary(self) -> str:
-        """Sentence on the best model and how far it is ahead."""
+        """Sentence on the best model and its lead."""
         best, second = self.choice.best, self.choice.second
         of = count_noun(len(self.choice.ranking), "model")
-        text = f"{best.name} is the best of {of} by {self._title}: {self._number(best.value)}"
+        text = f"{best.name} is the best of {of} by {self._build_title}: {self._format_number(best.value)}"
         if second is None:
             return f"{text}."
         around = ""
@@ -148,27 +147,29 @@ class Selection:
             around = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
         return f"{text}, {second.behind:.2f} points ahead of {second.name}{around}."
 
-    def reason(self, one: Ranked) -> str:
-        """Return why a model was chosen, in words; "" for one that was not."""
-        place = self.choice.ranking.index(one) + 1
-        reasons = [f"number {place} by {self.by}"] if one.first else []
-        if one.near:
-            behind = f"{one.mean_behind:.2f} points behind the best" if one.mean_behind else "best"
+    def reason(self, ranked: Ranked) -> str:
+        """Return the reason why a model was selected, as text; "" if it was not."""
+        rank = self.choice.ranking.index(ranked) + 1
+        reasons = [f"number {rank} by {self.by}"] if ranked.first else []
+        if ranked.near:
+            behind = (
+                f"{ranked.mean_behind:.2f} points behind the best" if ranked.mean_behind else "best"
+            )
             reasons.append(f"mean {behind}")
         return ", ".join(reasons)
 
     def table(self) -> str:
         """Return the ranking as Markdown."""
-        lines = [prose(self.summary), "", *self._table_rows(), "", *self._rule_lines()]
+        lines = [prose(self.summary), "", *self._build_table_rows(), "", *self._draw_rule()]
         return "\n".join(lines) + "\n"
 
     def figure(self) -> dict[str, Any]:
         """Return the ranking as a figure of a report: a chart of scores and their table."""
-        names = [one.name for one in self.choice.ranking]
+        names = [ranked.name for ranked in self.choice.ranking]
         columns = [task.name for task in self.tasks]
-        head, *rows = self._table_cells()
+        head, *rows = self._build_table_cells()
         return {
-            "title": f"Models by {self._title}",
+            "title": f"Models by {self._build_title}",
             "caption": self.summary,
             "heat_map": {
                 "rows": names,
@@ -179,13 +180,13 @@ class Selection:
         }
 
     @property
-    def _title(self) -> str:
+    def _build_title(self) -> str:
         if self.by in _GROUPS:
             return _GROUPS[self.by]
         named = any(task.name == self.by for task in self.tasks)
         return self.by if named else f"the mean over tasks of kind {self.by}"
 
-    def _rule_lines(self) -> Iterator[str]:
+    def _draw_rule(self) -> Iterator[str]:
         names = ", ".join(task.name for task in self.tasks)
         yield f"Development data of {count_noun(len(self.tasks), 'task')}: {prose(names)}."
         if self.within is not None:
@@ -196,32 +197,32 @@ class Selection:
         if self.losses:
             yield "Values are losses, of which less is better; a point is a hundredth."
 
-    def _table_rows(self) -> list[str]:
-        head, *rows = self._table_cells()
+    def _build_table_rows(self) -> list[str]:
+        head, *rows = self._build_table_cells()
         return table_lines(head, rows, f"l{'r' * (len(head) - 2)}l")
 
-    def _table_cells(self) -> list[list[str]]:
-        """Return the table's head and rows as text: models from the best on."""
+    def _build_table_cells(self) -> list[list[str]]:
+        """Return the cells of the table's head and rows, the best model first."""
         shown = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
         shown = [name for name in shown if name != self.by]
-        means = any(one.value != one.mean for one in self.choice.ranking)
+        means = any(ranked.value != ranked.mean for ranked in self.choice.ranking)
         head = ["model", self.by, "behind", *(["mean", "mean behind"] if means else ())]
         rows = [
             [
-                one.name,
-                *self._pair(one.value, one.behind),
-                *(self._pair(one.mean, one.mean_behind) if means else ()),
-                *(self._number(self.scores[one.name][name]) for name in shown),
-                self.reason(one) or "–",
+                ranked.name,
+                *self._format_pair(ranked.value, ranked.behind),
+                *(self._format_pair(ranked.mean, ranked.mean_behind) if means else ()),
+                *(self._format_number(self.scores[ranked.name][name]) for name in shown),
+                self.reason(ranked) or "–",
             ]
-            for one in self.choice.ranking
+            for ranked in self.choice.ranking
         ]
         return [[*head, *shown, "chosen"], *rows]
 
-    def _pair(self, value: float, behind: float) -> tuple[str, str]:
-        return self._number(value), f"{behind:.2f}"
+    def _format_pair(self, value: float, behind: float) -> tuple[str, str]:
+        return self._format_number(value), f"{behind:.2f}"
 
-    def _number(self, value: float) -> str:
+    def _format_number(self, value: float) -> str:
         return f"{value:.4f}" if self.losses else f"{100 * value:.2f}"
 
     def _show_value(self, value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Sizes of embeddings side by side: each size of a model is a column of its own, as models are."""
+"""Columns of an evaluation for each size of a model's embeddings."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class ScoredModels:
 
 
 def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScores) -> ScoredModels:
-    """Return a column `model@size` for every model and size, or the models where tasks have no sizes."""
+    """Return a column `model@size` for every model and size; one per model if no task has sizes."""
     sizes = _find_sizes(tasks)
     if not sizes:
         return ScoredModels(models, tasks, scores)
     at = {size: [task for task in tasks if task.size == size] for size in sizes}
     columns: dict[str, tuple[Scored, Model]] = {}
-    found: dict[str, dict[str, TaskScore]] = {}
+    scores_by_column: dict[str, dict[str, TaskScore]] = {}
     for name, (scored, model) in models.items():
         for size in sizes:
             column = f"{name}@{size}"
             columns[column] = replace(scored, name=column, size=size), model
-            found[column] = {
-                task.name_without_size: replace(scores[name][task.name], task=_without_size(task))
+            scores_by_column[column] = {
+                task.name_without_size: replace(scores[name][task.name], task=_remove_size(task))
                 for task in at[size]
             }
-    plain = {task.name_without_size: _without_size(task) for task in tasks}
-    return ScoredModels(columns, list(plain.values()), found)
+    plain = {task.name_without_size: _remove_size(task) for task in tasks}
+    return ScoredModels(columns, list(plain.values()), scores_by_column)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return each task once, by the name that it has in the columns of all sizes, seeds and indexes."""
+    """Return each task once, without size, seed and index in its name."""
     plain = [
-        replace(_without_size(task), name=task.plain_name, seed=None, index=None, index_of=None)
+        replace(_remove_size(task), name=task.plain_name, seed=None, index=None, index_of=None)
         for task in tasks
     ]
     return list({task.name: task for task in plain}.values())
 
 
 def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem where some tasks are scored at sizes that others are not: no mean would compare."""
+    """Yield a problem if tasks are scored at different sizes, so that their means cannot be compared."""
     sizes = _find_sizes(tasks)
     of: dict[str, set[int | None]] = {}
     for task in tasks:
         of.setdefault(task.name_without_size, set()).add(task.size)
-    if sizes and (others := [name for name, own in of.items() if own != set(sizes)]):
+    if sizes and (others := [name for name, task_sizes in of.items() if task_sizes != set(sizes)]):
         yield (
             f"{join_some(others)}: not scored at every size of {', '.join(map(str, sizes))}; give all "
             "evaluators the same dims, or put those without into an evaluation of their own"
@@ -69,5 +69,5 @@ def _find_sizes(tasks: Sequence[TaskInfo]) -> list[int]:
     return list(dict.fromkeys(task.size for task in tasks if task.size is not None))
 
 
-def _without_size(task: TaskInfo) -> TaskInfo:
+def _remove_size(task: TaskInfo) -> TaskInfo:
     return replace(task, name=task.name_without_size, size=None)

@@ -1,4 +1,4 @@
-"""The `token_loss` evaluator: how well a model predicts the tokens of held-out texts, by domain."""
+"""The `token_loss` evaluator: the loss of a model's token predictions on held-out texts, by domain."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class TokenLossOnTexts(Evaluator):
             yield dataclasses.replace(problem, where=problem.where or context.where("evaluators"))
         for head in checked.heads:
             if head.info.task != "text":
-                yield context.problem(_pairs_problem(head.info.name, head.info.task), "evaluators")
+                yield context.problem(
+                    _find_pairs_problem(head.info.name, head.info.task), "evaluators"
+                )
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         problems = self.backbone.describe(checkpoint).problems
@@ -100,9 +102,13 @@ class TokenLossOnTexts(Evaluator):
         from emberge.merging import Tokenizer
         from emberge.model_folder import Checkpoint
 
-        found = [Tokenizer.read(Checkpoint(folder)) for folder in checkpoints]
-        known = [(one.algorithm, one.tokens) for one in found if one is not None]
-        if any(one != known[0] for one in known[1:]):
+        tokenizers = [Tokenizer.read(Checkpoint(folder)) for folder in checkpoints]
+        vocabularies = [
+            (tokenizer.algorithm, tokenizer.tokens)
+            for tokenizer in tokenizers
+            if tokenizer is not None
+        ]
+        if any(tokenizer != vocabularies[0] for tokenizer in vocabularies[1:]):
             yield (
                 "models have other tokenizers, so that their losses are over other tokens and cannot be "
                 "compared; take metric: bits_per_byte"
@@ -122,8 +128,8 @@ class TokenLossOnTexts(Evaluator):
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return [
-            self._make_task(one.info.name, self._hash_task(one, workspace))
-            for one in self._load(workspace)
+            self._make_task(dataset.info.name, self._hash_task(dataset, workspace))
+            for dataset in self._load(workspace)
         ]
 
     def evaluate(
@@ -141,25 +147,25 @@ class TokenLossOnTexts(Evaluator):
             warn=workspace.warn,
         ) as session:
             for number, task in enumerate(tasks):
-                yield self._scored(task, datasets[task.name], session)
+                yield self._score_dataset(task, datasets[task.name], session)
                 workspace.progress(number + 1, len(tasks), "tasks", task.name)
 
-    def _scored(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
+    def _score_dataset(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
         import numpy as np
 
-        found = session.score_texts(task.name, self.loss, self.seed)
+        losses = session.score_texts(task.name, self.loss, self.seed)
         texts = session.windows[task.name].texts
 
         def by_text(counts: np.ndarray[Any, Any]) -> Array:
             return np.bincount(texts, counts, len(dataset)).astype(np.float64)
 
-        nats, scored = by_text(found.nats), by_text(found.scored)
+        nats, scored = by_text(losses.nats), by_text(losses.scored)
         if not scored.sum():
             raise DataError(
                 f"dataset '{task.name}': no token of its {len(dataset)} texts is scored; give longer texts, "
                 "or a larger share of hidden tokens"
             )
-        loss, tokens = float(nats.sum() / scored.sum()), int(found.tokens.sum())
+        loss, tokens = float(nats.sum() / scored.sum()), int(losses.tokens.sum())
         sizes = [len(dataset[row].anchor.encode()) for row in range(len(dataset))]
         bits = loss * tokens / math.log(2) / sum(sizes)
         result = {
@@ -183,7 +189,7 @@ class TokenLossOnTexts(Evaluator):
 
         for dataset in datasets:
             if dataset.info.task != "text":
-                raise DataError(_pairs_problem(dataset.info.name, dataset.info.task))
+                raise DataError(_find_pairs_problem(dataset.info.name, dataset.info.task))
         options = FitOptions(
             max_length=PerDataset(default=self.max_length),
             token_budget=self.token_budget,
@@ -207,8 +213,8 @@ class TokenLossOnTexts(Evaluator):
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
         """Return a hash of everything but the model that decides a score: texts, loss, windows, masks."""
-        own = dataclasses.replace(self, data=(), token_budget=None)
-        decisive = (dataset.fingerprint, own, workspace.rehearsal, version("emberge"))
+        options = dataclasses.replace(self, data=(), token_budget=None)
+        decisive = (dataset.fingerprint, options, workspace.rehearsal, version("emberge"))
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
 
     def _make_task(self, name: str, fingerprint: str = "") -> TaskInfo:
@@ -217,13 +223,13 @@ class TokenLossOnTexts(Evaluator):
 
 
 class _FirstRows(Sampler):
-    """Grouping of a session that trains nothing: a batch of every set."""
+    """Sampler of a session without training: one batch of every data set."""
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
         return [Batch((BatchPart(info.name, rows[:1]),)) for info, rows in pool.items()]
 
 
-def _pairs_problem(name: str, task: str) -> str:
+def _find_pairs_problem(name: str, task: str) -> str:
     return (
         f"dataset '{name}' is of the task {task}, and token_loss reads single texts; leave it out, or read "
         "the file as texts with task: text"

@@ -1,4 +1,4 @@
-"""The `training_loss` evaluator: how low the losses of a training were at its end."""
+"""The `training_loss` evaluator: the mean loss at the end of a training."""
 
 from __future__ import annotations
 
@@ -47,13 +47,19 @@ class TrainingLoss(Evaluator):
 
         artifact = read_artifact(checkpoint)
         if artifact is None or _LAST not in artifact.details:
-            yield _unknown_problem(str(checkpoint))
+            yield _describe_unrecorded(str(checkpoint))
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         from emberge.results import read_artifact
 
-        found = [artifact for one in checkpoints if (artifact := read_artifact(one)) is not None]
-        if any(_read_course(one) != _read_course(found[0]) for one in found[1:]):
+        artifacts = [
+            artifact
+            for checkpoint in checkpoints
+            if (artifact := read_artifact(checkpoint)) is not None
+        ]
+        if any(
+            _read_course(checkpoint) != _read_course(artifacts[0]) for checkpoint in artifacts[1:]
+        ):
             yield (
                 "trainings differ in data, steps or seed, so that their losses are over other batches and "
                 "do not compare"
@@ -70,7 +76,7 @@ class TrainingLoss(Evaluator):
     ) -> Iterator[TaskScore]:
         details = model.details
         if _LAST not in details:
-            raise CheckpointError(_unknown_problem(model.name))
+            raise CheckpointError(_describe_unrecorded(model.name))
         for task in tasks:
             yield TaskScore(task, float(details[_LAST]))
 
@@ -79,5 +85,5 @@ def _read_course(artifact: Artifact) -> list[object]:
     return [artifact.details.get(key) for key in ("datasets", "steps", "seed")]
 
 
-def _unknown_problem(model: str) -> str:
+def _describe_unrecorded(model: str) -> str:
     return f"{model}: it has no record of its training losses; name the result of a step train"

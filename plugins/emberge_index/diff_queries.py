@@ -1,4 +1,4 @@
-"""The verb `diff-queries`: which real queries find other documents under a new model."""
+"""The verb `diff-queries`: logged queries whose hits change under a new model."""
 
 from __future__ import annotations
 
@@ -42,116 +42,120 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         nearest_rows(rows, space.documents(documents), FIRST)
         for space, rows in zip((old, new), asked, strict=True)
     ]
-    found = changes_of(*hits)
-    topics = topics_of(asked[0], queries, found, options.topics) if options.topics else []
-    print("\n".join([*_list_topics(topics, queries), *_list_changes(found, queries, documents)]))
+    changes = changes_of(*hits)
+    topics = topics_of(asked[0], queries, changes, options.topics) if options.topics else []
+    print("\n".join([*_list_topics(topics, queries), *_list_changes(changes, queries, documents)]))
     if options.json is not None:
         content = {
             "old": old.name,
             "new": new.name,
-            **_changes_as_json(found, topics, queries, documents),
+            **_encode_changes(changes, topics, queries, documents),
         }
         write_text(options.json, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         print(f"written: {options.json}")
     if reporter is not None:
         title = f"Queries from {old.name} to {new.name}"
-        figures = [_build_figure(found, queries, documents)]
+        figures = [_build_figure(changes, queries, documents)]
         if topics:
             figures.insert(0, _build_topic_figure(topics, queries))
-        page = reporter.draw_page(Page(title, [_summarise_changes(found)], figures))
+        page = reporter.draw_page(Page(title, [_summarise_changes(changes)], figures))
         write_text(options.page, page)
         print(f"written: {options.page}")
     return 0
 
 
 def _embed_queries(space: ModelSpace, queries: Sequence[str]) -> Any:
-    """Return the vectors of texts as queries, which of some models are those of documents."""
+    """Return the vectors of texts as queries, or as documents for a model without a query prompt."""
     asked = space.queries(queries)
     return space.documents(queries) if asked is None else asked
 
 
-def _summarise_changes(found: QueryChanges) -> str:
-    groups = ", ".join(f"{found.count(group)} {group}" for group in GROUPS if found.count(group))
+def _summarise_changes(changes: QueryChanges) -> str:
+    groups = ", ".join(
+        f"{changes.count(group)} {group}" for group in GROUPS if changes.count(group)
+    )
     return (
-        f"Of {len(found.all)} queries {found.churn:.0%} have another first document, and "
-        f"{found.overlap:.0%} of the first {FIRST} stay: {groups}."
+        f"Of {len(changes.all)} queries {changes.churn:.0%} have another first document, and "
+        f"{changes.overlap:.0%} of the first {FIRST} stay: {groups}."
     )
 
 
 def _list_changes(
-    found: QueryChanges, queries: Sequence[str], documents: Sequence[str]
+    changes: QueryChanges, queries: Sequence[str], documents: Sequence[str]
 ) -> Iterator[str]:
-    yield _summarise_changes(found)
-    for one in found.all[:_SHOWN]:
-        if one.group == "same":
+    yield _summarise_changes(changes)
+    for change in changes.all[:_SHOWN]:
+        if change.group == "same":
             return
-        yield f"{one.group}, {one.overlap:.0%} kept: {_shorten_text(queries[one.query])}"
-        yield f"  - {_shorten_text(documents[one.old[0]])}"
-        yield f"  + {_shorten_text(documents[one.new[0]])}"
+        yield f"{change.group}, {change.overlap:.0%} kept: {_cut_text(queries[change.query])}"
+        yield f"  - {_cut_text(documents[change.old[0]])}"
+        yield f"  + {_cut_text(documents[change.new[0]])}"
 
 
 def _list_topics(topics: Sequence[Topic], queries: Sequence[str]) -> Iterator[str]:
     if topics:
         yield "topics, the worst first"
-    for one in topics:
+    for topic in topics:
         yield (
-            f"{_name_topic(one, queries)}: {count_noun(one.size, 'query')}, "
-            f"{one.changes.overlap:.0%} kept, {one.changes.churn:.0%} with another first document"
+            f"{_name_topic(topic, queries)}: {count_noun(topic.size, 'query')}, "
+            f"{topic.changes.overlap:.0%} kept, {topic.changes.churn:.0%} with another first document"
         )
 
 
 def _name_topic(topic: Topic, queries: Sequence[str]) -> str:
-    """Return the telling words of a topic, or its most central query."""
-    return ", ".join(topic.words) or _shorten_text(queries[topic.central])
+    """Return the topic's words, or its most central query if it has none."""
+    return ", ".join(topic.words) or _cut_text(queries[topic.central])
 
 
-def _changes_as_json(
-    found: QueryChanges, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
+def _encode_changes(
+    changes: QueryChanges, topics: Sequence[Topic], queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, Any]:
-    topic_of = {one.query: place for place, topic in enumerate(topics) for one in topic.changes.all}
+    topic_of = {
+        change.query: number for number, topic in enumerate(topics) for change in topic.changes.all
+    }
 
-    def plain(one: QueryChange) -> dict[str, Any]:
+    def encode_change(change: QueryChange) -> dict[str, Any]:
         return {
-            "query": queries[one.query],
-            "group": one.group,
-            "overlap": one.overlap,
-            "old": list(one.old),
-            "new": list(one.new),
-            "lost": [documents[place] for place in one.lost],
-            "gained": [documents[place] for place in one.gained],
-            **({"topic": topic_of[one.query]} if topics else {}),
+            "query": queries[change.query],
+            "group": change.group,
+            "overlap": change.overlap,
+            "old": list(change.old),
+            "new": list(change.new),
+            "lost": [documents[number] for number in change.lost],
+            "gained": [documents[number] for number in change.gained],
+            **({"topic": topic_of[change.query]} if topics else {}),
         }
 
-    def of_topic(one: Topic) -> dict[str, Any]:
+    def encode_topic(topic: Topic) -> dict[str, Any]:
         return {
-            "words": list(one.words),
-            "central": queries[one.central],
-            "queries": one.size,
-            "overlap": one.changes.overlap,
-            "churn": one.changes.churn,
+            "words": list(topic.words),
+            "central": queries[topic.central],
+            "queries": topic.size,
+            "overlap": topic.changes.overlap,
+            "churn": topic.changes.churn,
         }
 
     return {
-        "overlap": found.overlap,
-        "churn": found.churn,
-        "groups": {group: found.count(group) for group in GROUPS},
-        **({"topics": [of_topic(one) for one in topics]} if topics else {}),
-        "queries": [plain(one) for one in found.all],
+        "overlap": changes.overlap,
+        "churn": changes.churn,
+        "groups": {group: changes.count(group) for group in GROUPS},
+        **({"topics": [encode_topic(topic) for topic in topics]} if topics else {}),
+        "queries": [encode_change(change) for change in changes.all],
     }
 
 
 def _build_topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict[str, Any]:
-    """Return what each topic keeps as a chart, and the topics by name as its table."""
+    """Return the figure of each topic's kept hits: a chart, and a table of the topics."""
     rows = [
         [
-            str(place),
-            _name_topic(one, queries),
-            str(one.size),
-            f"{one.changes.overlap:.0%}",
-            f"{one.changes.churn:.0%}",
-            _shorten_text(queries[one.central]),
+            str(rank),
+            _name_topic(topic, queries),
+            str(topic.size),
+            f"{topic.changes.overlap:.0%}",
+            f"{topic.changes.churn:.0%}",
+            _cut_text(queries[topic.central]),
         ]
-        for place, one in enumerate(topics, 1)
+        for rank, topic in enumerate(topics, 1)
     ]
     head = ["topic", "words", "queries", "kept", "another first document", "most central query"]
     return {
@@ -163,8 +167,8 @@ def _build_topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict
             "y": "share that stays",
             "labels": [row[0] for row in rows],
             "series": {
-                "hits": [one.changes.overlap for one in topics],
-                "first documents": [1 - one.changes.churn for one in topics],
+                "hits": [topic.changes.overlap for topic in topics],
+                "first documents": [1 - topic.changes.churn for topic in topics],
             },
         },
         "table": {"title": "Topics", "head": head, "rows": rows},
@@ -172,23 +176,24 @@ def _build_topic_figure(topics: Sequence[Topic], queries: Sequence[str]) -> dict
 
 
 def _build_figure(
-    found: QueryChanges, queries: Sequence[str], documents: Sequence[str]
+    changes: QueryChanges, queries: Sequence[str], documents: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the overlaps of all queries as a chart, and the worst ones as its table."""
-    width = len(found.all[0].old)
+    """Return the figure of all queries' overlaps: a chart, and a table of the worst queries."""
+    width = len(changes.all[0].old)
     counts = [
-        sum(round(one.overlap * width) == kept for one in found.all) for kept in range(width + 1)
+        sum(round(change.overlap * width) == count for change in changes.all)
+        for count in range(width + 1)
     ]
-    changed = [one for one in found.all[:_PAGE] if one.group != "same"]
+    changed = [change for change in changes.all[:_PAGE] if change.group != "same"]
     rows = [
         [
-            one.group,
-            f"{one.overlap:.0%}",
-            _shorten_text(queries[one.query]),
-            _shorten_text(documents[one.old[0]]),
-            _shorten_text(documents[one.new[0]]),
+            change.group,
+            f"{change.overlap:.0%}",
+            _cut_text(queries[change.query]),
+            _cut_text(documents[change.old[0]]),
+            _cut_text(documents[change.new[0]]),
         ]
-        for one in changed
+        for change in changed
     ]
     head = ["change", "kept", "query", "first document before", "first document now"]
     return {
@@ -197,13 +202,13 @@ def _build_figure(
         "lines": {
             "x": "documents that stay",
             "y": "queries",
-            "labels": [str(kept) for kept in range(width + 1)],
+            "labels": [str(count) for count in range(width + 1)],
             "series": {"queries": counts},
         },
         "table": {"title": "Queries that change most", "head": head, "rows": rows},
     }
 
 
-def _shorten_text(text: str) -> str:
+def _cut_text(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= _LONG else f"{flat[:_LONG]}…"

@@ -1,4 +1,4 @@
-"""Vector indexes that survive a change of the model: what is translated, bridged, compared and refused.
+"""Vector indexes that survive a change of the model, by translation, bridges and comparisons.
 
 A step or verb that reads, writes or compares the vectors of two models belongs here.
 """

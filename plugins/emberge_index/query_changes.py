@@ -1,4 +1,4 @@
-"""Changes of queries' hits from an old model to a new one, and topics: groups of queries that are alike."""
+"""Changes of queries' hits from an old model to a new one, and topics: groups of similar queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUPS: tuple[Group, ...] = (
 
 @dataclass(frozen=True)
 class QueryChange:
-    """Hits of one query, places of documents by rank, under the old model and under the new one."""
+    """Hits of one query (document numbers by rank) under the old model and under the new one."""
 
     query: int
     old: tuple[int, ...]
@@ -46,7 +46,7 @@ class QueryChange:
 
     @property
     def group(self) -> Group:
-        """Kind of the change, by the gravest that is true."""
+        """Most serious kind of change that applies."""
         if self.old == self.new:
             return "same"
         if self.old[0] not in self.new:
@@ -57,44 +57,49 @@ class QueryChange:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """Old hits that the new model does not have, in their order."""
-        return tuple(one for one in self.old if one not in self.new)
+        """Old hits that are not among the new ones, in order."""
+        return tuple(document for document in self.old if document not in self.new)
 
     @property
     def gained(self) -> tuple[int, ...]:
-        """New hits that the old model did not have, in their order."""
-        return tuple(one for one in self.new if one not in self.old)
+        """New hits that are not among the old ones, in order."""
+        return tuple(document for document in self.new if document not in self.old)
 
 
 @dataclass(frozen=True)
 class QueryChanges:
-    """Changes of all queries, the worst first: by group, then by overlap, then as queries came."""
+    """Changes of all queries, the worst first: sorted by group, overlap and query number."""
 
     all: tuple[QueryChange, ...]
 
     @property
     def overlap(self) -> float:
         """Mean share of the old hits that the new model has too."""
-        return sum(one.overlap for one in self.all) / len(self.all)
+        return sum(change.overlap for change in self.all) / len(self.all)
 
     @property
     def churn(self) -> float:
         """Share of queries with another first document."""
-        return sum(one.old[0] != one.new[0] for one in self.all) / len(self.all)
+        return sum(change.old[0] != change.new[0] for change in self.all) / len(self.all)
 
     def count(self, group: Group) -> int:
         """Return the number of queries in a group."""
-        return sum(one.group == group for one in self.all)
+        return sum(change.group == group for change in self.all)
 
 
 def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> QueryChanges:
     """Return the changes from the old hits of each query to the new ones."""
-    found = [
+    changes = [
         QueryChange(query, tuple(map(int, before)), tuple(map(int, after)))
         for query, (before, after) in enumerate(zip(old, new, strict=True))
     ]
     return QueryChanges(
-        tuple(sorted(found, key=lambda one: (GROUPS.index(one.group), one.overlap, one.query)))
+        tuple(
+            sorted(
+                changes,
+                key=lambda change: (GROUPS.index(change.group), change.overlap, change.query),
+            )
+        )
     )
 
 
@@ -105,9 +110,9 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Topic:
-    """Group of queries with the words that set it apart, its most central query, and its changes.
+    """Group of queries with its distinctive words, its most central query, and its changes.
 
-    `words` are empty where no word is in several of its queries.
+    `words` are empty if no word occurs in several of its queries.
     """
 
     words: tuple[str, ...]
@@ -125,7 +130,7 @@ def topics_of(
 ) -> list[Topic]:
     """Return at most `count` topics of the queries, whose vectors are [n, d], the worst first.
 
-    The worst is that which keeps the fewest hits, then that with more other first documents, then the larger.
+    Topics are sorted by fewer kept hits, then more changed first documents, then larger size.
     """
     import numpy as np
 
@@ -133,20 +138,20 @@ def topics_of(
     group = groups_of(rows, count)
     members = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
     names = _name_groups([[queries[int(place)] for place in places] for places in members])
-    found = []
+    topics = []
     for words, places in zip(names, members, strict=True):
         central = int(places[np.argmax(rows[places] @ rows[places].mean(0))])
-        own = tuple(one for one in changes.all if group[one.query] == group[central])
-        found.append(Topic(words, central, QueryChanges(own)))
+        topic_changes = tuple(one for one in changes.all if group[one.query] == group[central])
+        topics.append(Topic(words, central, QueryChanges(topic_changes)))
     return sorted(
-        found, key=lambda one: (one.changes.overlap, -one.changes.churn, -one.size, one.central)
+        topics, key=lambda one: (one.changes.overlap, -one.changes.churn, -one.size, one.central)
     )
 
 
 def groups_of(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return the group of each row [n], 0 on, by k-means; of few different rows there are fewer than `count`.
+    """Return each row's group number [n] by k-means; there are fewer than `count` groups of few rows.
 
-    Starts are drawn as in greedy k-means++ (Arthur and Vassilvitskii, 2007), always alike.
+    Starts are drawn as in greedy k-means++ (Arthur and Vassilvitskii, 2007) with a fixed seed.
     """
     import numpy as np
     from scipy.cluster.vq import kmeans2
@@ -160,35 +165,35 @@ def groups_of(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
 
 
 def _choose_starts(points: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return different points, each the best of some drawn by squared distance from those before it."""
+    """Return `count` different starting points, each the best of several candidates (greedy k-means++)."""
     import numpy as np
 
     draw = np.random.default_rng(_SEED)
 
-    def apart(place: int) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = ((points - points[place]) ** 2).sum(1)
-        return found
+    def apart(row: int) -> NDArray[np.float64]:
+        squares: NDArray[np.float64] = ((points - points[row]) ** 2).sum(1)
+        return squares
 
-    chosen = [int(draw.integers(len(points)))]
-    nearest = apart(chosen[0])
-    while len(chosen) < count and nearest.max() > 1e-12:
+    starts = [int(draw.integers(len(points)))]
+    nearest = apart(starts[0])
+    while len(starts) < count and nearest.max() > 1e-12:
         drawn = draw.choice(len(points), size=_DRAWN, p=nearest / nearest.sum())
-        left = {int(place): np.minimum(nearest, apart(int(place))) for place in drawn}
-        best = min(left, key=lambda place: (float(left[place].sum()), place))
-        chosen.append(best)
-        nearest = left[best]
-    return points[chosen]
+        distances_by_row = {int(row): np.minimum(nearest, apart(int(row))) for row in drawn}
+        best = min(distances_by_row, key=lambda row: (float(distances_by_row[row].sum()), row))
+        starts.append(best)
+        nearest = distances_by_row[best]
+    return points[starts]
 
 
 def _name_groups(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the words of each group that many of its texts have and few others, the most telling first."""
+    """Yield the words of each group that are frequent in it and rare in others, most distinctive first."""
     counts = [Counter(itertools.chain(*map(_split_words, texts))) for texts in groups]
     everywhere = sum(counts, Counter[str]())
     total = sum(map(len, groups))
-    for texts, own in zip(groups, counts, strict=True):
+    for texts, word_counts in zip(groups, counts, strict=True):
         telling = {
             word: number / len(texts) * math.log(total / everywhere[word])
-            for word, number in own.items()
+            for word, number in word_counts.items()
             if number > 1 or len(texts) == 1
         }
         ranked = sorted(telling, key=lambda word: (-telling[word], word))

@@ -1,4 +1,4 @@
-"""The `refresh` step: the gain kept by the share of documents that are embedded again."""
+"""The `refresh` step: the kept gain as a function of the share of documents embedded again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Refresh(Translate):
 
 
 def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, Any]:
-    """Return nDCG@10 and gain kept by order and share, over the half of the queries that gave no hits.
+    """Return nDCG@10 and kept gain by order and share, on the half of the queries not used for the order.
 
     Raises:
         DataError: for data with fewer than four queries.
@@ -85,13 +85,13 @@ def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, A
 
     from emberge_index.translation import NEIGHBOURS, gain_kept
 
-    known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)
-    if len(known) < 4:
+    answered = np.array([row for row, hits in enumerate(fit.probes.relevant) if hits], np.int64)
+    if len(answered) < 4:
         raise DataError(
-            f"the data has {len(known)} queries with their documents, too few for a curve; give pairs"
+            f"the data has {len(answered)} queries with their documents, too few for a curve; give pairs"
         )
-    log, asked = known[::2], known[1::2]
-    grades = [dict.fromkeys(fit.probes.relevant[place], 1) for place in asked]
+    log, asked = answered[::2], answered[1::2]
+    grades = [dict.fromkeys(fit.probes.relevant[row], 1) for row in asked]
 
     def score(queries: Any, documents: Any) -> float:
         return ndcg(nearest_rows(queries, documents, NEIGHBOURS), grades)
@@ -102,7 +102,7 @@ def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, A
         "old": score(fit.old.of("queries")[asked], fit.old.documents[:]),
         "new": score(queries, new),
     }
-    found: dict[str, Any] = {"shares": list(shares), **ends, "ndcg": {}, "gain_kept": {}}
+    curves: dict[str, Any] = {"shares": list(shares), **ends, "ndcg": {}, "gain_kept": {}}
     for order, rows in _order_documents(fit, log, seed).items():
         scores = []
         for share in shares:
@@ -110,9 +110,11 @@ def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, A
             first = rows[: round(share * len(rows))]
             mixed[first] = new[first]
             scores.append(score(queries, mixed))
-        found["ndcg"][order] = scores
-        found["gain_kept"][order] = [gain_kept({**ends, "mapped": one}) for one in scores]
-    return found
+        curves["ndcg"][order] = scores
+        curves["gain_kept"][order] = [
+            gain_kept({**ends, "mapped": relevant}) for relevant in scores
+        ]
+    return curves
 
 
 def _order_documents(

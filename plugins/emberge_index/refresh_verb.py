@@ -51,11 +51,11 @@ def order_of(
     column: str | None = None,
     any_model: bool = False,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the rows of a file of old vectors, the most urgent to embed again first, and their names.
+    """Return (row numbers of a file of old vectors, their names), the most urgent to embed again first.
 
     `queries` is a file of the new model's vectors of logged queries: the documents that they hit most come
-    first. Without it, those come first that are least like the texts of the fit. Vectors of zeros, as of
-    empty documents, come last. `any_model` takes vectors that look like another model's.
+    first. Without it the documents least similar to the texts of the fit come first. Zero vectors, as of
+    empty documents, come last. `any_model` accepts vectors that look like another model's.
 
     Raises:
         DataError: for vectors that the translation does not fit, or that are not finite.
@@ -96,9 +96,9 @@ def _read_queries(path: Path, new: SpaceOf) -> NDArray[Any]:
     """Return the vectors of logged queries, which must be the new model's."""
     from emberge_index.vectors import read_vectors, require_space
 
-    found = read_vectors(path)
-    require_space(found.plan, new, "queries")
-    return found.rows
+    vectors = read_vectors(path)
+    require_space(vectors.plan, new, "queries")
+    return vectors.rows
 
 
 # Hits of a query that count.
@@ -121,13 +121,13 @@ class Hits:
         """Compare the queries with documents, whose rows are counted from `first`."""
         import numpy as np
 
-        found = unit_rows(np.asarray(documents, np.float32))
-        rows = np.arange(first, first + len(found))
+        unit_documents = unit_rows(np.asarray(documents, np.float32))
+        rows = np.arange(first, first + len(unit_documents))
         for start in range(0, len(self._read_queries), QUERIES):
             part = slice(start, start + QUERIES)
-            scores = np.hstack([self._scores[part], self._read_queries[part] @ found.T])
-            own = np.broadcast_to(rows, (len(scores), len(rows)))
-            numbers = np.hstack([self._rows[part], own])
+            scores = np.hstack([self._scores[part], self._read_queries[part] @ unit_documents.T])
+            new_rows = np.broadcast_to(rows, (len(scores), len(rows)))
+            numbers = np.hstack([self._rows[part], new_rows])
             best = top_k(scores, DEPTH)
             self._scores[part] = np.take_along_axis(scores, best, 1)
             self._rows[part] = np.take_along_axis(numbers, best, 1)
@@ -136,15 +136,15 @@ class Hits:
         """Return for each document the sum over queries of 1 / log2(rank + 1)."""
         import numpy as np
 
-        found = np.zeros(rows)
+        weights_ = np.zeros(rows)
         discounts = np.broadcast_to(rank_discounts(DEPTH), self._rows.shape)
-        known = self._rows >= 0
-        np.add.at(found, self._rows[known], discounts[known])
-        return found
+        is_filled = self._rows >= 0
+        np.add.at(weights_, self._rows[is_filled], discounts[is_filled])
+        return weights_
 
 
 def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return rows, the most hit first; of those that are hit alike, the strangest first."""
+    """Return row numbers sorted by descending hits, then by descending strangeness."""
     import numpy as np
 
     return np.lexsort((-strangeness, -hits))
@@ -153,15 +153,15 @@ def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDAr
 def strangeness_of_each(
     translation: Translation, blocks: Iterable[NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Return how far each vector is from those of the fit, where the translation errs the most.
+    """Return each vector's distance from those of the fit, which grows with the translation's error.
 
-    A vector of zeros, as of an empty document, gets -1: there is nothing to embed.
+    A zero vector, as of an empty document, gets -1, as there is nothing to embed.
     """
     import numpy as np
 
     axes = np.asarray(translation.axes, np.float64)
-    found = [np.zeros(0)]
+    parts = [np.zeros(0)]
     for block in blocks:
         far = (((block - translation.mean) @ axes) ** 2).sum(1) / translation.usual
-        found.append(np.where(block.any(axis=1), far, -1.0))
-    return np.concatenate(found)
+        parts.append(np.where(block.any(axis=1), far, -1.0))
+    return np.concatenate(parts)

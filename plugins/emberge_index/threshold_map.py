@@ -22,11 +22,11 @@ FEWEST = 30
 
 
 @dataclass(frozen=True)
-class Moved:
-    """Threshold of the old model, the new model's with as many false positives, and their rate.
+class MovedThreshold:
+    """Threshold of the old model, that of the new model with equal false positives, and their rate.
 
-    `known` is whether at least 30 pairs of different texts are behind it, and not all of them: nothing is
-    measured below the smallest cosine, unless both models have the same.
+    `known` is True if at least 30 pairs of different texts are above it, and not all of them: nothing is
+    measured below the smallest cosine, unless both models have the same one.
     """
 
     old: float
@@ -36,12 +36,12 @@ class Moved:
 
     @property
     def shift(self) -> float:
-        """Distance of the two thresholds, to nine places: below them floats err."""
+        """Distance of the two thresholds, rounded to nine decimals."""
         return round(abs(self.new - self.old), 9)
 
     @property
     def doubt(self) -> str:
-        """Reason why a threshold that is not `known` is not."""
+        """Reason why the threshold is not `known`."""
         if self.rate == 1:
             return "all pairs of different texts are more alike"
         return f"fewer than {FEWEST} pairs of different texts are that alike"
@@ -51,7 +51,7 @@ class Moved:
 class ThresholdMap:
     """Map of thresholds: `old` and `new` cosines with equal `rates` of false positives, rates falling.
 
-    `pairs` of different texts lie behind it. The last point is (1, 1), where equal texts are.
+    It is measured on `pairs` of different texts. The last point is (1, 1), the cosine of equal texts.
     """
 
     rates: tuple[float, ...]
@@ -60,9 +60,9 @@ class ThresholdMap:
     pairs: int
 
     def __call__(self, threshold: float) -> float:
-        """Return the new model's threshold that lets as many false positives pass as this of the old one.
+        """Return the new model's threshold with as many false positives as this one of the old model.
 
-        Between points it is linear, and from -1 to the first as well.
+        It is interpolated linearly between points, and from -1 to the first point.
 
         Raises:
             DataError: for a number outside of -1 to 1.
@@ -81,16 +81,16 @@ class ThresholdMap:
 
         return float(np.interp(threshold, self.old, self.rates))
 
-    def moved(self, threshold: float) -> Moved:
-        """Return a threshold of the old model beside its new one.
+    def moved(self, threshold: float) -> MovedThreshold:
+        """Return a threshold of the old model with that of the new one.
 
         Raises:
             DataError: for a number outside of -1 to 1.
         """
         rate = self.rate(threshold)
         measured = threshold >= self.old[0] or self.old == self.new
-        known = measured and rate * self.pairs >= FEWEST
-        return Moved(threshold, self(threshold), rate, known)
+        is_known = measured and rate * self.pairs >= FEWEST
+        return MovedThreshold(threshold, self(threshold), rate, is_known)
 
     @property
     def shift(self) -> float:
@@ -98,7 +98,7 @@ class ThresholdMap:
         return max((abs(new - old) for _, old, new in self.table()), default=0.0)
 
     def table(self) -> Iterator[tuple[float, float, float]]:
-        """Yield (rate, old, new) of rates that at least 30 pairs are behind."""
+        """Yield (rate, old threshold, new threshold) of each rate with at least 30 pairs."""
         import numpy as np
 
         rates = self.rates[::-1]
@@ -122,9 +122,9 @@ class ThresholdMap:
 
 
 def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> ThresholdMap:
-    """Return the map by the cosines of all pairs of different texts, whose rows are in `old` and `new`.
+    """Return the map from the cosines of all pairs of different texts with rows in `old` and `new`.
 
-    Pairs in `same` mean the same and are no false positives.
+    Pairs in `same` have the same meaning and are no false positives.
 
     Raises:
         DataError: for fewer than 30 texts, rows of different numbers of texts, and rows that are not finite.
@@ -163,9 +163,9 @@ CELLS, PARTS = 1 << 20, 1 << 11
 
 
 class PairCosines:
-    """Cosines of the pairs of different rows of [n, d], but for those in `same`.
+    """Cosines of all pairs of different rows of [n, d], except those in `same`.
 
-    All of them are computed again in each pass, in float64, so that memory grows with n and not with n².
+    Each pass computes them again in float64, so that memory grows with n and not with n².
     """
 
     def __init__(self, rows: Any, same: Sequence[tuple[int, int]] = ()) -> None:
@@ -185,14 +185,14 @@ class PairCosines:
         count = len(self._unit)
         size = max(1, BLOCK // count)
         for first in range(0, count, size):
-            found = self._unit[first : first + size] @ self._unit[first:].T
-            counted = np.triu(np.ones(found.shape, bool), 1)
+            products = self._unit[first : first + size] @ self._unit[first:].T
+            is_pair = np.triu(np.ones(products.shape, bool), 1)
             start, end = np.searchsorted(self._same[:, 0], [first, first + size])
-            counted[tuple((self._same[start:end] - first).T)] = False
-            yield found[counted].clip(-1, 1)
+            is_pair[tuple((self._same[start:end] - first).T)] = False
+            yield products[is_pair].clip(-1, 1)
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the cosines below which these shares of the pairs are, as `np.quantile` does."""
+        """Return the quantiles of the cosines at these shares, as `np.quantile`."""
         import numpy as np
 
         if len(self) <= KEPT:
@@ -207,10 +207,10 @@ class PairCosines:
         return below + (above - below) * (places - lower)
 
     def _find_ranked(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the cosines of these ranks, from 0 for the smallest; ranks rise.
+        """Return the cosines at these ascending ranks, counted from 0 for the smallest.
 
-        A cell between -1 and 1 that has one of them is sorted. One with so many cosines that they do not fit
-        the memory is divided, and a part of it stands for its cosines, which are 1e-9 apart at most.
+        The range from -1 to 1 is divided into cells, and cells with a needed rank are sorted. If their
+        cosines do not fit into memory, cells are divided further and the result is exact to 1e-9.
         """
         import numpy as np
 
@@ -220,26 +220,28 @@ class PairCosines:
         ends = counts.cumsum()
         cells = np.searchsorted(ends, ranks, side="right")
         inside = ranks - (ends - counts)[cells]
-        wanted = np.unique(cells)
-        if counts[wanted].sum() > KEPT:
-            return self._find_in_parts(cells, inside, wanted)
+        needed_cells = np.unique(cells)
+        if counts[needed_cells].sum() > KEPT:
+            return self._find_in_parts(cells, inside, needed_cells)
         sought = np.zeros(CELLS, bool)
-        sought[wanted] = True
+        sought[needed_cells] = True
         parts = [block[sought[_scale_cosines(block).astype(np.int64)]] for block in self.blocks()]
-        kept = np.sort(np.concatenate(parts))
-        starts = np.concatenate([[0], counts[wanted].cumsum()])
-        ranked: NDArray[np.float64] = kept[starts[np.searchsorted(wanted, cells)] + inside]
+        sorted_cosines = np.sort(np.concatenate(parts))
+        starts = np.concatenate([[0], counts[needed_cells].cumsum()])
+        ranked: NDArray[np.float64] = sorted_cosines[
+            starts[np.searchsorted(needed_cells, cells)] + inside
+        ]
         return ranked
 
     def _find_in_parts(
-        self, cells: NDArray[np.int64], inside: NDArray[np.int64], wanted: NDArray[np.int64]
+        self, cells: NDArray[np.int64], inside: NDArray[np.int64], needed_cells: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the cosines at ranks inside cells, as the lower ends of parts of those cells."""
+        """Return the cosines at ranks within cells, rounded down to the ends of parts of the cells."""
         import numpy as np
 
         row_of = np.full(CELLS, -1, np.int64)
-        row_of[wanted] = np.arange(len(wanted))
-        counts = np.zeros(len(wanted) * PARTS, np.int64)
+        row_of[needed_cells] = np.arange(len(needed_cells))
+        counts = np.zeros(len(needed_cells) * PARTS, np.int64)
         for block in self.blocks():
             scaled = _scale_cosines(block)
             cell = scaled.astype(np.int64)
@@ -247,16 +249,16 @@ class PairCosines:
             part = ((scaled - cell) * PARTS).astype(np.int64)
             counts += np.bincount((row * PARTS + part)[row >= 0], minlength=len(counts))
         ends = counts.reshape(-1, PARTS).cumsum(1)
-        found = [
-            cell + np.searchsorted(ends[row_of[cell]], place, side="right") / PARTS
-            for cell, place in zip(cells, inside, strict=True)
+        positions = [
+            cell + np.searchsorted(ends[row_of[cell]], rank, side="right") / PARTS
+            for cell, rank in zip(cells, inside, strict=True)
         ]
-        return np.array(found) * (2 / CELLS) - 1
+        return np.array(positions) * (2 / CELLS) - 1
 
 
 def _scale_cosines(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return cosines as places among the cells, from 0 to below CELLS."""
+    """Return cosines scaled to positions among the cells, from 0 to below CELLS."""
     import numpy as np
 
-    found: NDArray[np.float64] = np.minimum((cosines + 1) * (CELLS / 2), np.nextafter(CELLS, 0))
-    return found
+    scaled: NDArray[np.float64] = np.minimum((cosines + 1) * (CELLS / 2), np.nextafter(CELLS, 0))
+    return scaled

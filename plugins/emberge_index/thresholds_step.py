@@ -1,4 +1,4 @@
-"""The `thresholds` step: what thresholds of cosine become under a new model, and a gate on their shift."""
+"""The `thresholds` step: maps thresholds of cosine to a new model, and requires a limit on their shift."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from emberge import (
 from emberge.wording import prose, table_lines
 
 from emberge_index.space import probe_texts
-from emberge_index.threshold_map import FEWEST, Moved, threshold_map
+from emberge_index.threshold_map import FEWEST, MovedThreshold, threshold_map
 from emberge_index.translation import EmbeddedProbes, Probes, embed, model_problems, probes_of
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class Thresholds(Step):
         checked = check_datasets(context, self.data)
         yield from checked.problems
         counts = [head.texts for head in checked.heads]
-        known = sum(count or 0 for count in counts)
-        if counts and None not in counts and known < FEWEST:
+        total = sum(count or 0 for count in counts)
+        if counts and None not in counts and total < FEWEST:
             yield context.problem(
-                f"{known:,} texts are too few: thresholds need {FEWEST} different ones; give more texts",
+                f"{total:,} texts are too few: thresholds need {FEWEST} different ones; give more texts",
                 "data",
             )
 
@@ -118,21 +118,24 @@ class Thresholds(Step):
         from emberge.files import write_text
 
         texts, same = self._choose_texts(workspace)
-        old, new = (self._embed_texts(one, texts, workspace) for one in (self.old, self.new))
-        found = threshold_map(old.documents[:], new.documents[:], same)
-        moved = [found.moved(one) for one in self.at]
+        old, new = (self._embed_texts(side, texts, workspace) for side in (self.old, self.new))
+        thresholds = threshold_map(old.documents[:], new.documents[:], same)
+        moved = [thresholds.moved(side) for side in self.at]
         claims = list(self._check_claims(moved))
         unmet = [text for met, text in claims if not met]
         content = {
             "old_model": old.name,
             "new_model": new.name,
             "texts": len(texts),
-            **found.plain(),
-            "at": [{**asdict(one), "shift": one.shift} for one in moved],
+            **thresholds.plain(),
+            "at": [{**asdict(side), "shift": side.shift} for side in moved],
         }
         write_text(workspace.folder / "thresholds.json", json.dumps(content, indent=1) + "\n")
         notes = [f"- {'met' if met else 'NOT MET'}: {text}" for met, text in claims]
-        table = [*_draw_table(old, new, len(texts), found, moved), *(["", *notes] if notes else [])]
+        table = [
+            *_draw_table(old, new, len(texts), thresholds, moved),
+            *(["", *notes] if notes else []),
+        ]
         write_text(workspace.folder / TABLE, "\n".join(table) + "\n")
         return Artifact(
             kind="report",
@@ -140,14 +143,14 @@ class Thresholds(Step):
             details={
                 "table": TABLE,
                 "thresholds": {key: content[key] for key in ("pairs", "table", "at")},
-                "figures": [_build_figure(old, new, found, moved, claims)],
+                "figures": [_build_figure(old, new, thresholds, moved, claims)],
                 "unmet": [] if workspace.rehearsal else unmet,
             },
             warnings=(_SAME,) if old.fingerprint == new.fingerprint else (),
         )
 
     def _choose_texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
-        """Return different texts, and pairs of their places that are documents of one query."""
+        """Return (different texts, pairs of their numbers that are documents of one query)."""
         import numpy as np
         from emberge.data import step_datasets
 
@@ -155,14 +158,16 @@ class Thresholds(Step):
             return list(dict.fromkeys(probe_texts())), []
         sets = step_datasets(workspace, self.data)
         probes = probes_of(sets, workspace.work)
-        known = len(probes.documents)
-        chosen = np.unique(np.linspace(0, known - 1, min(known, self.sample)).round().astype(int))
-        place_of = {int(place): number for number, place in enumerate(chosen)}
-        texts = [probes.documents[place] for place in place_of]
+        total = len(probes.documents)
+        sample = np.unique(np.linspace(0, total - 1, min(total, self.sample)).round().astype(int))
+        place_of = {int(row): number for number, row in enumerate(sample)}
+        texts = [probes.documents[row] for row in place_of]
         same = [
             pair
-            for one in probes.relevant
-            for pair in itertools.combinations(sorted(place_of[i] for i in one if i in place_of), 2)
+            for documents in probes.relevant
+            for pair in itertools.combinations(
+                sorted(place_of[i] for i in documents if i in place_of), 2
+            )
         ]
         if workspace.rehearsal:  # a few rows may have too few texts, of which the whole has enough
             texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
@@ -183,23 +188,25 @@ class Thresholds(Step):
         except CheckpointError as error:
             raise CheckpointError(f"{model}: {error}") from error
 
-    def _check_claims(self, moved: Sequence[Moved]) -> Iterator[tuple[bool, str]]:
-        """Yield for each threshold whether it meets the requirement, and the claim in words."""
+    def _check_claims(self, moved: Sequence[MovedThreshold]) -> Iterator[tuple[bool, str]]:
+        """Yield (is met, claim as text) for each threshold."""
         if self.require is None:
             return
         most = self.require.threshold_shift
-        for one in moved:
-            if one.known:
+        for threshold in moved:
+            if threshold.known:
                 yield (
-                    one.shift <= most,
-                    f"the threshold {one.old:g} becomes {one.new:.4f} at {one.rate:.3%} false positives: "
-                    f"{one.shift:.4f} away, and {most:g} is allowed (threshold_shift)",
+                    threshold.shift <= most,
+                    f"the threshold {threshold.old:g} becomes {threshold.new:.4f} at "
+                    f"{threshold.rate:.3%} false positives: "
+                    f"{threshold.shift:.4f} away, and {most:g} is allowed (threshold_shift)",
                 )
             else:
                 yield (
                     False,
-                    f"where the threshold {one.old:g} goes cannot be told: {one.doubt}; give more texts as "
-                    f"data, or texts {'less' if one.rate == 1 else 'more'} alike",
+                    f"where the threshold {threshold.old:g} goes cannot be told: "
+                    f"{threshold.doubt}; give more texts as "
+                    f"data, or texts {'less' if threshold.rate == 1 else 'more'} alike",
                 )
 
 
@@ -207,49 +214,52 @@ def _draw_table(
     old: EmbeddedProbes,
     new: EmbeddedProbes,
     texts: int,
-    found: ThresholdMap,
-    moved: Sequence[Moved],
+    thresholds: ThresholdMap,
+    moved: Sequence[MovedThreshold],
 ) -> Iterator[str]:
     """Yield the map as lines of Markdown."""
     yield f"# Thresholds from {prose(old.name)} to {prose(new.name)}"
     yield ""
-    yield f"Cosines of {found.pairs:,} pairs of {texts:,} different texts."
+    yield f"Cosines of {thresholds.pairs:,} pairs of {texts:,} different texts."
     if moved:
         rows = [
             [
-                f"{one.old:g}",
-                f"{one.new:.4f}",
-                f"{one.new - one.old:+.4f}",
-                f"{one.rate:.3%}{'' if one.known else f', {one.doubt}'}",
+                f"{threshold.old:g}",
+                f"{threshold.new:.4f}",
+                f"{threshold.new - threshold.old:+.4f}",
+                f"{threshold.rate:.3%}{'' if threshold.known else f', {threshold.doubt}'}",
             ]
-            for one in moved
+            for threshold in moved
         ]
         head = ["threshold", "becomes", "shift", "false positives"]
         yield from ("", *table_lines(head, rows, "rrrr"))
-    rates = [[f"{rate:.2%}", f"{old:.4f}", f"{new:.4f}"] for rate, old, new in found.table()]
+    rates = [[f"{rate:.2%}", f"{old:.4f}", f"{new:.4f}"] for rate, old, new in thresholds.table()]
     yield from ("", *table_lines(["false positives", "old", "new"], rates, "rrr"))
 
 
 def _build_figure(
     old: EmbeddedProbes,
     new: EmbeddedProbes,
-    found: ThresholdMap,
-    moved: Sequence[Moved],
+    thresholds: ThresholdMap,
+    moved: Sequence[MovedThreshold],
     claims: Sequence[tuple[bool, str]],
 ) -> dict[str, Any]:
-    """Return both models' thresholds by the rate of false positives, with the asked ones as its table."""
-    rows = list(found.table())
-    said = [f"{'Required and met' if met else 'Not met'}: {text}." for met, text in claims]
+    """Return the figure of both models' thresholds by false-positive rate, with a table of those in `at`."""
+    rows = list(thresholds.table())
+    claim_lines = [f"{'Required and met' if met else 'Not met'}: {text}." for met, text in claims]
     figure: dict[str, Any] = {
         "title": "Thresholds with equally many false positives",
         "caption": " ".join(
-            [f"From {old.name} to {new.name}, {found.pairs:,} pairs of texts.", *said]
+            [f"From {old.name} to {new.name}, {thresholds.pairs:,} pairs of texts.", *claim_lines]
         ),
         "lines": {
             "x": "false positives",
             "y": "cosine",
             "labels": [f"{rate:.2%}" for rate, *_ in rows],
-            "series": {"old": [one for _, one, _ in rows], "new": [one for *_, one in rows]},
+            "series": {
+                "old": [cosine for _, cosine, _ in rows],
+                "new": [cosine for *_, cosine in rows],
+            },
         },
     }
     if moved:

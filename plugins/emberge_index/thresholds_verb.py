@@ -1,4 +1,4 @@
-"""The verb `thresholds`: what an old model's thresholds are under a new one."""
+"""The verb `thresholds`: maps an old model's thresholds to a new one."""
 
 from __future__ import annotations
 
@@ -19,36 +19,41 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Print the map of two models' thresholds, and those that were asked for; return the exit code."""
+    """Print the map of two models' thresholds and the requested thresholds, and return the exit code."""
     asked = _read_thresholds(options.at)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    found = threshold_map(old.documents(texts), new.documents(texts))
-    print("\n".join(_list_thresholds(found, asked, len(texts))))
+    thresholds = threshold_map(old.documents(texts), new.documents(texts))
+    print("\n".join(_list_thresholds(thresholds, asked, len(texts))))
     if options.json is not None:
-        content = {"old_model": old.name, "new_model": new.name, **found.plain()}
+        content = {"old_model": old.name, "new_model": new.name, **thresholds.plain()}
         write_text(options.json, json.dumps(content, indent=1) + "\n")
         print(f"written: {options.json}")
     return 0
 
 
-def _read_thresholds(given: Sequence[str]) -> list[float]:
-    words = [word for text in given for word in text.split(",")]
+def _read_thresholds(arguments: Sequence[str]) -> list[float]:
+    words = [word for text in arguments for word in text.split(",")]
     try:
-        found = [float(word) for word in words]
+        thresholds = [float(word) for word in words]
     except ValueError:
         raise RecipeError(f"--at {','.join(words)}: thresholds are numbers: 0.7,0.8") from None
-    if outside := [word for word, one in zip(words, found, strict=True) if not -1 <= one <= 1]:
+    if outside := [
+        word for word, threshold in zip(words, thresholds, strict=True) if not -1 <= threshold <= 1
+    ]:
         raise RecipeError(f"--at {outside[0]}: a cosine is from -1 to 1")
-    return found
+    return thresholds
 
 
-def _list_thresholds(found: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
-    yield f"cosines of {found.pairs:,} pairs of {texts:,} different texts"
+def _list_thresholds(thresholds: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
+    yield f"cosines of {thresholds.pairs:,} pairs of {texts:,} different texts"
     yield "false positives   old      new"
-    for rate, old, new in found.table():
+    for rate, old, new in thresholds.table():
         yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
-    for one in map(found.moved, asked):
-        few = "" if one.known else f", which is not sure: {one.doubt}"
-        yield f"threshold {one.old:g} becomes {one.new:.4f}, at {one.rate:.3%} false positives{few}"
+    for threshold in map(thresholds.moved, asked):
+        few = "" if threshold.known else f", which is not sure: {threshold.doubt}"
+        yield (
+            f"threshold {threshold.old:g} becomes {threshold.new:.4f}, "
+            f"at {threshold.rate:.3%} false positives{few}"
+        )

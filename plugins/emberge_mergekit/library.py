@@ -1,4 +1,4 @@
-"""The one door to mergekit: everything of it that is used is imported here, inside functions."""
+"""Calls of mergekit's merge methods; mergekit is imported inside functions, as its import is slow."""
 
 from __future__ import annotations
 

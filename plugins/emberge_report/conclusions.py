@@ -1,4 +1,4 @@
-"""Conclusions from an evaluation's numbers, in sentences."""
+"""Sentences that sum up an evaluation's numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHERE = {"elsewhere": "that are nobody's training domain", "out": "out of domain
 def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
     """Return sentences on the scores that claim no more than the intervals allow.
 
-    `merged` names the parents of each merge. Models that differ in seed alone are spoken of as one.
+    `merged` has the parents of each merge. Models that differ only in seed are treated as one.
     """
     lines: list[Child] = []
     if scores.pooled is not None:
@@ -50,33 +50,37 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
 
 
 def _compare_with_linear(scores: Scores) -> Iterator[Child]:
-    """Yield which merges do more than the linear one of the same members, in means over tasks."""
-    for linear in dict.fromkeys(one.reference for one in scores.against_linear):
-        mine = [
-            one
-            for one in scores.against_linear
-            if one.reference == linear and one.on in MEANS and one.interval is not None
+    """Yield sentences on merges that differ from the linear merge of the same members in mean scores."""
+    for linear in dict.fromkeys(comparison.reference for comparison in scores.against_linear):
+        comparisons = [
+            comparison
+            for comparison in scores.against_linear
+            if comparison.reference == linear
+            and comparison.on in MEANS
+            and comparison.interval is not None
         ]
-        clear = [one for one in mine if one.verdict in ("better", "worse")]
-        if mine and not clear:
-            names = ", ".join(dict.fromkeys(one.model for one in mine))
+        clear = [
+            comparison for comparison in comparisons if comparison.verdict in ("better", "worse")
+        ]
+        if comparisons and not clear:
+            names = ", ".join(dict.fromkeys(comparison.model for comparison in comparisons))
             yield f"No merge of these differs from linear ({linear}) by more than noise: {names}."
-        for one in clear:
+        for comparison in clear:
             yield (
-                f"{_name_place(one.on)}, by more than noise: ",
-                tag("b", one.model),
+                f"{_name_place(comparison.on)}, by more than noise: ",
+                tag("b", comparison.model),
                 " ",
-                _describe_difference(one),
+                _describe_difference(comparison),
                 ".",
             )
 
 
 def _describe_forgetting(scores: Scores) -> Child:
-    """Return a sentence on what models lost of their base on tasks that are nobody's training domain."""
+    """Return a sentence on models' forgetting of their base on tasks outside the training domains."""
     first = scores.forgetting[0]
     count = sum(task.domain == first.on for task in scores.tasks)
     parts: list[Child] = []
-    for model in (one.reference for one in scores.forgetting):
+    for model in (comparison.reference for comparison in scores.forgetting):
         lost = scores.forgotten(model)
         if lost is not None:
             parts.append((tag("b", model), f" {loss_in_words(lost, scores.less)}"))
@@ -86,7 +90,7 @@ def _describe_forgetting(scores: Scores) -> Child:
 
 
 def loss_in_words(lost: Estimate, less: bool) -> str:
-    """Return how much a model forgot, in words that claim no more than the interval allows."""
+    """Return a phrase on how much a model forgot that claims no more than the interval allows."""
     if lost.interval is None:
         verb = "loses" if lost.mean > 0 else "gains"
         return f"{verb} {points(abs(lost.mean), less)}, no interval known"

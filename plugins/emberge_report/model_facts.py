@@ -24,7 +24,7 @@ _KINDS_OF_INPUT = ("text", "image", "audio", "video")
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:
-    """Class of sentence-transformers, with the hub's words for such a model, and a person's.
+    """Class of sentence-transformers, with the hub's tags and a readable name for such a model.
 
     `lines` follow `model = …` in a snippet; without any, the model embeds texts into one vector each.
     """
@@ -104,12 +104,12 @@ class Anatomy:
 
     @property
     def asymmetric(self) -> bool:
-        """Flag that queries and documents have prompts of their own."""
+        """True if queries and documents have separate prompts."""
         return bool(self.prompts.get("query") or self.prompts.get("document"))
 
 
 def anatomy(folder: Path) -> Anatomy:
-    """Return the facts in the configs of a model folder; one that cannot be read gives none."""
+    """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
         layout = Layout.read(folder)
     except CheckpointError:
@@ -125,7 +125,7 @@ def anatomy(folder: Path) -> Anatomy:
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
-        similarity=_known_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
+        similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),
         code=_name_code(config),
@@ -135,17 +135,17 @@ def anatomy(folder: Path) -> Anatomy:
 
 def _list_inputs(trunk: Path) -> tuple[str, ...]:
     named = read_trunk_settings(trunk).get("modality_config")
-    found = tuple(kind for kind in _KINDS_OF_INPUT if kind in named) if named else ()
-    return found or ("text",)
+    kinds = tuple(kind for kind in _KINDS_OF_INPUT if kind in named) if named else ()
+    return kinds or ("text",)
 
 
-def _known_word(known: tuple[str, ...], value: Any) -> str:
-    """Return a word of a closed list: a config's own words are anybody's."""
-    return value if value in known else "unknown"
+def _allow_word(allowed: tuple[str, ...], value: Any) -> str:
+    """Return the value if it is one of the allowed words, else "unknown": configs are untrusted."""
+    return value if value in allowed else "unknown"
 
 
 def _name_code(config: Mapping[str, Any]) -> str:
-    """Return the code that a config's model needs; "" where transformers has the class itself."""
+    """Return the custom code that a config's model needs; "" if transformers has its class."""
     code = code_of_class(config)
     return code.name if code is not None else ""
 
@@ -160,20 +160,20 @@ def _name_architecture(config: Mapping[str, Any]) -> str | None:
 def _find_dimension(folder: Path, modules: list[str], config: Mapping[str, Any]) -> int | None:
     """Return the dimension that the last module states, else the transformer's."""
     for path in reversed(modules):
-        found = _read_json(folder / path / "config.json")
+        module_config = _read_json(folder / path / "config.json")
         for key in ("out_features", "word_embedding_dimension", "embedding_dimension"):
-            if isinstance(found.get(key), int):
-                return int(found[key])
+            if isinstance(module_config.get(key), int):
+                return int(module_config[key])
     size = config.get("hidden_size")
     return size if isinstance(size, int) else None
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def purpose_of(folder: Path) -> ModelKind:
@@ -189,7 +189,11 @@ def purpose_of(folder: Path) -> ModelKind:
         return _KINDS[named]
     if named == "ColBERT" or "HF_ColBERT" in architectures or any("pylate." in t for t in types):
         return _KINDS["MultiVectorEncoder"]
-    found = next((kind for kind in by_module if kind is not None), None)
-    if found is None and not types and str(architectures[0]).endswith("ForSequenceClassification"):
-        found = "CrossEncoder"
-    return _KINDS[found] if found is not None else EMBEDDER
+    kind_name = next((kind for kind in by_module if kind is not None), None)
+    if (
+        kind_name is None
+        and not types
+        and str(architectures[0]).endswith("ForSequenceClassification")
+    ):
+        kind_name = "CrossEncoder"
+    return _KINDS[kind_name] if kind_name is not None else EMBEDDER

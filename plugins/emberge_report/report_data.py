@@ -1,4 +1,4 @@
-"""Data of a report, gathered from the folders of the steps that it is about."""
+"""Data of a report, read from the folders of its steps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PLACES = ("$", "pkg:", "./", "../", "/", "~")
 
 
 @dataclass(frozen=True)
-class Done:
-    """Step that the report is about: its component, its duration, its fingerprint."""
+class FinishedStep:
+    """Step of the report with its component, duration and fingerprint."""
 
     name: str
     component: str = ""
@@ -36,7 +36,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Made:
+class ModelOfRun:
     """Model that a step of the run made."""
 
     name: str
@@ -57,22 +57,22 @@ class Made:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Models it came from, by their names in tables."""
+        """Names of the models that this one was made from."""
         return tuple(parent.removeprefix("$") for parent in self.artifact.parents)
 
     @property
     def merged(self) -> bool:
-        """Flag of a model that a merge made."""
+        """True for a model made by a merge."""
         return "strategy" in self.details
 
     @property
     def chosen(self) -> bool:
-        """Flag of a model that was chosen from others."""
+        """True for a model that was selected from others."""
         return "chosen_because" in self.details
 
     @property
     def trained(self) -> bool:
-        """Flag of a model that was neither merged nor chosen, nor changed in a way that its step names."""
+        """True for a model that was trained: neither merged, selected nor changed otherwise."""
         return not (self.merged or self.chosen or "made_by" in self.details)
 
 
@@ -81,35 +81,35 @@ class ReportData:
     """Data that a page shows. `base` is the name of the model that distances are measured from."""
 
     title: str
-    made: tuple[Made, ...] = ()
+    models: tuple[ModelOfRun, ...] = ()
     scores: tuple[tuple[str, Scores], ...] = ()
     figures: tuple[tuple[str, list[Figure]], ...] = ()
     data: tuple[ChangedData, ...] = ()
     others: tuple[tuple[str, Artifact], ...] = ()
-    done: tuple[Done, ...] = ()
+    done: tuple[FinishedStep, ...] = ()
     base: str | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = ""
 
     @property
-    def trained(self) -> tuple[Made, ...]:
+    def trained(self) -> tuple[ModelOfRun, ...]:
         """Models that trainings made."""
-        return tuple(made for made in self.made if made.trained)
+        return tuple(model for model in self.models if model.trained)
 
     @property
-    def merges(self) -> tuple[Made, ...]:
+    def merges(self) -> tuple[ModelOfRun, ...]:
         """Models that merges made."""
-        return tuple(made for made in self.made if made.merged)
+        return tuple(model for model in self.models if model.merged)
 
     @property
-    def choices(self) -> tuple[Made, ...]:
-        """Models that were chosen from others; their figures show why."""
-        return tuple(made for made in self.made if made.chosen)
+    def choices(self) -> tuple[ModelOfRun, ...]:
+        """Models that were selected from others."""
+        return tuple(model for model in self.models if model.chosen)
 
     @property
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Warnings of every step: (step, warning)."""
-        for name, artifact in (*((m.name, m.artifact) for m in self.made), *self.others):
+        for name, artifact in (*((m.name, m.artifact) for m in self.models), *self.others):
             for warning in artifact.warnings:
                 yield name, warning
 
@@ -117,52 +117,56 @@ class ReportData:
 def gather(
     steps: Sequence[StepRef], workspace: Workspace, *, title: str, base: ModelRef | None = None
 ) -> ReportData:
-    """Read what the steps left, and return it.
+    """Return the data of the report, read from the steps' results.
 
     Raises:
         DataError: for scores or figures that cannot be read.
     """
-    story = ReportData(
+    report = ReportData(
         title, provenance=workspace.provenance, recipe=_read_recipe(workspace.store.parent)
     )
-    made: list[Made] = []
+    models: list[ModelOfRun] = []
     for reference in steps:
         folder, artifact = workspace.artifact(reference)
         name = reference.step or folder.name
         done = _read_done(name, folder)
-        story = replace(story, done=(*story.done, done))
+        report = replace(report, done=(*report.done, done))
         if drawn := read_figures(name, folder, artifact):
-            story = replace(story, figures=(*story.figures, (name, drawn)))
+            report = replace(report, figures=(*report.figures, (name, drawn)))
         if changes := read_changes(name, folder, artifact):
-            story = replace(story, data=(*story.data, changes))
+            report = replace(report, data=(*report.data, changes))
         if artifact.kind == "model":
-            made.append(Made(name, folder, artifact, read_curves(folder / METRICS), done.seconds))
+            models.append(
+                ModelOfRun(name, folder, artifact, read_curves(folder / METRICS), done.seconds)
+            )
             continue
         if artifact.kind == "scores":
-            story = replace(story, scores=(*story.scores, (name, read_scores(folder))))
-        story = replace(story, others=(*story.others, (name, artifact)))
-    given = workspace.model(base) if base is not None else None
+            report = replace(report, scores=(*report.scores, (name, read_scores(folder))))
+        report = replace(report, others=(*report.others, (name, artifact)))
+    given_base = workspace.model(base) if base is not None else None
     measured = []
-    for i, one in enumerate(made):
-        workspace.progress(i, len(made), "models", f"distances of {one.name}")
-        measured.append(_add_distances(one, given, made, workspace, steps[0].folder))
-    measured = list(_add_kinship(measured, given, workspace, steps[0].folder))
+    for i, model in enumerate(models):
+        workspace.progress(i, len(models), "models", f"distances of {model.name}")
+        measured.append(_add_distances(model, given_base, models, workspace, steps[0].folder))
+    measured = list(_add_kinship(measured, given_base, workspace, steps[0].folder))
     return replace(
-        story, made=tuple(measured), base=given.name if given else _find_one_base(measured)
+        report,
+        models=tuple(measured),
+        base=given_base.name if given_base else _find_one_base(measured),
     )
 
 
-def _read_done(name: str, folder: Path) -> Done:
-    """Return the step's record, which the runner wrote beside the artifact."""
+def _read_done(name: str, folder: Path) -> FinishedStep:
+    """Return the step's facts from the record that the runner wrote next to the artifact."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return Done(name)
-    return Done(
+        return FinishedStep(name)
+    return FinishedStep(
         name,
-        str(found.get("component", "")),
-        found.get("seconds"),
-        str(found.get("fingerprint", "")),
+        str(record.get("component", "")),
+        record.get("seconds"),
+        str(record.get("fingerprint", "")),
     )
 
 
@@ -174,87 +178,111 @@ def _read_recipe(out: Path) -> str:
 
 
 def _add_distances(
-    made: Made, given: Model | None, everyone: Sequence[Made], workspace: Workspace, beside: Path
-) -> Made:
-    """Return the data with each layer's distance from the base; `beside` is the recipe's folder."""
+    model: ModelOfRun,
+    given_base: Model | None,
+    models: Sequence[ModelOfRun],
+    workspace: Workspace,
+    recipe_folder: Path,
+) -> ModelOfRun:
+    """Return the model with each layer's distance from the base, or the reason why there is none."""
     try:
-        base = given or _find_base(made, everyone, workspace, beside)
+        base = given_base or _find_base(model, models, workspace, recipe_folder)
         if base is None:
-            return replace(made, no_distances="its base is not known; give the report a `base`")
-        found = layer_distances(base, workspace.model(_refer_to(made)), workspace.machine)
-        return replace(made, distances=found)
+            return replace(model, no_distances="its base is not known; give the report a `base`")
+        distances = layer_distances(
+            base, workspace.model(_build_reference(model)), workspace.machine
+        )
+        return replace(model, distances=distances)
     except EmbergeError as error:
-        return replace(made, no_distances=str(error))
+        return replace(model, no_distances=str(error))
 
 
 def _add_kinship(
-    made: Sequence[Made], given: Model | None, workspace: Workspace, beside: Path
-) -> Iterator[Made]:
-    """Yield the models, merges with how alike their parents changed, where these are of the run too."""
-    named = {one.name: one for one in made}
-    known: dict[tuple[str, ...], str] = {}
-    for one in made:
-        parents = one.parents if one.merged else ()
-        if len(parents) > 1 and all(name in named for name in parents) and parents not in known:
+    models: Sequence[ModelOfRun],
+    given_base: Model | None,
+    workspace: Workspace,
+    recipe_folder: Path,
+) -> Iterator[ModelOfRun]:
+    """Yield the models; a merge gets a sentence on its parents' similarity if they are of the run too."""
+    models_by_name = {model.name: model for model in models}
+    kinship_by_parents: dict[tuple[str, ...], str] = {}
+    for model in models:
+        parents = model.parents if model.merged else ()
+        if (
+            len(parents) > 1
+            and all(name in models_by_name for name in parents)
+            and parents not in kinship_by_parents
+        ):
             try:
-                base = given or _find_base(one, made, workspace, beside)
-                models = [workspace.model(_refer_to(named[name])) for name in parents]
-                known[parents] = kinship(base, models, workspace.machine) if base else ""
+                base = given_base or _find_base(model, models, workspace, recipe_folder)
+                parent_models = [
+                    workspace.model(_build_reference(models_by_name[name])) for name in parents
+                ]
+                kinship_by_parents[parents] = (
+                    kinship(base, parent_models, workspace.machine) if base else ""
+                )
             except EmbergeError:
-                known[parents] = ""  # why is beside the distances
-        yield replace(one, kin=known.get(parents, ""))
+                kinship_by_parents[parents] = ""  # why is beside the distances
+        yield replace(model, kin=kinship_by_parents.get(parents, ""))
 
 
-def _refer_to(made: Made) -> ModelRef:
-    return ModelRef(f"${made.name}")
+def _build_reference(model: ModelOfRun) -> ModelRef:
+    return ModelRef(f"${model.name}")
 
 
 def _find_base(
-    made: Made, everyone: Sequence[Made], workspace: Workspace, beside: Path
+    model: ModelOfRun, models: Sequence[ModelOfRun], workspace: Workspace, recipe_folder: Path
 ) -> Model | None:
-    """Return the base that a training started from, or the one that all parents of a merge started from.
+    """Return the base of a training, or the common base of a merge's parents; None without one.
 
     Raises:
         CheckpointError: when it is not there any more, or is another model now.
     """
-    bases = _find_bases(made, {one.name: one for one in everyone})
+    bases = _find_bases(model, {other.name: other for other in models})
     if len(bases) != 1:
         return None
     reference, content = bases.pop()
     name = reference.removeprefix("$")
-    known = {one.name for one in everyone}
-    if name not in known and not reference.startswith(_PLACES) and "/" not in reference:
+    names = {other.name for other in models}
+    if name not in names and not reference.startswith(_PLACES) and "/" not in reference:
         return None  # the name of a folder, which does not lead to it
-    found = workspace.model(ModelRef(f"${name}" if name in known else reference, beside))
-    if content and found.fingerprint != content:
+    base = workspace.model(ModelRef(f"${name}" if name in names else reference, recipe_folder))
+    if content and base.fingerprint != content:
         raise CheckpointError(f"'{name}' is another model now than when it was trained on")
-    return found
+    return base
 
 
-def _find_bases(made: Made, known: Mapping[str, Made]) -> set[tuple[str, str]]:
+def _find_bases(
+    model: ModelOfRun, models_by_name: Mapping[str, ModelOfRun]
+) -> set[tuple[str, str]]:
     """Return (reference, content hash) of the models that trainings behind this model started from."""
-    base = made.details.get("base_reference") or made.details.get("base")
+    base = model.details.get("base_reference") or model.details.get("base")
     if isinstance(base, str) and base:
-        return {(base, str(made.details.get("base_fingerprint", "")))}
-    parents = [known[parent] for parent in made.parents if parent in known]
-    if len(parents) < len(made.parents):
+        return {(base, str(model.details.get("base_fingerprint", "")))}
+    parents = [models_by_name[parent] for parent in model.parents if parent in models_by_name]
+    if len(parents) < len(model.parents):
         return set()
-    return {b for parent in parents if parent.name != made.name for b in _find_bases(parent, known)}
+    return {
+        b
+        for parent in parents
+        if parent.name != model.name
+        for b in _find_bases(parent, models_by_name)
+    }
 
 
-def _find_one_base(made: Sequence[Made]) -> str | None:
-    names = {one.distances.base for one in made if one.distances}
+def _find_one_base(models: Sequence[ModelOfRun]) -> str | None:
+    names = {model.distances.base for model in models if model.distances}
     return names.pop() if len(names) == 1 else None
 
 
 def read_curves(path: Path) -> Mapping[str, Curve]:
     """Return every logged metric by name, as points (at, value) sorted by `at`.
 
-    A training that was continued repeats some steps; the last word on a step counts. A line that is not a
-    whole record, such as the last one of a killed run, is left out. Without `at`, the number of the record
-    serves. Values may be NaN or infinite.
+    A resumed training repeats some steps; the last record of a step counts. A line that is not a complete
+    record, such as the last one of a killed run, is ignored. Without `at` the number of the record is used.
+    Values may be NaN or infinite.
     """
-    found: dict[str, dict[float, float]] = {}
+    curves: dict[str, dict[float, float]] = {}
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -263,10 +291,10 @@ def read_curves(path: Path) -> Mapping[str, Curve]:
         record = _read_record(line)
         if record is None:
             continue
-        curve = found.setdefault(record["name"], {})
+        curve = curves.setdefault(record["name"], {})
         at = record.get("at")
         curve[float(len(curve) if at is None else at)] = float(record["value"])
-    return {name: sorted(curve.items()) for name, curve in found.items()}
+    return {name: sorted(curve.items()) for name, curve in curves.items()}
 
 
 def _read_record(line: str) -> Mapping[str, Any] | None:
@@ -288,7 +316,7 @@ _MOST = 5
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """‖W − W₀‖ / ‖W₀‖ (Frobenius) by layer and over all; `left_out` names tensors without their like.
+    """Distances ‖W − W₀‖ / ‖W₀‖ (Frobenius) by layer and in total; `left_out` has unmatched tensors.
 
     `base` is the name of the model measured from.
     """
@@ -307,17 +335,17 @@ def layer_distances(base: Model, model: Model, machine: Machine | None = None) -
     """
     from emberge.merging import compare_weights
 
-    found = compare_weights(base, model, machine=machine)
+    comparison = compare_weights(base, model, machine=machine)
     return Distances(
         base=base.name,
-        layers={layer: sums.distance for layer, sums in found.whole_layers().items()},
-        total=found.total().distance,
-        left_out=found.left_out,
+        layers={layer: sums.distance for layer, sums in comparison.whole_layers().items()},
+        total=comparison.total().distance,
+        left_out=comparison.left_out,
     )
 
 
 def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = None) -> str:
-    """Return a sentence on how alike the parents of a merge changed from the base; "" where they did not.
+    """Return a sentence on the similarity of the parents' changes from the base; "" if they did not change.
 
     Raises:
         CheckpointError: when a folder has no safetensors, or the models have no tensor in common.

@@ -46,9 +46,9 @@ class Report(Step):
         from emberge_report.page.page import page
         from emberge_report.report_data import gather
 
-        story = gather(self.of, workspace, title=self.title, base=self.base)
-        (workspace.folder / FILE).write_text(page(story), encoding="utf-8")
-        names = [made.name for made in story.made]
+        report = gather(self.of, workspace, title=self.title, base=self.base)
+        (workspace.folder / FILE).write_text(page(report), encoding="utf-8")
+        names = [model.name for model in report.models]
         return Artifact(
             kind="report",
             details={"file": FILE, "title": self.title, "models": names, "steps": len(self.of)},

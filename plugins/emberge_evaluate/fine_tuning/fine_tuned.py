@@ -92,15 +92,15 @@ class FineTuned(TuningOptions, Evaluator):
         for name, count in Counter(names).items():
             if count > 1:
                 yield context.problem(f"{count} tasks are called '{name}'; leave one out", "data")
-        known = {entry.name: entry for entry in entries}
+        entries_by_name = {entry.name: entry for entry in entries}
         for entry in entries:
-            faults = list(entry_problems(entry, known))
+            faults = list(entry_problems(entry, entries_by_name))
             yield from (context.problem(fault, "data") for fault in faults)
             if not faults:
                 yield from self._check_rows(entry, context)
 
     def _check_rows(self, entry: TaskEntry, context: Preflight) -> Iterator[Problem]:
-        """Yield problems of whole files, and of the first rows of hub datasets where they may be read."""
+        """Yield the problems of files, and of the first rows of hub datasets if the network may be used."""
         where = context.where("data")
         hub = [source for source in (entry.train, *entry.dev, *entry.test) if source.hub]
         if hub and not context.deep:
@@ -156,8 +156,8 @@ class FineTuned(TuningOptions, Evaluator):
         data = self._load_tasks(workspace)
         return [
             info
-            for name, one in data.items()
-            for info in self._list_tasks(one.entry, self._hash_task(name, data, workspace))
+            for name, task_data in data.items()
+            for info in self._list_tasks(task_data.entry, self._hash_task(name, data, workspace))
         ]
 
     def _list_tasks(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
@@ -187,12 +187,14 @@ class FineTuned(TuningOptions, Evaluator):
             DataError: for rows that do not fit.
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
-        found: dict[str, TaskData] = {}
+        data_by_name: dict[str, TaskData] = {}
         for entry in self.entries():
-            one = load_task(entry, readers=workspace.readers, resolve=workspace.data, limit=limit)
-            assert one is not None  # of steps that ran
-            found[entry.name] = one
-        return found
+            task_data = load_task(
+                entry, readers=workspace.readers, resolve=workspace.data, limit=limit
+            )
+            assert task_data is not None  # of steps that ran
+            data_by_name[entry.name] = task_data
+        return data_by_name
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
@@ -200,11 +202,11 @@ class FineTuned(TuningOptions, Evaluator):
         from emberge_evaluate.fine_tuning.grid import Grid
 
         grid = Grid(TuningOptions.of(self), model, self._load_tasks(workspace), workspace)
-        grid.expect([(task.name_without_seed, self._seed(task)) for task in tasks])
+        grid.expect([(task.name_without_seed, self._derive_seed(task)) for task in tasks])
         for task in tasks:
-            yield grid.score(task, self._seed(task))
+            yield grid.score(task, self._derive_seed(task))
 
-    def _seed(self, task: TaskInfo) -> int:
+    def _derive_seed(self, task: TaskInfo) -> int:
         return self.seeds[0] if task.seed is None else task.seed
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
@@ -213,11 +215,11 @@ class FineTuned(TuningOptions, Evaluator):
 
 
 def smoothed(values: Sequence[float], old: float = _OLD) -> list[float]:
-    """Return the exponential moving average, in which the mean so far has the share `old`."""
-    found: list[float] = []
+    """Return the exponential moving average of values; the previous mean has the weight `old`."""
+    means: list[float] = []
     for value in values:
-        found.append(old * found[-1] + (1 - old) * value if found else value)
-    return found
+        means.append(old * means[-1] + (1 - old) * value if means else value)
+    return means
 
 
 def learning_curves(
@@ -225,22 +227,24 @@ def learning_curves(
 ) -> list[dict[str, Any]]:
     """Return a figure for each task: models' scores on development data over steps, means over seeds.
 
-    A point is the mean of the seeds that got so far. The curves are those of the learning rates chosen.
+    A point is the mean over the seeds that reached its step. Curves are those of the best learning rates.
     """
-    found = []
+    figures = []
     for name in names:
         mine = {
-            model: [one for one in row.values() if one.task.name_without_seed == name]
+            model: [score for score in row.values() if score.task.name_without_seed == name]
             for model, row in scores.items()
         }
         figure = _draw_figure(name, {model: several for model, several in mine.items() if several})
-        found += [figure] if figure is not None else []
-    return found
+        figures += [figure] if figure is not None else []
+    return figures
 
 
 def _draw_figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, Any] | None:
-    curves = {model: [_smooth_points(one) for one in several] for model, several in scores.items()}
-    steps = sorted({step for several in curves.values() for one in several for step in one})
+    curves = {
+        model: [_smooth_curve(curve) for curve in several] for model, several in scores.items()
+    }
+    steps = sorted({step for several in curves.values() for curve in several for step in curve})
     if len(steps) < 2:
         return None
     series = {
@@ -272,7 +276,7 @@ def _format_score(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _smooth_points(score: TaskScore) -> dict[int, float]:
+def _smooth_curve(score: TaskScore) -> dict[int, float]:
     """Return the smoothed score by step."""
     curve = score.result["curve"]
     values = smoothed([float(dev) for _, _, dev in curve])

@@ -1,4 +1,4 @@
-"""Fine-tunings of one model over tasks, seeds and learning rates, each kept once it is done."""
+"""Fine-tunings of one model over tasks, seeds and learning rates; finished ones are stored."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Grid:
     ) -> None:
         self.options, self.model, self.data, self.workspace = options, model, data, workspace
         self._rates = options.learning_rate[:1] if workspace.rehearsal else options.learning_rate
-        self._origins = {one.entry.start for one in data.values()}
+        self._origins = {task_data.entry.start for task_data in data.values()}
         self._expected: set[tuple[str, int]] = set()
         self._done: dict[tuple[str, int, float], Tuned] = {}
 
     def expect(self, cells: Iterable[tuple[str, int]]) -> None:
-        """Announce tasks and seeds that scores will be asked of, for the progress."""
+        """Register the tasks and seeds that will be scored, for the progress."""
         for name, seed in cells:
             self._expected.add((name, seed))
             start = self.data[name].entry.start
@@ -60,10 +60,10 @@ class Grid:
         data, entry = self.data[name], self.data[name].entry
         rate, tuned = self._choose_rate(name, seed)
         metric = entry.scored_by
-        found = [tuned.predictions[test] for test in data.test]
+        predictions = [tuned.predictions[test] for test in data.test]
         scores = {
             test: score(metric, data.classes, rows, predicted)
-            for (test, rows), predicted in zip(data.test.items(), found, strict=True)
+            for (test, rows), predicted in zip(data.test.items(), predictions, strict=True)
         }
         result = {
             "learning_rate": rate,
@@ -78,11 +78,11 @@ class Grid:
             },
             "curve": [list(point) for point in tuned.curve],
         }
-        units = units_of(metric, data.classes, list(data.test.values()), found)
+        units = units_of(metric, data.classes, list(data.test.values()), predictions)
         return TaskScore(task, sum(scores.values()) / len(scores), units, result)
 
     def _choose_rate(self, name: str, seed: int) -> tuple[float, Tuned]:
-        """Return the best learning rate on development data, the first of equal ones, and its result.
+        """Return (best learning rate on development data, its result); the first of equal rates wins.
 
         Raises:
             CheckpointError: where the loss of every learning rate's training was not finite.
@@ -90,8 +90,8 @@ class Grid:
         for rate in self._rates:
             self._require_cell(name, seed, rate)
         done = {rate: self._done[name, seed, rate] for rate in self._rates}
-        lost = {f"{rate:g}": one.diverged for rate, one in done.items() if one.diverged}
-        sound = {rate: one for rate, one in done.items() if not one.diverged}
+        lost = {f"{rate:g}": tuned.diverged for rate, tuned in done.items() if tuned.diverged}
+        sound = {rate: tuned for rate, tuned in done.items() if not tuned.diverged}
         if lost:
             steps = ", ".join(f"step {step} at learning_rate {rate}" for rate, step in lost.items())
             fault = (
@@ -104,9 +104,9 @@ class Grid:
         return rate, sound[rate]
 
     def _require_cell(self, name: str, seed: int, rate: float) -> None:
-        """Have a cell's result, from the store if it is there."""
+        """Train a cell unless the store has its result."""
         if (name, seed, rate) not in self._done:
-            path = self._result_file(name, seed, rate)
+            path = self._locate_result(name, seed, rate)
             tuned = _read_tuned(path) or self._run_cell(name, seed, rate)
             self._done[name, seed, rate] = tuned
             if not path.exists():
@@ -123,15 +123,15 @@ class Grid:
             self._build_schedule(name, seed, rate),
             lambda step: self._report_progress(step, words),
         )
-        work = self._weights_file(name, seed, rate).with_suffix("")
+        work = self._locate_weights(name, seed, rate).with_suffix("")
         tuned = tuning.run(work)
         shutil.rmtree(work, ignore_errors=True)
         if name in self._origins and not tuned.diverged:
-            self._save_weights(encoder, self._weights_file(name, seed, rate))
+            self._save_weights(encoder, self._locate_weights(name, seed, rate))
         return tuned
 
     def _load_encoder(self, name: str, seed: int) -> TokenEncoder:
-        """Return the model, or as it is after the task that this one starts from."""
+        """Return the model's encoder, with the weights of the task that this task starts from, if any."""
         encoder = self.options.backbone.load(
             self.model.folder, device=self.workspace.machine.device, dtype="float32"
         )
@@ -146,16 +146,16 @@ class Grid:
         return encoder
 
     def _restore_weights(self, encoder: TokenEncoder, start: str, seed: int) -> None:
-        """Give an encoder the weights that another task left, which is done again if they are gone."""
+        """Load the weights of another task into an encoder, repeating that task if they are missing."""
         from safetensors.torch import load_file
 
         rate, _ = self._choose_rate(start, seed)
-        path = self._weights_file(start, seed, rate)
+        path = self._locate_weights(start, seed, rate)
         if not path.exists():
             self._run_cell(start, seed, rate)
         for other in self._rates:
             if other != rate:
-                self._weights_file(start, seed, other).unlink(missing_ok=True)
+                self._locate_weights(start, seed, other).unlink(missing_ok=True)
         weights = dict(encoder.module.named_parameters())
         with torch.no_grad():
             for stored, value in load_file(path).items():
@@ -203,11 +203,11 @@ class Grid:
         rehearsal = self.workspace.rehearsal
         return rehearsal.steps if rehearsal else self.data[name].entry.steps or self.options.steps
 
-    def _result_file(self, name: str, seed: int, rate: float) -> Path:
+    def _locate_result(self, name: str, seed: int, rate: float) -> Path:
         folder = self.workspace.store / "fine_tuned" / safe_file_name(self.model.fingerprint)
         return folder / f"{safe_file_name(name)}-{self._hash_cell(name, seed, rate)}.json"
 
-    def _weights_file(self, name: str, seed: int, rate: float) -> Path:
+    def _locate_weights(self, name: str, seed: int, rate: float) -> Path:
         return (
             self.workspace.work / "fine_tuned" / f"{self._hash_cell(name, seed, rate)}.safetensors"
         )
@@ -224,7 +224,7 @@ class Grid:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def _report_progress(self, step: int = 0, words: str = "") -> None:
-        """Report the steps done of all cells; a training that ended early counts whole."""
+        """Report the finished steps of all cells; a training that ended early counts in full."""
         done = sum(self._count_steps(name) for name, _, _ in self._done)
         total = sum(self._count_steps(name) * len(self._rates) for name, _ in self._expected)
         self.workspace.progress(min(done + step, total), total, "steps", words)
@@ -233,10 +233,10 @@ class Grid:
 def _read_tuned(path: Path) -> Tuned | None:
     """Return a cell's stored result; None without one, or for a damaged one."""
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        curve = [(int(at), float(loss), float(dev)) for at, loss, dev in kept["curve"]]
-        done = float(kept["dev"]), int(kept["step"]), curve, dict(kept["predictions"])
-        return Tuned(*done, diverged=kept["diverged"])
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        curve = [(int(at), float(loss), float(dev)) for at, loss, dev in stored["curve"]]
+        results = float(stored["dev"]), int(stored["step"]), curve, dict(stored["predictions"])
+        return Tuned(*results, diverged=stored["diverged"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -14,7 +14,7 @@ from emberge import DataError, suggest
 from emberge_evaluate.fine_tuning.task_entry import Head, Metric, TaskEntry, TaskRowSource
 
 
-def _glue_task(
+def _build_glue_task(
     name: str,
     text: str,
     second: str | None = None,
@@ -65,8 +65,8 @@ def _test_each_language(
 ) -> tuple[TaskRowSource, ...]:
     """Return a test set for each language."""
     return tuple(
-        TaskRowSource(hub=hub, subset=subset.format(one), split=split, name=one)
-        for one in languages
+        TaskRowSource(hub=hub, subset=subset.format(language), split=split, name=language)
+        for language in languages
     )
 
 
@@ -77,13 +77,15 @@ def _split_english(hub: str, subset: str) -> tuple[TaskRowSource, tuple[TaskRowS
     )
 
 
-def _pair_task(name: str, hub: str, text: str, second: str, languages: Sequence[str]) -> TaskEntry:
+def _build_pair_task(
+    name: str, hub: str, text: str, second: str, languages: Sequence[str]
+) -> TaskEntry:
     train, dev = _split_english(hub, "en")
     test = _test_each_language(hub, "{}", languages)
     return TaskEntry(name=name, train=train, dev=dev, test=test, text=text, second=second)
 
 
-def _word_task(
+def _build_word_task(
     name: str,
     subset: str,
     english: str,
@@ -106,7 +108,7 @@ def _word_task(
     )
 
 
-def _question_task(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
+def _build_question_task(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
     hub = "rajpurkar/squad"
     return TaskEntry(
         name=name,
@@ -120,8 +122,8 @@ def _question_task(name: str, test: tuple[TaskRowSource, ...]) -> TaskEntry:
     )
 
 
-def _split_task(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
-    """Return a task whose data set has all three splits."""
+def _build_split_task(name: str, hub: str, subset: str | None = None, **more: object) -> TaskEntry:
+    """Return a task whose data set has the splits train, validation and test."""
     train, dev, test = (
         TaskRowSource(hub=hub, subset=subset, split=split)
         for split in ("train", "validation", "test")
@@ -130,21 +132,21 @@ def _split_task(name: str, hub: str, subset: str | None = None, **more: object) 
 
 
 _ALL = (
-    _glue_task("cola", "sentence", metric="matthews"),
-    _glue_task("sst2", "sentence"),
-    _glue_task(
+    _build_glue_task("cola", "sentence", metric="matthews"),
+    _build_glue_task("sst2", "sentence"),
+    _build_glue_task(
         "mnli", "premise", "hypothesis", tests=("validation_matched", "validation_mismatched")
     ),
-    _glue_task("mrpc", "sentence1", "sentence2", metric="f1", start="mnli"),
-    _glue_task(
+    _build_glue_task("mrpc", "sentence1", "sentence2", metric="f1", start="mnli"),
+    _build_glue_task(
         "stsb", "sentence1", "sentence2", metric="spearman", head="regression", start="mnli"
     ),
-    _glue_task("qqp", "question1", "question2", metric="f1"),
-    _glue_task("qnli", "question", "sentence"),
-    _glue_task("rte", "sentence1", "sentence2", start="mnli"),
-    _pair_task("xnli", "facebook/xnli", "premise", "hypothesis", _XNLI),
-    _pair_task("paws_x", "google-research-datasets/paws-x", "sentence1", "sentence2", _PAWS),
-    _word_task(
+    _build_glue_task("qqp", "question1", "question2", metric="f1"),
+    _build_glue_task("qnli", "question", "sentence"),
+    _build_glue_task("rte", "sentence1", "sentence2", start="mnli"),
+    _build_pair_task("xnli", "facebook/xnli", "premise", "hypothesis", _XNLI),
+    _build_pair_task("paws_x", "google-research-datasets/paws-x", "sentence1", "sentence2", _PAWS),
+    _build_word_task(
         "pan_x",
         "PAN-X.{}",
         "en",
@@ -153,7 +155,7 @@ _ALL = (
         "O B-PER I-PER B-ORG I-ORG B-LOC I-LOC",
         "entity_f1",
     ),
-    _word_task(
+    _build_word_task(
         "udpos",
         "udpos.{}",
         "English",
@@ -162,8 +164,8 @@ _ALL = (
         "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X",
         "macro_f1",
     ),
-    _question_task("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
-    _question_task("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
+    _build_question_task("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
+    _build_question_task("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
     TaskEntry(
         name="xcopa",
         head="choice",
@@ -182,13 +184,13 @@ _ALL = (
         second="completions",
         label=("labels",),
     ),
-    _split_task(
+    _build_split_task(
         "code_complexity",
         "ObscuraCoder/code-classification",
         "complexity-prediction",
         text="source_code",
     ),
-    _split_task(
+    _build_split_task(
         "seahorse",
         "hgissbkh/seahorse",
         head="regression",
@@ -210,18 +212,18 @@ COLLECTIONS = {
 
 
 def hub_tasks(names: Sequence[str]) -> list[TaskEntry]:
-    """Return the tasks of names and of collections, each after the one that it starts from.
+    """Return the tasks for names of tasks and collections, each after the task that it starts from.
 
     Raises:
         DataError: for a name that is neither.
     """
-    wanted: dict[str, None] = {}
+    task_names: dict[str, None] = {}
     for name in names:
         if name not in TASKS and name not in COLLECTIONS:
-            known = [*TASKS, *COLLECTIONS]
-            hint = suggest(name, known) or f"; there are {', '.join(known)}"
+            known_names = [*TASKS, *COLLECTIONS]
+            hint = suggest(name, known_names) or f"; there are {', '.join(known_names)}"
             raise DataError(f"there is no task of the hub called '{name}'{hint}")
-        for one in COLLECTIONS.get(name, (name,)):
-            start = TASKS[one].start
-            wanted |= {one: None} if start is None else {start: None, one: None}
-    return [TASKS[name] for name in wanted]
+        for task_name in COLLECTIONS.get(name, (name,)):
+            start = TASKS[task_name].start
+            task_names |= {task_name: None} if start is None else {start: None, task_name: None}
+    return [TASKS[name] for name in task_names]

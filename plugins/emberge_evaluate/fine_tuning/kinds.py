@@ -25,7 +25,7 @@ _LONGEST_ANSWER = 30  # tokens
 class TextHead(nn.Module):
     """Dense layer, GELU, dropout and a linear layer on each text's pooled hidden state.
 
-    With `late` pooling it is on each token, and the mean is that of logits (EuroBERT, arXiv:2503.05500).
+    With `late` pooling it is applied to each token, and the logits are averaged (EuroBERT, arXiv:2503.05500).
     """
 
     def __init__(self, width: int, outputs: int, pooling: str, dropout: float) -> None:
@@ -44,8 +44,8 @@ class TextHead(nn.Module):
         return self._compute_logits(_pool_states(states, mask, self.pooling))
 
     def _compute_logits(self, states: Tensor) -> Tensor:
-        found: Tensor = self.out(self.dropout(self.activation(self.dense(states))))
-        return found
+        logits: Tensor = self.out(self.dropout(self.activation(self.dense(states))))
+        return logits
 
 
 class TokenHead(nn.Module):
@@ -59,12 +59,12 @@ class TokenHead(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """Return logits [b, t, c] of hidden states [b, t, d]."""
-        found: Tensor = self.out(self.dropout(states))
-        return found
+        logits: Tensor = self.out(self.dropout(states))
+        return logits
 
 
 def first_places(mask: Tensor) -> Tensor:
-    """Return the place [b] of each text's first token, which is not 0 where padding is on the left."""
+    """Return the position [b] of each text's first token, which is not 0 if padding is on the left."""
     return mask.argmax(1)
 
 
@@ -72,8 +72,8 @@ def _pool_states(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "mean":
         return _mean_over_tokens(states, mask)
     first = first_places(mask)
-    place = first if pooling == "bos" else first + mask.sum(1) - 1
-    return states[torch.arange(len(states), device=states.device), place]
+    position = first if pooling == "bos" else first + mask.sum(1) - 1
+    return states[torch.arange(len(states), device=states.device), position]
 
 
 def _mean_over_tokens(values: Tensor, mask: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _draw_weights(head: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """Options of reading texts: prompt, length, pooling, and the token that a word's label is on."""
+    """Options of reading texts: prompt, length, pooling, and the token that carries a word's label."""
 
     prompt: str = ""
     max_length: int | None = None
@@ -103,8 +103,8 @@ class Reading:
 class TaskInput:
     """Input of a row: its texts (several for choices and windows) and its target.
 
-    `places` are the tokens that words' labels are on, -1 for a word that was cut off. `windows` locate the
-    tokens of a passage.
+    `places` are the positions of the tokens that carry words' labels, -1 for a word that was cut off.
+    `windows` locate the tokens of a passage.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -114,7 +114,7 @@ class TaskInput:
 
 
 class Kind:
-    """A kind of task; `head` is fresh, and drawn from torch's generator."""
+    """Kind of task; `head` returns a new head, initialised from torch's generator."""
 
     def __init__(self, data: TaskData, reading: Reading) -> None:
         self.data = data
@@ -122,24 +122,24 @@ class Kind:
         self.numbers = {label: number for number, label in enumerate(data.classes)}
 
     def head(self, width: int) -> nn.Module:
-        """Return a fresh head for hidden states of a width."""
+        """Return a new head for hidden states of this width."""
         outputs = max(1, len(self.data.classes))
         return TextHead(width, outputs, self.reading.pooling, self.reading.dropout)
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[TaskInput]:
-        """Return rows as the model reads them."""
+        """Return the model's input for each row."""
         located = self.locate(encoder, [r.text for r in rows], [r.second for r in rows])
         return [
-            TaskInput((one.tokens,), self.target(row))
-            for one, row in zip(located, rows, strict=True)
+            TaskInput((text.tokens,), self.target(row))
+            for text, row in zip(located, rows, strict=True)
         ]
 
     def locate(
         self, encoder: TokenEncoder, texts: Sequence[str], seconds: Sequence[str | None]
     ) -> list[LocatedText]:
-        """Return texts, or pairs of texts, with the places of their tokens."""
+        """Return the texts or pairs of texts with the positions of their tokens."""
         pairs = [second for second in seconds if second is not None]
         return encoder.locate(
             texts,
@@ -153,7 +153,7 @@ class Kind:
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        """Return the mean loss of a batch whose texts the logits and the mask are of."""
+        """Return the mean loss of a batch from its logits and mask."""
         raise NotImplementedError
 
     def predictions(
@@ -164,40 +164,42 @@ class Kind:
 
 
 class Classification(Kind):
-    """One of several classes for each text or pair."""
+    """Kind of task with one of several classes for each text or pair."""
 
     def target(self, row: TaskRow) -> int:
         return self.numbers[str(row.gold)]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        return F.cross_entropy(logits.float(), _int_tensor([one.target for one in batch], logits))
+        return F.cross_entropy(
+            logits.float(), _build_int_tensor([item.target for item in batch], logits)
+        )
 
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        found: list[Any] = logits.argmax(-1).tolist()
-        return found
+        classes: list[Any] = logits.argmax(-1).tolist()
+        return classes
 
 
 class Regression(Kind):
-    """A number for each text or pair, by its squared error."""
+    """Kind of task with a number for each text or pair; the loss is the squared error."""
 
     def target(self, row: TaskRow) -> Any:
         return row.gold
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
-        gold = torch.tensor([one.target for one in batch], device=logits.device)
+        gold = torch.tensor([item.target for item in batch], device=logits.device)
         return F.mse_loss(logits[:, 0].float(), gold.float())
 
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        found: list[Any] = logits[:, 0].float().nan_to_num().tolist()
-        return found
+        values: list[Any] = logits[:, 0].float().nan_to_num().tolist()
+        return values
 
 
 class Words(Kind):
-    """A class for each word, read from its first token or the token before that."""
+    """Kind of task with a class for each word, predicted at its first token or the token before it."""
 
     def head(self, width: int) -> nn.Module:
         return TokenHead(width, len(self.data.classes), self.reading.dropout)
@@ -208,50 +210,52 @@ class Words(Kind):
         located = self.locate(encoder, [row.text for row in rows], [None])
         (empty,) = encoder.tokenise([""], prompt="", max_length=None)
         read = [
-            self._build_input(one, row, empty.ids[0])
-            for one, row in zip(located, rows, strict=True)
+            self._build_input(item, row, empty.ids[0])
+            for item, row in zip(located, rows, strict=True)
         ]
         # A batch of texts without a labelled token would have no loss.
-        return [one for one in read if max(one.places, default=-1) >= 0] if training else read
+        return [item for item in read if max(item.places, default=-1) >= 0] if training else read
 
     def _build_input(self, located: LocatedText, row: TaskRow, begin: int) -> TaskInput:
         gold = row.gold if isinstance(row.gold, tuple) else ()
         target = tuple(self.numbers[label] for label in gold)
-        places, tokens = _first_tokens(located, row.words), located.tokens
+        places, tokens = _find_first_tokens(located, row.words), located.tokens
         if self.reading.previous:
             if 0 in places:  # nothing is before the first token of a tokenizer without special ones
                 tokens = TokenisedText([begin, *tokens.ids])
-                places = [place + 1 if place >= 0 else place for place in places]
-            places = [place - 1 if place >= 0 else place for place in places]
+                places = [position + 1 if position >= 0 else position for position in places]
+            places = [position - 1 if position >= 0 else position for position in places]
         return TaskInput((tokens,), target, tuple(places))
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         rows, places = self._locate_labels(batch, mask)
-        gold = [t for one in batch for t, p in zip(one.target, one.places, strict=True) if p >= 0]
-        return F.cross_entropy(logits[rows, places].float(), _int_tensor(gold, logits))
+        gold = [
+            t for item in batch for t, p in zip(item.target, item.places, strict=True) if p >= 0
+        ]
+        return F.cross_entropy(logits[rows, places].float(), _build_int_tensor(gold, logits))
 
     def predictions(
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
-        found = iter(logits[self._locate_labels(batch, mask)].argmax(-1).tolist())
-        return [[next(found) if p >= 0 else _MISSED for p in one.places] for one in batch]
+        classes = iter(logits[self._locate_labels(batch, mask)].argmax(-1).tolist())
+        return [[next(classes) if p >= 0 else _MISSED for p in item.places] for item in batch]
 
     def _locate_labels(self, batch: Sequence[TaskInput], mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return row and place in the batch of every labelled token."""
+        """Return (rows, positions) in the batch of all labelled tokens."""
         first = first_places(mask).tolist()
         pairs = [
-            (row, first[row] + place)
-            for row, one in enumerate(batch)
-            for place in one.places
-            if place >= 0
+            (row, first[row] + position)
+            for row, item in enumerate(batch)
+            for position in item.places
+            if position >= 0
         ]
-        return _int_tensor([row for row, _ in pairs], mask), _int_tensor(
+        return _build_int_tensor([row for row, _ in pairs], mask), _build_int_tensor(
             [p for _, p in pairs], mask
         )
 
 
 class Spans(Kind):
-    """The answer to a question in a passage, which long passages are cut into windows for."""
+    """Kind of task with a question's answer in a passage; long passages are cut into windows."""
 
     def head(self, width: int) -> nn.Module:
         return TokenHead(width, 2, self.reading.dropout)
@@ -267,21 +271,23 @@ class Spans(Kind):
             stride=_STRIDE,
         )
         windows: list[list[LocatedText]] = [[] for _ in rows]
-        for one in located:
-            windows[one.row].append(one)
+        for passage_window in located:
+            windows[passage_window.row].append(passage_window)
         if not training:
             return [
                 TaskInput(tuple(w.tokens for w in many), None, (), tuple(many)) for many in windows
             ]
         return [
-            TaskInput((window.tokens,), _answer_tokens(window, row.gold))
+            TaskInput((window.tokens,), _find_answer_tokens(window, row.gold))
             for row, many in zip(rows, windows, strict=True)
             for window in many
         ]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         scores = _mask_padding(logits, mask)
-        gold = _int_tensor([one.target for one in batch], logits) + first_places(mask)[:, None]
+        gold = (
+            _build_int_tensor([item.target for item in batch], logits) + first_places(mask)[:, None]
+        )
         return (
             F.cross_entropy(scores[..., 0], gold[:, 0])
             + F.cross_entropy(scores[..., 1], gold[:, 1])
@@ -291,19 +297,19 @@ class Spans(Kind):
         self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor, rows: Sequence[TaskRow]
     ) -> list[Any]:
         scores, first = _mask_padding(logits, mask), first_places(mask).tolist()
-        found, row = [], 0
-        for one, asked in zip(batch, rows, strict=True):
+        answers, row = [], 0
+        for item, question in zip(batch, rows, strict=True):
             best = (float("-inf"), 0, 0)
-            for window in one.windows:
-                own = scores[row, first[row] : first[row] + len(window.part)]
-                best = max(best, _best_span(own, window))
+            for window in item.windows:
+                window_scores = scores[row, first[row] : first[row] + len(window.part)]
+                best = max(best, _find_best_span(window_scores, window))
                 row += 1
-            found.append((asked.second or "")[best[1] : best[2]])
-        return found
+            answers.append((question.second or "")[best[1] : best[2]])
+        return answers
 
 
 class MultipleChoice(Kind):
-    """One of the choices of each row: the head gives each a number, and the highest is taken."""
+    """Kind of task with one of several choices for each row: the one with the highest logit."""
 
     def inputs(
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
@@ -321,8 +327,8 @@ class MultipleChoice(Kind):
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         parts = self._split_by_row(logits, batch)
         losses = [
-            F.cross_entropy(part[None], _int_tensor([one.target], logits))
-            for part, one in zip(parts, batch, strict=True)
+            F.cross_entropy(part[None], _build_int_tensor([item.target], logits))
+            for part, item in zip(parts, batch, strict=True)
         ]
         return torch.stack(losses).mean()
 
@@ -332,7 +338,7 @@ class MultipleChoice(Kind):
         return [int(part.argmax()) for part in self._split_by_row(logits, batch)]
 
     def _split_by_row(self, logits: Tensor, batch: Sequence[TaskInput]) -> Sequence[Tensor]:
-        return torch.split_with_sizes(logits[:, 0].float(), [len(one.texts) for one in batch])
+        return torch.split_with_sizes(logits[:, 0].float(), [len(item.texts) for item in batch])
 
 
 _KINDS: dict[str, type[Kind]] = {
@@ -345,19 +351,19 @@ _KINDS: dict[str, type[Kind]] = {
 
 
 def kind_of(data: TaskData, reading: Reading) -> Kind:
-    """Return the kind of a task."""
+    """Return the kind for a task's head."""
     return _KINDS[data.entry.head](data, reading)
 
 
-def _int_tensor(values: Sequence[Any], like: Tensor) -> Tensor:
+def _build_int_tensor(values: Sequence[Any], like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.int64, device=like.device)
 
 
-def _first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the place of each word's first token, -1 for a word without one."""
+def _find_first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the position of each word's first token, -1 for a word without tokens."""
     places = [-1] * len(words)
     word = 0
-    for place, (part, start, end) in enumerate(
+    for position, (part, start, end) in enumerate(
         zip(located.part, located.start, located.end, strict=True)
     ):
         if part != 0:
@@ -369,37 +375,37 @@ def _first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -> lis
             if words[reached][0] >= end:
                 break
             if places[reached] < 0 and words[reached][1] > words[reached][0]:
-                places[reached] = place
+                places[reached] = position
     return places
 
 
-def _answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
-    """Return the first and the last token of the answer, or the first token twice where it is not there."""
+def _find_answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
+    """Return the positions of the answer's first and last token, or (0, 0) if the window has no answer."""
     assert isinstance(gold, Answers)
     begin, end = gold.start, gold.start + len(gold.texts[0])
     inside = [
-        place
-        for place, part in enumerate(window.part)
-        if part == 1 and window.start[place] < end and window.end[place] > begin
+        position
+        for position, part in enumerate(window.part)
+        if part == 1 and window.start[position] < end and window.end[position] > begin
     ]
     # A window that cuts the answer has only a part of it.
     whole = inside and window.start[inside[0]] <= begin and window.end[inside[-1]] >= end
     return (inside[0], inside[-1]) if whole else (0, 0)
 
 
-def _best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, int]:
-    """Return the highest score of a span of a window's passage, and its first and last character."""
-    places = [place for place, part in enumerate(window.part) if part == 1]
-    if not places:
+def _find_best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, int]:
+    """Return (score, first character, last character) of the best span in a window's passage."""
+    positions = [position for position, part in enumerate(window.part) if part == 1]
+    if not positions:
         return float("-inf"), 0, 0
-    chosen = torch.tensor(places, device=scores.device)
-    sums = scores[chosen, 0][:, None] + scores[chosen, 1][None]
+    position_tensor = torch.tensor(positions, device=scores.device)
+    sums = scores[position_tensor, 0][:, None] + scores[position_tensor, 1][None]
     allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(_LONGEST_ANSWER - 1)
     best = int(sums.masked_fill(~allowed, float("-inf")).argmax())
-    first, last = divmod(best, len(places))
-    return float(sums[first, last]), window.start[places[first]], window.end[places[last]]
+    first, last = divmod(best, len(positions))
+    return float(sums[first, last]), window.start[positions[first]], window.end[positions[last]]
 
 
 def _mask_padding(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return logits in float32, those of padding so low that they have no share."""
+    """Return logits in float32, with those of padding so low that softmax gives them zero."""
     return logits.float().masked_fill(mask[..., None] == 0, torch.finfo(torch.float32).min)

@@ -1,4 +1,4 @@
-"""Data of a task: its rows to train on, to choose settings by and to test on, and their classes."""
+"""Data of a task: training, development and test rows, and their classes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class TaskData:
     key: str
 
 
-def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator[str]:
-    """Yield the contradictions of an entry; `known` has all tasks by name."""
+def entry_problems(entry: TaskEntry, entries_by_name: Mapping[str, TaskEntry]) -> Iterator[str]:
+    """Yield a message for each contradiction of an entry; `entries_by_name` has all tasks."""
     head, start = entry.head, entry.start
-    origin = known.get(start) if start is not None else None
+    origin = entries_by_name.get(start) if start is not None else None
     fits = METRICS[head]
     wrong = {
         f"head: {head} has no metric {entry.metric}; choose of {join_some(fits)}": (
@@ -68,22 +68,22 @@ def entry_problems(entry: TaskEntry, known: Mapping[str, TaskEntry]) -> Iterator
             origin is not None and origin is not entry and origin.start is not None
         ),
     }
-    yield from (f"task '{entry.name}': {fault}" for fault, found in wrong.items() if found)
+    yield from (f"task '{entry.name}': {fault}" for fault, is_wrong in wrong.items() if is_wrong)
 
 
 def check_first_rows(
     entry: TaskEntry, *, readers: Sequence[Reader], resolve: Callable[[DataRef], Path | None]
 ) -> None:
-    """Look at the first rows of each set, without reading on.
+    """Check the first rows of each set without reading further.
 
     Raises:
         DataError: for rows that do not fit.
         ConnectionError: when the hub cannot be reached.
     """
     for source in (entry.train, *entry.dev, *entry.test):
-        found = read_plain_rows(source.entry, readers=readers, resolve=resolve, first=_FIRST)
-        if found is not None:
-            parse_rows(entry, found)
+        plain_rows = read_plain_rows(source.entry, readers=readers, resolve=resolve, first=_FIRST)
+        if plain_rows is not None:
+            parse_rows(entry, plain_rows)
 
 
 def load_task(
@@ -93,7 +93,7 @@ def load_task(
     resolve: Callable[[DataRef], Path | None],
     limit: int | None = None,
 ) -> TaskData | None:
-    """Return a task's data, all rows read and checked; None before a step wrote some of it.
+    """Return a task's data with all rows checked; None while a step has not yet written some of it.
 
     Raises:
         DataError: for rows that do not fit, and for classes that some of the sets lack.
@@ -106,33 +106,36 @@ def load_task(
             raise DataError(str(error)) from error
 
     sources = [entry.train, *entry.dev, *entry.test]
-    found = [rows for source in sources if (rows := read(source)) is not None]
-    if len(found) < len(sources):
+    plain_sets = [rows for source in sources if (rows := read(source)) is not None]
+    if len(plain_sets) < len(sources):
         return None
-    parsed = [parse_rows(entry, one) for one in found]
-    tests = found[1 + len(entry.dev) :]
-    names = _test_names(entry, tests)
+    parsed = [parse_rows(entry, task_set) for task_set in plain_sets]
+    tests = plain_sets[1 + len(entry.dev) :]
+    names = _name_tests(entry, tests)
     test = dict(zip(names, parsed[1 + len(entry.dev) :], strict=True))
-    train, dev = list(parsed[0]), [row for one in parsed[1 : 1 + len(entry.dev)] for row in one]
+    train, dev = (
+        list(parsed[0]),
+        [row for task_set in parsed[1 : 1 + len(entry.dev)] for row in task_set],
+    )
     classes: tuple[str, ...] = ()
     if entry.head in _LABELLED:
         # The few rows of a rehearsal need not have every class.
-        seen = train if limit is None else [row for one in parsed for row in one]
-        classes = entry.labels or _sorted_labels(seen)
+        used_rows = train if limit is None else [row for task_set in parsed for row in task_set]
+        classes = entry.labels or _sort_labels(used_rows)
         if limit is None:
-            sets = {found[0].place: train, **_split_places(entry, found[1:], parsed[1:])}
+            sets = {plain_sets[0].place: train, **_split_places(entry, plain_sets[1:], parsed[1:])}
             _refuse_lacking(entry, classes, sets)
     if not dev:
         train, dev = _draw_halves(entry, train)
-    content = [entry.name, str(limit), *(one.key for one in found), repr(entry)]
+    content = [entry.name, str(limit), *(task_set.key for task_set in plain_sets), repr(entry)]
     key = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
     return TaskData(entry, train, dev, test, classes, key)
 
 
-def _test_names(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
+def _name_tests(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
     names = [
-        source.name or source.subset or found.name
-        for source, found in zip(entry.test, tests, strict=True)
+        source.name or source.subset or test_rows.name
+        for source, test_rows in zip(entry.test, tests, strict=True)
     ]
     for name in names:
         if names.count(name) > 1:
@@ -143,30 +146,35 @@ def _test_names(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
 
 
 def _split_places(
-    entry: TaskEntry, found: Sequence[PlainRows], parsed: Sequence[Sequence[TaskRow]]
+    entry: TaskEntry, plain_sets: Sequence[PlainRows], parsed: Sequence[Sequence[TaskRow]]
 ) -> dict[str, Sequence[TaskRow]]:
-    """Return the development rows as one set, and each test set, by their places."""
+    """Return the development rows as one set, and each test set, by file or dataset."""
     count = len(entry.dev)
     sets: dict[str, Sequence[TaskRow]] = {}
     if count:
-        sets[", ".join(one.place for one in found[:count])] = [r for p in parsed[:count] for r in p]
-    return sets | {one.place: rows for one, rows in zip(found[count:], parsed[count:], strict=True)}
+        sets[", ".join(plain_set.place for plain_set in plain_sets[:count])] = [
+            r for p in parsed[:count] for r in p
+        ]
+    return sets | {
+        plain_set.place: rows
+        for plain_set, rows in zip(plain_sets[count:], parsed[count:], strict=True)
+    }
 
 
-def _sorted_labels(rows: Sequence[TaskRow]) -> tuple[str, ...]:
+def _sort_labels(rows: Sequence[TaskRow]) -> tuple[str, ...]:
     """Return the labels in order: numbers by value, other words by letters."""
-    found = set(labels_of(rows))
-    if all(label.isdigit() for label in found):
-        return tuple(sorted(found, key=int))
-    return tuple(sorted(found))
+    labels = set(labels_of(rows))
+    if all(label.isdigit() for label in labels):
+        return tuple(sorted(labels, key=int))
+    return tuple(sorted(labels))
 
 
 def _refuse_lacking(
     entry: TaskEntry, classes: Sequence[str], sets: Mapping[str, Sequence[TaskRow]]
 ) -> None:
-    """Refuse a class that is not learned, and one that a set of whole texts cannot score.
+    """Refuse classes without training rows, and classes without rows in a set of whole texts.
 
-    Sets of words need not have every class: a language may have none of a kind of word.
+    Sets of words may lack a class: a language may have no word of a kind.
 
     Raises:
         DataError: with a line for each set.
@@ -179,13 +187,13 @@ def _refuse_lacking(
     learned = set(labels_of(next(iter(sets.values()))))
     faults = []
     for number, (place, rows) in enumerate(sets.items()):
-        own = set(labels_of(rows))
-        if strange := sorted(own - learned):
+        set_labels = set(labels_of(rows))
+        if strange := sorted(set_labels - learned):
             faults.append(
                 f"{place}: task '{entry.name}' has the label {join_some(strange, 5)} here and never in "
                 "training; add such rows to `train`, or take these out"
             )
-        lacking = [label for label in classes if label not in own]
+        lacking = [label for label in classes if label not in set_labels]
         if lacking and (entry.head == "classification" or number == 0):
             faults.append(
                 f"{place}: task '{entry.name}' has no row of the label {join_some(lacking, 5)} here; take "
@@ -196,16 +204,16 @@ def _refuse_lacking(
 
 
 def _draw_halves(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRow], list[TaskRow]]:
-    """Return training rows and development rows, drawn by the task's name alone.
+    """Return (training rows, development rows), split by a seed from the task's name.
 
     Raises:
         DataError: where one would have none.
     """
     count = min(_MOST_DEV, math.ceil(len(rows) * entry.dev_share))
     order = shuffled(len(rows), stable_seed("dev", entry.name))
-    chosen = set(order[:count].tolist())
-    dev = [row for place, row in enumerate(rows) if place in chosen]
-    train = [row for place, row in enumerate(rows) if place not in chosen]
+    dev_positions = set(order[:count].tolist())
+    dev = [row for position, row in enumerate(rows) if position in dev_positions]
+    train = [row for position, row in enumerate(rows) if position not in dev_positions]
     if not train:
         raise DataError(
             f"task '{entry.name}': of {len(rows)} training rows none is left beside those to choose "

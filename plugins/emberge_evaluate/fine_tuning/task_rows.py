@@ -1,4 +1,4 @@
-"""Rows of tasks as a head needs them: texts and targets."""
+"""Rows of tasks: texts and targets of a head."""
 
 from __future__ import annotations
 
@@ -42,29 +42,33 @@ class TaskRow:
 
 
 class _UnfitError(Exception):
-    """A row that does not fit its task."""
+    """Error of a row that does not fit its task."""
 
 
-def parse_rows(entry: TaskEntry, found: PlainRows) -> list[TaskRow]:
+def parse_rows(entry: TaskEntry, plain_rows: PlainRows) -> list[TaskRow]:
     """Return the rows of a task's set.
 
     Raises:
         DataError: with `file:line` for rows that do not fit, and for a set without rows.
     """
-    if not found.rows:
+    if not plain_rows.rows:
         raise DataError(
-            f"{found.place}: task '{entry.name}' has no rows here; give it a set with some"
+            f"{plain_rows.place}: task '{entry.name}' has no rows here; give it a set with some"
         )
     parse = _PARSERS[entry.head]
     rows: list[TaskRow] = []
     faults: list[str] = []
-    for number, row in found.rows:
+    for number, row in plain_rows.rows:
         try:
             rows.append(parse(entry, row))
         except _UnfitError as fault:
-            faults.append(f"{found.at(number)}: {fault}")
+            faults.append(f"{plain_rows.at(number)}: {fault}")
     if faults:
-        more = [f"{found.place}: … and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        more = (
+            [f"{plain_rows.place}: … and {len(faults) - _SHOWN} more"]
+            if len(faults) > _SHOWN
+            else []
+        )
         raise DataError("\n".join([*faults[:_SHOWN], *more]))
     return rows
 
@@ -74,7 +78,7 @@ def _label_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     if isinstance(value, list):  # of each step of a solution, which is right if all are
         value = all(value)
     return TaskRow(
-        _read_text(row, entry.text, "text"), _label(entry, value), _read_second(entry, row)
+        _read_text(row, entry.text, "text"), _read_label(entry, value), _read_second(entry, row)
     )
 
 
@@ -100,15 +104,15 @@ def _read_word_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
             f"{len(words)} words in '{entry.text}' and {len(labels)} labels in '{entry.label[0]}'"
         )
     words = [_read_word(word, entry.text) for word in words]
-    spans, place = [], 0
+    spans, begin = [], 0
     for word in words:
-        spans.append((place, place + len(word)))
-        place += len(word) + 1
-    gold = tuple(_label(entry, label) for label in labels)
+        spans.append((begin, begin + len(word)))
+        begin += len(word) + 1
+    gold = tuple(_read_label(entry, label) for label in labels)
     return TaskRow(" ".join(words), gold, words=tuple(spans))
 
 
-def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
+def _read_answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
     value = _read_gold(entry, row)
     passage = _read_text(row, str(entry.second), "second")
     try:
@@ -128,8 +132,8 @@ def _answer_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
 
 
 def _read_choice_row(entry: TaskEntry, row: Mapping[str, Any]) -> TaskRow:
-    found = [_read_column(row, name, "choices") for name in entry.choices]
-    listed = found[0] if len(found) == 1 and isinstance(found[0], list | tuple) else found
+    columns = [_read_column(row, name, "choices") for name in entry.choices]
+    listed = columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
     choices = tuple(_read_word(choice, entry.choices[0]) for choice in listed)
     value = _read_gold(entry, row)
     letters = "ABCDEFGHIJ"
@@ -152,7 +156,7 @@ _PARSERS: Mapping[str, Callable[[TaskEntry, Mapping[str, Any]], TaskRow]] = {
     "classification": _label_row,
     "regression": _number_row,
     "tokens": _read_word_row,
-    "span": _answer_row,
+    "span": _read_answer_row,
     "choice": _read_choice_row,
 }
 
@@ -179,7 +183,7 @@ def _read_text(row: Mapping[str, Any], name: str, option: str) -> str:
 
 
 def _read_word(value: Any, name: str) -> str:
-    """Return a word, a label or a choice as text: a text or a number, and not nothing, NaN or a list."""
+    """Return a word, label or choice as text; refuse a value that is neither text nor a finite number."""
     if not isinstance(value, str | int | float) or value != value:
         raise _UnfitError(f"'{name}' has {value!r} where a word or a number belongs"[:200])
     return str(value)
@@ -189,8 +193,8 @@ def _read_second(entry: TaskEntry, row: Mapping[str, Any]) -> str | None:
     return None if entry.second is None else _read_text(row, entry.second, "second")
 
 
-def _label(entry: TaskEntry, value: Any) -> str:
-    """Return a label as text; a number is a place among the task's `labels`, where it has such."""
+def _read_label(entry: TaskEntry, value: Any) -> str:
+    """Return a label as text; a number is an index into the task's `labels`, if it has them."""
     text = str(int(value)) if isinstance(value, bool) else _read_word(value, entry.label[0])
     if text == _SECRET:
         raise _UnfitError(

@@ -1,4 +1,4 @@
-"""One fine-tuning: a model with a fresh head, trained on a task and tested at its best."""
+"""Fine-tuning of a model with a new head on one task, tested with its best state."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Tuning(Trainee):
     ) -> None:
         self.encoder, self.kind, self.schedule, self.progress = encoder, kind, schedule, progress
         self.device = device_of(encoder)
-        width = _state_width(encoder)
+        width = _find_state_width(encoder)
         with torch.random.fork_rng():
             torch.manual_seed(stable_seed(schedule.seed, "head"))
             self.head = kind.head(width).to(self.device)
@@ -105,10 +105,10 @@ class Tuning(Trainee):
         self._dev = kind.inputs(encoder, kind.data.dev, training=False)
 
     def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
-        """Train, go back to the state that was best on development data, and test it.
+        """Train, restore the state with the best development score, and return its test predictions.
 
-        States are kept in the folder `work`, and a training that was killed goes on from the newest one.
-        One whose loss or predictions are not finite ends there, without a result.
+        States are saved in the folder `work`, and an interrupted training resumes from the newest one. A
+        training whose loss or predictions are not finite stops without a result.
         """
         epoch = math.ceil(len(self._train) / self.schedule.batch_size)
         try:
@@ -128,7 +128,7 @@ class Tuning(Trainee):
             name: self.predict(rows, self.kind.inputs(self.encoder, rows, training=False), best)
             for name, rows in self.kind.data.test.items()
         }
-        return Tuned(dict(trained.scores)[best], best, _curve_points(trained), tests)
+        return Tuned(dict(trained.scores)[best], best, _build_curve(trained), tests)
 
     # ── as a trainee ────────────────────────────────────────────────────────────────────────────
 
@@ -162,7 +162,7 @@ class Tuning(Trainee):
         logits, mask = self._compute_logits(inputs)
         loss = self.kind.loss(logits, inputs, mask)
         loss.backward()  # type: ignore[no-untyped-call]
-        tokens = sum(len(text.ids) for one in inputs for text in one.texts)
+        tokens = sum(len(text.ids) for item in inputs for text in item.texts)
         return PassResult(loss.detach(), tokens, mask.numel(), kept=mask.numel())
 
     def score(self, step: int) -> float:
@@ -171,50 +171,52 @@ class Tuning(Trainee):
         return score(data.entry.scored_by, data.classes, data.dev, predicted)
 
     def predict(self, rows: Sequence[TaskRow], inputs: Sequence[TaskInput], step: int) -> list[Any]:
-        """Return a prediction for each row by the weights of a step; texts of like length run together.
+        """Return a prediction for each row with the weights of a step; texts of similar length share a batch.
 
         Raises:
             TrainingError: for predictions that are not finite.
         """
         self.modules.eval()
-        sizes = [max(len(text.ids) for text in one.texts) for one in inputs]
+        sizes = [max(len(text.ids) for text in item.texts) for item in inputs]
         order = sorted(range(len(inputs)), key=lambda row: -sizes[row])
         prediction: dict[int, Any] = {}
         size = self.schedule.batch_size
         for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            batch = [inputs[row] for row in chosen]
+            row_numbers = order[start : start + size]
+            batch = [inputs[row] for row in row_numbers]
             with torch.inference_mode():
                 logits, mask = self._compute_logits(batch)
                 if not math.isfinite(float(logits.sum(dtype=torch.float64))):
                     raise TrainingError(f"predictions after step {step} are not finite", step)
-                asked = [rows[row] for row in chosen]
-                predicted = self.kind.predictions(logits, batch, mask, asked)
-            prediction |= dict(zip(chosen, predicted, strict=True))
+                rows_of_batch = [rows[row] for row in row_numbers]
+                predicted = self.kind.predictions(logits, batch, mask, rows_of_batch)
+            prediction |= dict(zip(row_numbers, predicted, strict=True))
         return [prediction[row] for row in range(len(rows))]
 
     def _compute_logits(self, batch: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
-        """Return the head's logits of all texts of a batch, and the mask of their tokens."""
+        """Return (the head's logits, token mask) of all texts of a batch."""
         dtype = self.schedule.autocast
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
-            states, mask = token_states(self.encoder, [text for one in batch for text in one.texts])
+            states, mask = token_states(
+                self.encoder, [text for item in batch for text in item.texts]
+            )
             return self.head(states, mask), mask
 
 
 def batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:
-    """Return the rows of a step's batch: each epoch has all rows in a new order, the last batch smaller."""
-    epoch, place = divmod(step, math.ceil(count / size))
-    order = _shuffled_rows(count, stable_seed(seed, "order", epoch))
-    return order[place * size : (place + 1) * size]
+    """Return the row numbers of a step's batch; each epoch has all rows in a new order."""
+    epoch, number = divmod(step, math.ceil(count / size))
+    order = _shuffle_rows(count, stable_seed(seed, "order", epoch))
+    return order[number * size : (number + 1) * size]
 
 
 @functools.lru_cache(maxsize=2)
-def _shuffled_rows(count: int, seed: int) -> NDArray[np.int64]:
+def _shuffle_rows(count: int, seed: int) -> NDArray[np.int64]:
     return np.asarray(shuffled(count, seed), np.int64)
 
 
-def _curve_points(trained: FitResult) -> list[tuple[int, float, float]]:
-    """Return step, mean loss since the point before, and score, of each look at development data."""
+def _build_curve(trained: FitResult) -> list[tuple[int, float, float]]:
+    """Return (step, mean loss since the last point, score) of each development score."""
     points, before = [], 0
     for step, dev in trained.scores:
         losses = [loss for _, loss in trained.step_losses[before:step]]
@@ -223,8 +225,8 @@ def _curve_points(trained: FitResult) -> list[tuple[int, float, float]]:
     return points
 
 
-def _state_width(encoder: TokenEncoder) -> int:
-    """Return the size of an encoder's hidden states."""
+def _find_state_width(encoder: TokenEncoder) -> int:
+    """Return the width of an encoder's hidden states."""
     with torch.inference_mode():
         states, _ = token_states(encoder, encoder.tokenise([""], prompt="", max_length=None))
     return int(states.shape[-1])

@@ -1,4 +1,4 @@
-"""Options of fine-tunings, whatever the tasks."""
+"""Options of fine-tunings that do not depend on the task."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class TuningOptions:
     """Type that passes compute in; weights are float32."""
 
     @classmethod
-    def of(cls, given: TuningOptions) -> TuningOptions:
-        """Return the same options without those of a subclass."""
-        return cls(**{f.name: getattr(given, f.name) for f in dataclasses.fields(cls)})
+    def of(cls, options: TuningOptions) -> TuningOptions:
+        """Return the options as this class, without those of a subclass."""
+        return cls(**{f.name: getattr(options, f.name) for f in dataclasses.fields(cls)})
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for options that make no sense."""

@@ -1,4 +1,4 @@
-"""Canary texts, whose vectors identify a space of embeddings, and texts to try a fit on."""
+"""Canary texts, whose vectors identify a space of embeddings, and texts for a trial fit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CANARIES = (
 
 
 def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
-    """Return the canaries' vectors [32, d] as documents, and as queries where those have another prompt.
+    """Return the canaries' vectors [32, d] as documents, and as queries if those have another prompt.
 
     Raises:
         CheckpointError: for vectors that are not finite, with the model's `name`.
@@ -62,26 +62,26 @@ def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
 
     embedder = TextEmbedder(encoder, model=name)
     query, document = prompts_of(encoder.prompts)
-    found = {"document": embedder.embed(CANARIES, prompt=document)}
+    vectors = {"document": embedder.embed(CANARIES, prompt=document)}
     if query != document:
-        found["query"] = embedder.embed(CANARIES, prompt=query)
-    return found
+        vectors["query"] = embedder.embed(CANARIES, prompt=query)
+    return vectors
 
 
 def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
-    """Return a model's prompts before queries and documents, empty where it has none."""
+    """Return a model's (query prompt, document prompt), each empty if it has none."""
     return prompts.get("query", ""), prompts.get("document", prompts.get("passage", ""))
 
 
 def probe_texts(count: int = 256) -> Sequence[str]:
-    """Return texts that every machine has: paragraphs of Python's own help, equal for one release."""
+    """Return paragraphs of Python's help, which are equal on all machines with the same release."""
     from pydoc_data.topics import topics
 
-    found: dict[str, None] = {}
+    paragraphs: dict[str, None] = {}
     for topic in sorted(topics):
         for paragraph in topics[topic].split("\n\n"):
             words = paragraph.split()
             if 8 <= len(words) <= 30:
-                found[" ".join(words)] = None
-    step = max(1, len(found) // count)
-    return list(found)[::step][:count]
+                paragraphs[" ".join(words)] = None
+    step = max(1, len(paragraphs) // count)
+    return list(paragraphs)[::step][:count]

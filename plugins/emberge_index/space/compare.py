@@ -49,12 +49,14 @@ def verdict_of(distance: float | None, fit: FitError | None) -> SpaceVerdict:
 
 
 def canary_distance(first: Canaries, second: Canaries, side: str = "document") -> float | None:
-    """Return the largest distance between the vectors of a canary; None between different sizes."""
-    return largest_distance(*(one.get(side, one["document"]) for one in (first, second)))
+    """Return the largest distance between the two vectors of a canary; None if their sizes differ."""
+    return largest_distance(
+        *(canaries.get(side, canaries["document"]) for canaries in (first, second))
+    )
 
 
 def largest_distance(first: Any, second: Any) -> float | None:
-    """Return the largest distance of two rows, as a share of the longer one; None between different sizes."""
+    """Return the largest distance of two rows relative to the longer one; None if their sizes differ."""
     import numpy as np
 
     if first.shape != second.shape:
@@ -65,7 +67,7 @@ def largest_distance(first: Any, second: Any) -> float | None:
 
 
 def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
-    """Return the error of the best affine map from `source` [n, d] to `target` [n, e], out of fold.
+    """Return the out-of-fold error of the best affine map from `source` [n, d] to `target` [n, e].
 
     Raises:
         DataError: for too few texts to be measured.
@@ -80,14 +82,14 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
         unit_rows(np.asarray(rows, np.float64)) for rows in (folds.out_of_fold, target)
     )
     near = guessed @ true.T
-    own = near.diagonal().copy()
+    own_similarity = near.diagonal().copy()
     np.fill_diagonal(near, -2.0)
-    found = float((own > near.max(1)).mean())
-    return FitError(len(texts), float(own.mean()), found, folds.ridge)
+    share_found = float((own_similarity > near.max(1)).mean())
+    return FitError(len(texts), float(own_similarity.mean()), share_found, folds.ridge)
 
 
 def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> None:
-    """Make sure that vectors have the size and the length that the passport names, but for those of zeros.
+    """Check that all vectors except zeros have the size and the norm that the passport states.
 
     Raises:
         DataError: when they have not.
@@ -111,7 +113,7 @@ def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> No
 
 
 def require_sample(path: Path, sample: Any, documents: Any, queries: Any | None, name: str) -> None:
-    """Make sure that a sample of stored vectors is what a model makes of their texts as documents.
+    """Check that a sample of stored vectors equals the model's embeddings of their texts.
 
     Raises:
         DataError: for vectors of queries, or of another model.

@@ -1,4 +1,4 @@
-"""The verb `space`: the passport of one model, or the verdict on the spaces of two."""
+"""The verb `space`: writes the passport of one model, or compares the spaces of two."""
 
 from __future__ import annotations
 
@@ -52,23 +52,25 @@ _SAMPLE = 32
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Write a model's passport, or print the verdict on two; return its exit code."""
+    """Write a model's passport or print the comparison of two, and return the exit code."""
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
         print("\n".join(first.written()))
         return 0
     second = space_at(options.second, options, plugins)
-    found = compare(first, second, texts=options.texts, vectors=options.vectors)
-    print("\n".join(found.lines()))
+    comparison = compare(first, second, texts=options.texts, vectors=options.vectors)
+    print("\n".join(comparison.lines()))
     if options.json is not None:
-        write_text(options.json, json.dumps(found.plain(), indent=1, ensure_ascii=False) + "\n")
+        write_text(
+            options.json, json.dumps(comparison.plain(), indent=1, ensure_ascii=False) + "\n"
+        )
         print(f"written: {options.json}")
-    return CODES[found.verdict]
+    return CODES[comparison.verdict]
 
 
 def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelSpace:
-    """Return the space of a model by its reference, or that of a passport by its file.
+    """Return the space of a model (given by its reference) or of a passport (given by its file).
 
     Raises:
         CheckpointError: for a model that cannot be found, or an adapter.
@@ -78,21 +80,23 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     if path.is_file():
         return ModelSpace(text, None, backbone, device, path)
     bare = not text.startswith((".", "/", "~")) and path.is_dir()
-    found = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
-    if found.adapter is not None:
+    model = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    if model.adapter is not None:
         raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
-    return ModelSpace(found.name, found.folder, backbone, device)
+    return ModelSpace(model.name, model.folder, backbone, device)
 
 
 def _refuse_beside(options: argparse.Namespace) -> None:
-    given = [name for name in ("texts", "vectors", "json") if getattr(options, name) is not None]
-    if given:
-        raise RecipeError(f"--{given[0]} is for a comparison; name a second model")
+    used_options = [
+        name for name in ("texts", "vectors", "json") if getattr(options, name) is not None
+    ]
+    if used_options:
+        raise RecipeError(f"--{used_options[0]} is for a comparison; name a second model")
 
 
 @dataclass(frozen=True)
 class ModelSpace:
-    """Space of one model: that of its folder, or only the passport that was kept in `file`."""
+    """Space of one model: its folder, or only the passport stored in `file`."""
 
     name: str
     folder: Path | None
@@ -102,20 +106,24 @@ class ModelSpace:
 
     @cached_property
     def passport(self) -> Passport:
-        """Facts as they are now, with the canaries of the kept passport where that is of the same model."""
+        """Current facts, with the canaries of the stored passport if that describes the same model."""
         if self.folder is None:
             return read_passport(self.file or Path())
         facts = self.backbone.describe(self.folder)
         if facts.problems:
             raise CheckpointError(f"{self.name}: {facts.problems[0]}")
-        found = passport_of(self.folder)
-        if found.dimension is None:
-            found = replace(found, dimension=facts.dimension)
+        passport_now = passport_of(self.folder)
+        if passport_now.dimension is None:
+            passport_now = replace(passport_now, dimension=facts.dimension)
         try:
-            kept = read_passport(self.folder)
+            stored = read_passport(self.folder)
         except CheckpointError:
-            return found
-        return replace(found, canaries=kept.canaries) if kept == found else found
+            return passport_now
+        return (
+            replace(passport_now, canaries=stored.canaries)
+            if stored == passport_now
+            else passport_now
+        )
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -135,7 +143,7 @@ class ModelSpace:
 
     @cached_property
     def with_canaries(self) -> Passport:
-        """The passport with its canaries, which are embedded if none were kept."""
+        """The passport with its canaries, which are embedded if none are stored."""
         if self.passport.canaries:
             return self.passport
         canaries = embed_canaries(self.encoder, self.name)
@@ -147,7 +155,7 @@ class ModelSpace:
         return self._embed_texts(texts, self.passport.prompts[1])
 
     def queries(self, texts: Sequence[str]) -> Any | None:
-        """Return the vectors of texts as queries; None where they are those of documents."""
+        """Return the vectors of texts as queries; None if they equal those as documents."""
         query, document = self.passport.prompts
         return None if query == document else self._embed_texts(texts, query)
 
@@ -165,7 +173,7 @@ class ModelSpace:
 
 
 def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
-    """Return the passport of a model that is published, with canaries where it is small.
+    """Return the passport of a model to publish, with canaries if the model is small.
 
     Raises:
         PluginError: without a backbone that can load it.
@@ -179,7 +187,7 @@ def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
 
 
 def facts(passport: Passport) -> str:
-    """Return the facts of a passport in words."""
+    """Return the facts of a passport as text."""
     length = "length one" if passport.normalised else "any length"
     return (
         f"{passport.dimension or 'unknown'} numbers of {length}, {passport.pooling}, "
@@ -188,8 +196,8 @@ def facts(passport: Passport) -> str:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Outcome of a comparison: the verdict, and the numbers that it is by."""
+class SpaceComparison:
+    """Comparison of two spaces: the verdict and the numbers behind it."""
 
     first: str
     second: str
@@ -230,8 +238,8 @@ class Compared:
 
 def compare(
     first: ModelSpace, second: ModelSpace, *, texts: Path | None = None, vectors: Path | None = None
-) -> Compared:
-    """Return the verdict on documents of two spaces, by their passports, their canaries, and a fit.
+) -> SpaceComparison:
+    """Return the comparison of two spaces by their passports, canaries and a fit.
 
     Raises:
         DataError: for vectors that are not the first model's.
@@ -240,7 +248,7 @@ def compare(
     probes = read_texts(texts) if texts is not None else probe_texts()
     probes, stored = _read_stored(first, probes, vectors, own=texts is not None)
     differences = first.passport.differences(second.passport)
-    found = Compared(
+    comparison = SpaceComparison(
         first.name,
         second.name,
         "same",
@@ -248,32 +256,32 @@ def compare(
         (first.passport.prompts[0], second.passport.prompts[0]),
     )
     if not differences:
-        return found
+        return comparison
     canaries = first.with_canaries.canaries, second.with_canaries.canaries
     distance = canary_distance(*canaries)
-    found = replace(
-        found, distance=distance, query_distance=canary_distance(*canaries, side="query")
+    comparison = replace(
+        comparison, distance=distance, query_distance=canary_distance(*canaries, side="query")
     )
     if verdict_of(distance, None) == "same":
-        return found
+        return comparison
     source = first.documents(probes) if stored is None else stored
     fit = fit_error(probes, source, second.documents(probes))
-    return replace(found, verdict=verdict_of(distance, fit), fit=fit)
+    return replace(comparison, verdict=verdict_of(distance, fit), fit=fit)
 
 
 def _read_stored(
     first: ModelSpace, texts: Sequence[str], vectors: Path | None, *, own: bool
 ) -> tuple[Sequence[str], Any | None]:
-    """Return texts with the vectors that were stored for them, once it is clear that they are the model's.
+    """Return (texts, their stored vectors) after checking that the model made the vectors.
 
-    A text whose vector is zeros, as of an empty document, is left out. Without `vectors`, or where the texts
-    are not the user's `own`, there are none.
+    Texts with zero vectors, as of empty documents, are omitted. The vectors are None without `vectors` or if
+    the texts are not the user's `own`.
     """
     if vectors is None:
         return texts, None
-    found = read_vectors(vectors)
-    rows = found.rows
-    _require_marked(vectors, found.plan.fingerprint, first)
+    stored = read_vectors(vectors)
+    rows = stored.rows
+    _require_marked(vectors, stored.plan.fingerprint, first)
     require_passport(vectors, rows, first.passport, first.name)
     if not own:
         return texts, None
@@ -282,15 +290,19 @@ def _read_stored(
             f"{vectors}: has {len(rows)} vectors, and there are {len(texts)} texts; give --texts a line for "
             "each vector, in their order"
         )
-    full = [place for place, row in enumerate(rows) if row.any()]
+    full = [row_number for row_number, row in enumerate(rows) if row.any()]
     if not full:
         raise DataError(f"{vectors}: has no vector but of zeros; embed the texts again")
-    texts, rows = [texts[place] for place in full], rows[full]
+    texts, rows = [texts[row_number] for row_number in full], rows[full]
     if first.folder is not None:
         places = list(range(0, len(texts), max(1, len(texts) // _SAMPLE)))[:_SAMPLE]
-        some = [texts[place] for place in places]
+        sampled_texts = [texts[row_number] for row_number in places]
         require_sample(
-            vectors, rows[places], first.documents(some), first.queries(some), first.name
+            vectors,
+            rows[places],
+            first.documents(sampled_texts),
+            first.queries(sampled_texts),
+            first.name,
         )
     return texts, rows
 

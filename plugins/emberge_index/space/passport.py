@@ -1,4 +1,4 @@
-"""Passport of a model's space: fingerprints of all that decides its embeddings, and its canaries' vectors."""
+"""Passport of a model's space: fingerprints of everything that decides its embeddings, and canaries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SIZES = ("hidden_size", "d_model", "dim", "n_embd")
 
 @dataclass(frozen=True)
 class Passport:
-    """Facts of a space: two models with equal ones embed documents alike.
+    """Facts of a space: models with equal facts have equal embeddings of documents.
 
     `weights` hashes all tensors by name, `tokenizer` its files; `pooling` names all modules after the
     transformer. `prompts` are those before queries and documents. `canaries` may be missing.
@@ -47,11 +47,11 @@ class Passport:
     canaries: Canaries = field(default_factory=dict, compare=False)
 
     def differences(self, other: Passport) -> dict[str, tuple[Any, Any]]:
-        """Return facts that differ by name, this one's first, but for the prompt before queries."""
+        """Return (own, other) value by name of each fact that differs, without the query prompt."""
         names = ("weights", "tokenizer", "pooling", "normalised", "max_length")
-        found = {name: (getattr(self, name), getattr(other, name)) for name in names}
-        found["document prompt"] = (self.prompts[1], other.prompts[1])
-        return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        pairs["document prompt"] = (self.prompts[1], other.prompts[1])
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
     @property
     def fingerprint(self) -> str:
@@ -61,7 +61,7 @@ class Passport:
 
 
 def passport_of(folder: Path) -> Passport:
-    """Return the passport of a model's folder as it is now, without canaries, from its files.
+    """Return the current passport of a model's folder, read from its files, without canaries.
 
     Raises:
         CheckpointError: for a folder that is no model of texts.
@@ -83,9 +83,9 @@ def passport_of(folder: Path) -> Passport:
 
 
 def result_passport(folder: Path) -> Mapping[str, str]:
-    """Return the passport of a step's encoder, from its files: no model is loaded, and none is asked about.
+    """Return the passport of a step's encoder by file name, read from its files without loading the model.
 
-    An adapter or a trunk alone embeds nothing, and a folder that is no encoder of texts has no space.
+    It is empty for an adapter, a trunk alone, or a folder without an encoder of texts.
     """
     if not has_space(folder):
         return {}
@@ -106,11 +106,11 @@ def has_space(folder: Path) -> bool:
 
 
 def _find_dimension(layout: Layout) -> int | None:
-    """Return the outputs of the last Dense, or the hidden size once a way of pooling; None if unknown."""
+    """Return the last Dense's output size, or the hidden size per pooling mode; None if unknown."""
     config = read_object(layout.trunk_folder / "config.json")
     inner = config.get("text_config")
-    found = {**config, **(inner if isinstance(inner, dict) else {})}
-    size = next((found[name] for name in _SIZES if isinstance(found.get(name), int)), None)
+    settings = {**config, **(inner if isinstance(inner, dict) else {})}
+    size = next((settings[name] for name in _SIZES if isinstance(settings.get(name), int)), None)
     for module in layout.modules:
         if module.kind == "Pooling" and size is not None:
             size *= max(1, len(layout.pooling))
@@ -126,7 +126,7 @@ def write_passport(folder: Path, passport: Passport) -> Path:
 
 
 def passport_text(passport: Passport) -> str:
-    """Return a passport as its file has it."""
+    """Return the text of a passport's file."""
     content: dict[str, Any] = {
         "format": _FORMAT,
         "fingerprint": passport.fingerprint,
@@ -148,26 +148,30 @@ def passport_text(passport: Passport) -> str:
 
 
 def read_passport(path: Path) -> Passport:
-    """Return the passport in a model's folder, or of a file that was kept beside an index.
+    """Return the passport in a model's folder, or in a file stored next to an index.
 
     Raises:
         CheckpointError: when it is missing or is no passport.
     """
     file = path / PASSPORT if path.is_dir() else path
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        kept = found.get("canaries") or {"texts": CANARIES, "float16": {}}
-        same = list(kept["texts"]) == list(CANARIES)  # vectors of other texts say nothing here
+        content = json.loads(file.read_text(encoding="utf-8"))
+        stored_canaries = content.get("canaries") or {"texts": CANARIES, "float16": {}}
+        are_current = list(stored_canaries["texts"]) == list(
+            CANARIES
+        )  # vectors of other texts say nothing here
         return Passport(
-            weights=str(found["weights"]),
-            tokenizer=str(found["tokenizer"]),
-            pooling=str(found["pooling"]),
-            prompts=(str(found["prompts"]["query"]), str(found["prompts"]["document"])),
-            dimension=found["dimension"],
-            normalised=bool(found["normalised"]),
-            max_length=found["max_length"],
-            similarity=str(found["similarity"]),
-            canaries={s: _unpack_rows(text) for s, text in kept["float16"].items()} if same else {},
+            weights=str(content["weights"]),
+            tokenizer=str(content["tokenizer"]),
+            pooling=str(content["pooling"]),
+            prompts=(str(content["prompts"]["query"]), str(content["prompts"]["document"])),
+            dimension=content["dimension"],
+            normalised=bool(content["normalised"]),
+            max_length=content["max_length"],
+            similarity=str(content["similarity"]),
+            canaries={s: _unpack_rows(text) for s, text in stored_canaries["float16"].items()}
+            if are_current
+            else {},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Retrieval after a change of the model: with old vectors, mapped ones, or all embedded again."""
+"""Retrieval after a change of the model: with old, mapped or newly embedded vectors."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ ARMS = {
 
 
 def measures_of(fit: Fit) -> dict[str, Any]:
-    """Return the measures of a map on texts that it has not seen.
+    """Return the measures of a map on texts that it was not fitted on.
 
-    `cosine` compares mapped vectors with the target's own. `overlap` is the share of a query's first ten
-    documents, among those of the data, that it has in common with the new model's own; without queries the
-    documents are asked for their neighbours. `ndcg` counts a query's positives as relevant.
+    `cosine` compares mapped vectors with the new model's vectors. `overlap` is the share of a query's first
+    ten documents that the new model also has among its first ten; without queries, documents serve as
+    queries. `ndcg` counts a query's positives as relevant.
     """
     import numpy as np
 
     header = fit.translation.header
     target = (fit.old if fit.backwards else fit.new).of(header.side)
-    found = row_cosines(fit.folds.out_of_fold, target[:])
+    cosines = row_cosines(fit.folds.out_of_fold, target[:])
     measured: dict[str, Any] = {
-        "texts": len(found),
-        "cosine": {"mean": float(found.mean()), "p5": float(np.quantile(found, 0.05))},
+        "texts": len(cosines),
+        "cosine": {"mean": float(cosines.mean()), "p5": float(np.quantile(cosines, 0.05))},
     }
     nearest, relevant = _find_nearest(fit)
     measured["overlap"] = {
         arm: overlap(places, nearest["new"]) for arm, places in nearest.items() if arm != "new"
     }
     if relevant:
-        grades = [dict.fromkeys(one, 1) for one in relevant]
+        grades = [dict.fromkeys(documents, 1) for documents in relevant]
         scores = {arm: ndcg(places, grades) for arm, places in nearest.items()}
         measured["ndcg"] = scores
         measured["gain_kept"] = {
@@ -56,32 +56,34 @@ def measures_of(fit: Fit) -> dict[str, Any]:
 
 
 def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[int]]]:
-    """Return each arm's nearest documents, and the relevant ones of each query if there are queries."""
+    """Return (nearest documents by arm, relevant documents of each query, if there are queries)."""
     import numpy as np
 
     header, mapped = fit.translation.header, fit.folds.out_of_fold
     forwards = not fit.backwards
-    chosen, places = _choose_compared(fit.probes.relevant, len(fit.probes.documents))
+    compared_queries, places = _choose_compared(fit.probes.relevant, len(fit.probes.documents))
     documents = {"old": fit.old.documents[places], "new": fit.new.documents[places]}
     asked: dict[str, Any] = dict(documents)
-    own: NDArray[np.int64] | None = None
+    own_rows: NDArray[np.int64] | None = None
     relevant: list[Sequence[int]] = []
-    if len(chosen) and fit.old.queries is not None and fit.new.queries is not None:
-        relevant = [np.searchsorted(places, fit.probes.relevant[i]).tolist() for i in chosen]
+    if len(compared_queries) and fit.old.queries is not None and fit.new.queries is not None:
+        relevant = [
+            np.searchsorted(places, fit.probes.relevant[i]).tolist() for i in compared_queries
+        ]
         asked = {"old": fit.old.queries, "new": fit.new.queries}
     else:
-        chosen = own = np.arange(min(MOST_QUERIES, len(places)))
-    queries = {arm: vectors[chosen] for arm, vectors in asked.items()}
+        compared_queries = own_rows = np.arange(min(MOST_QUERIES, len(places)))
+    queries = {arm: vectors[compared_queries] for arm, vectors in asked.items()}
     if header.side == "documents":
         pairs = {"mapped": (queries["new" if forwards else "old"], mapped[places])}
     else:
         side = "new" if forwards else "old"
-        pairs = {"mapped": (mapped[chosen], documents[side])}
+        pairs = {"mapped": (mapped[compared_queries], documents[side])}
     pairs |= {arm: (queries[arm], documents[arm]) for arm in ("old", "new")}
     if fit.old.documents.dimension == fit.new.documents.dimension:
         pairs["untouched"] = (queries["new"], documents["old"])
     nearest = {
-        arm: nearest_rows(*pairs[arm], NEIGHBOURS, skipped=own) for arm in ARMS if arm in pairs
+        arm: nearest_rows(*pairs[arm], NEIGHBOURS, skipped=own_rows) for arm in ARMS if arm in pairs
     }
     return nearest, relevant
 
@@ -89,19 +91,24 @@ def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequ
 def _choose_compared(
     relevant: Sequence[Sequence[int]], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the queries to ask, and the documents that they are compared with, both by place, rising.
+    """Return (numbers of the queries to use, numbers of the documents to search), both ascending.
 
-    The documents are the first ones, and those of these queries wherever they are.
+    The documents are the relevant ones of these queries, followed by the first others.
     """
     import numpy as np
 
-    chosen = [place for place, one in enumerate(relevant) if one][:MOST_QUERIES]
-    while sum(len(relevant[place]) for place in chosen[1:]) > MOST_DOCUMENTS:
-        chosen.pop()
-    wanted = {document for query in chosen for document in relevant[query]}
-    first = [place for place in range(min(count, MOST_DOCUMENTS)) if place not in wanted]
-    places = sorted(wanted) + first[: max(0, MOST_DOCUMENTS - len(wanted))]
-    return np.array(chosen, np.int64), np.array(sorted(places), np.int64)
+    queries = [number for number, documents in enumerate(relevant) if documents][:MOST_QUERIES]
+    while sum(len(relevant[number]) for number in queries[1:]) > MOST_DOCUMENTS:
+        queries.pop()
+    relevant_documents = {document for query in queries for document in relevant[query]}
+    other_documents = [
+        number for number in range(min(count, MOST_DOCUMENTS)) if number not in relevant_documents
+    ]
+    places = (
+        sorted(relevant_documents)
+        + other_documents[: max(0, MOST_DOCUMENTS - len(relevant_documents))]
+    )
+    return np.array(queries, np.int64), np.array(sorted(places), np.int64)
 
 
 def table_of(measured: Mapping[str, Any], title: str) -> list[str]:
@@ -131,6 +138,6 @@ NEIGHBOURS = 10
 
 
 def gain_kept(scores: Mapping[str, float], mapped: str = "mapped") -> float | None:
-    """Return (mapped - old) / (new - old): the share of the new model's gain; None where there is none."""
+    """Return (mapped - old) / (new - old), the kept share of the new model's gain; None without a gain."""
     gain = scores["new"] - scores["old"]
     return (scores[mapped] - scores["old"]) / gain if gain > 0 else None

@@ -1,4 +1,4 @@
-"""The `bridge` step: the new model, with queries that fit the vectors of the old one."""
+"""The `bridge` step: the new model with a map of its queries to the vectors of the old one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Bridge(TwoModels):
 
 
 def bridge_problem(folder: Path) -> str | None:
-    """Return the reason why modules cannot be put after a model; None where they can."""
+    """Return the reason why modules cannot be appended to a model; None if they can."""
     from emberge.model_folder import Layout
 
     try:
@@ -116,10 +116,10 @@ def write_bridged(
     prompt: str | None,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Copy a model with `Dense`, and `Normalize` where the old vectors have length 1, after its modules.
+    """Copy a model and append `Dense`, and `Normalize` if the old vectors have length 1, to its modules.
 
-    `prompt` is the text before queries, where it is not the model's own. Weights of the trunk stay as they
-    are, and the result loads in plain SentenceTransformers without remote code.
+    `prompt` replaces the model's prompt for queries. The trunk's weights do not change, and the result loads
+    in plain SentenceTransformers without remote code.
     """
     from emberge.model_folder import Layout, ModuleFolder, copy_model
 
@@ -154,12 +154,12 @@ def _write_dense(folder: Path, translation: Translation, provenance: Mapping[str
         "linear.weight": np.ascontiguousarray(matrix.T, np.float32),
         "linear.bias": offset.astype(np.float32),
     }
-    known = {
+    metadata = {
         "format": "pt",
         "emberge": json.dumps(provenance, default=str),
         "translation": json.dumps(dataclasses.asdict(translation.header)),
     }
-    save_file(weights, folder / "model.safetensors", metadata=known)
+    save_file(weights, folder / "model.safetensors", metadata=metadata)
 
 
 def write_router(queries: Path, documents: Path, out: Path, prompts: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Folds over texts: the choice of the ridge, and the vectors of maps that have not seen their texts."""
+"""Cross-validation over texts: the choice of the ridge, and out-of-fold vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RIDGES = tuple(10 ** (step / 3) for step in range(-18, 10))
 
 
 class Paired(Protocol):
-    """Vectors of texts, float32 [n, d] by their places, in memory or on disk."""
+    """Vectors of texts, float32 [n, d], indexed by text number, in memory or on disk."""
 
     def __len__(self) -> int: ...
 
@@ -32,7 +32,7 @@ class Paired(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FittedFolds:
-    """Map over all texts, and each text's vector by the map that was fitted without it [n, k]."""
+    """Map fitted on all texts, and each text's vector [n, k] by a map fitted without it."""
 
     fitted: Map
     ridge: float | None
@@ -40,7 +40,7 @@ class FittedFolds:
 
 
 def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the fold of each text, 0 to FOLDS - 1, by its content alone: equal texts share one."""
+    """Return the fold of each text, 0 to FOLDS - 1, from a hash of its content: equal texts share one."""
     import numpy as np
     from emberge.hashes import text_keys
 
@@ -49,7 +49,7 @@ def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
 
 
 def few_texts(count: int, dimension: int, kind: Kind, ridge: float | Literal["auto"]) -> str | None:
-    """Return the problem of a fit that has too few texts for its dimension; None where it has enough."""
+    """Return the problem of a fit with too few texts for its dimension; None if there are enough."""
     free = kind == "shift" or (kind != "orthogonal" and ridge != 0)
     enough = max(FOLDS, 2) if free else dimension * FOLDS // (FOLDS - 1) + 2
     if count >= enough:
@@ -77,26 +77,26 @@ def fit_folds(
     rank: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FittedFolds:
-    """Fit the map over all texts, and one without each fold, whose texts it then maps."""
+    """Fit the map on all texts and one map without each fold, and return both with out-of-fold vectors."""
     parts = _sum_by_fold(source, target, folds)
     wholes = [_add_moments(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
-    chosen = _choose_ridge(parts, wholes, kind, ridge, rank, progress)
-    maps = [fit_map(sums, kind, ridge=chosen or 0.0, rank=rank) for sums in wholes]
-    fitted = fit_map(_add_moments(parts), kind, ridge=chosen or 0.0, rank=rank)
-    return FittedFolds(fitted, chosen, _map_out_of_fold(source, folds, maps))
+    chosen_ridge = _choose_ridge(parts, wholes, kind, ridge, rank, progress)
+    maps = [fit_map(sums, kind, ridge=chosen_ridge or 0.0, rank=rank) for sums in wholes]
+    fitted = fit_map(_add_moments(parts), kind, ridge=chosen_ridge or 0.0, rank=rank)
+    return FittedFolds(fitted, chosen_ridge, _map_out_of_fold(source, folds, maps))
 
 
 def _sum_by_fold(source: Paired, target: Paired, folds: NDArray[np.int64]) -> list[Moments]:
     import numpy as np
 
-    found: list[Moments] = []
+    sums: list[Moments] = []
     for fold in range(FOLDS):
         places = np.flatnonzero(folds == fold)
         pieces = [places[first : first + PIECE] for first in range(0, len(places), PIECE)]
-        found.append(
-            _add_moments([Moments.of(source[one], target[one]) for one in pieces or [places]])
+        sums.append(
+            _add_moments([Moments.of(source[piece], target[piece]) for piece in pieces or [places]])
         )
-    return found
+    return sums
 
 
 def _add_moments(parts: Sequence[Moments]) -> Moments:
@@ -111,20 +111,20 @@ def _choose_ridge(
     rank: int,
     progress: Callable[[int, int], None] | None,
 ) -> float | None:
-    """Return the ridge with the least squared error over the folds; of equal ones the larger."""
+    """Return the ridge with the least squared error over the folds, the larger of equal ones."""
     if kind in ("shift", "orthogonal"):
         return None
     if ridge != "auto":
         return float(ridge)
     errors = []
-    for number, one in enumerate(RIDGES):
+    for number, candidate in enumerate(RIDGES):
         if progress is not None:
             progress(number, len(RIDGES))
-        maps = [fit_map(sums, kind, ridge=one, rank=rank) for sums in wholes]
+        maps = [fit_map(sums, kind, ridge=candidate, rank=rank) for sums in wholes]
         errors.append(
             sum(part.squared_error(fitted) for part, fitted in zip(parts, maps, strict=True))
         )
-    return min(zip(errors, [-one for one in RIDGES], strict=True))[1] * -1
+    return min(zip(errors, [-candidate for candidate in RIDGES], strict=True))[1] * -1
 
 
 def _map_out_of_fold(
@@ -132,10 +132,10 @@ def _map_out_of_fold(
 ) -> NDArray[np.float32]:
     import numpy as np
 
-    found = np.empty((len(folds), len(maps[0].offset)), np.float32)
+    mapped = np.empty((len(folds), len(maps[0].offset)), np.float32)
     for first in range(0, len(folds), PIECE):
         part = slice(first, first + PIECE)
-        vectors, own = source[part], folds[part]
+        vectors, own_folds = source[part], folds[part]
         for fold, fitted in enumerate(maps):
-            found[part][own == fold] = fitted(vectors[own == fold])
-    return found
+            mapped[part][own_folds == fold] = fitted(vectors[own_folds == fold])
+    return mapped

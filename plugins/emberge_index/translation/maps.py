@@ -31,7 +31,7 @@ class Map:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over pairs of vectors (x, y): all that a fit needs, and no larger for more pairs.
+    """Sums over pairs of vectors (x, y) that are sufficient for a fit, of constant size.
 
     `x` and `y` are sums of vectors, `xx` [d, d] and `xy` [d, k] of outer products, `yy` of squared lengths.
     """
@@ -63,7 +63,7 @@ class Moments:
 
     @property
     def variance(self) -> float:
-        """Mean over the dimensions of the sum of squares of x about its mean: the unit of a ridge."""
+        """Mean over dimensions of the sum of squared deviations of x: the unit of a ridge."""
         import numpy as np
 
         centred = np.trace(self.xx) - float(self.x @ self.x) / self.count
@@ -75,13 +75,13 @@ class Moments:
 
         matrix, offset = fitted.matrix, fitted.offset
         mapped = matrix.T @ self.x
-        own = float(np.vdot(matrix, self.xx @ matrix) + 2 * (offset @ mapped))
+        mapped_squares = float(np.vdot(matrix, self.xx @ matrix) + 2 * (offset @ mapped))
         cross = float(np.vdot(matrix, self.xy) + offset @ self.y)
-        return own + self.count * float(offset @ offset) - 2 * cross + self.yy
+        return mapped_squares + self.count * float(offset @ offset) - 2 * cross + self.yy
 
 
 def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> Map:
-    """Return the map of a kind with the least squared error, both means removed before.
+    """Return the map of a kind with the least squared error, fitted after removing both means.
 
     `ridge` is in units of `Moments.variance`, so that it means the same for any number of texts.
 
@@ -128,9 +128,9 @@ def _fit_kind(sums: Moments, kind: Kind, ridge: float, rank: int) -> Map:
 def _fit_ridge(
     xx: NDArray[np.float64], xy: NDArray[np.float64], penalty: float, rank: int | None
 ) -> NDArray[np.float64]:
-    """Return the matrix of a ridge regression towards the identity, or to zero between other dimensions.
+    """Return the matrix of a ridge regression towards the identity, or towards zero if dimensions differ.
 
-    With a `rank` the difference from that target has it: the regression of reduced rank, which projects the
+    With `rank` the difference from that target has this rank: reduced-rank regression, which projects the
     fitted values on their first principal axes (Izenman, 1975).
     """
     import numpy as np

@@ -1,4 +1,4 @@
-"""Texts that two models embed: documents, queries, and which document belongs to which query."""
+"""Texts that two models embed: documents, queries, and the relevant documents of each query."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPTS: dict[Side, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Distinct documents and queries; `relevant` has for each query the places of its documents."""
+    """Distinct documents and queries; `relevant` has the document numbers of each query."""
 
     documents: Sequence[str]
     queries: Sequence[str]
@@ -38,7 +38,7 @@ class Probes:
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedProbes:
-    """Vectors of both sides by one model, and the prompts before them."""
+    """Vectors of documents and queries by one model, and the prompts used."""
 
     name: str
     fingerprint: str
@@ -52,14 +52,14 @@ class EmbeddedProbes:
         Raises:
             DataError: for queries of data that has none.
         """
-        found = self.documents if side == "documents" else self.queries
-        if found is None:
+        vectors = self.documents if side == "documents" else self.queries
+        if vectors is None:
             raise DataError("the data has no queries; give pairs, or fit on documents")
-        return found
+        return vectors
 
 
 def probes_of(sets: Sequence[StoredDataset], work: Path) -> Probes:
-    """List the texts of sets: passages are documents, anchors of pairs queries; lone texts are documents."""
+    """Return the texts of data sets: passages and single texts as documents, anchors of pairs as queries."""
     from emberge.data import DistinctTexts
 
     places = _Pairs()
@@ -68,11 +68,11 @@ def probes_of(sets: Sequence[StoredDataset], work: Path) -> Probes:
     relevant: list[dict[int, None]] = [{} for _ in range(len(queries))]
     for query, document in places.pairs:
         relevant[int(queries.places[query])][int(documents.places[document])] = None
-    return Probes(documents, queries, [list(one) for one in relevant])
+    return Probes(documents, queries, [list(numbers) for numbers in relevant])
 
 
 class _Pairs:
-    """Numbers of queries and of their positives, in the order in which both are listed."""
+    """Numbers of queries and their positives, counted while documents and queries are listed."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []
@@ -82,29 +82,29 @@ class _Pairs:
         query = 0
         for dataset in sets:
             for row in range(len(dataset)):
-                one = dataset[row]
-                if not one.positives:
-                    yield one.anchor
+                example = dataset[row]
+                if not example.positives:
+                    yield example.anchor
                     self._documents += 1
                     continue
-                for text in one.positives:
+                for text in example.positives:
                     yield text
                     self.pairs.append((query, self._documents))
                     self._documents += 1
-                yield from one.negatives
-                self._documents += len(one.negatives)
+                yield from example.negatives
+                self._documents += len(example.negatives)
                 query += 1
 
     def queries(self, sets: Sequence[StoredDataset]) -> Iterator[str]:
         for dataset in sets:
             for row in range(len(dataset)):
-                one = dataset[row]
-                if one.positives:
-                    yield one.anchor
+                example = dataset[row]
+                if example.positives:
+                    yield example.anchor
 
 
 def own_prompt(prompts: dict[str, str], side: Side) -> str:
-    """Return the model's own prompt for a side; none where it has none."""
+    """Return the model's prompt for documents or queries; "" without one."""
     return next((prompts[name] for name in PROMPTS[side] if prompts.get(name)), "")
 
 
@@ -117,21 +117,21 @@ def embed(
     max_length: int | None,
     prompts: dict[Side, str | None],
 ) -> EmbeddedProbes:
-    """Embed both sides by one model, through the store that steps share."""
+    """Return the vectors of documents and queries by one model, embedded through the steps' shared store."""
     model = workspace.model(reference)
     with _open_store(reference, workspace, backbone) as store:
-        own = dict(store.encoder.prompts)
+        model_prompts = dict(store.encoder.prompts)
         used: dict[Side, str] = {
-            side: own_prompt(own, side) if given is None else given
-            for side, given in prompts.items()
+            side: own_prompt(model_prompts, side) if prompt is None else prompt
+            for side, prompt in prompts.items()
         }
-        found = {
+        vectors = {
             side: store.embed(probes.of(side), prompt=used[side], max_length=max_length)
             for side in used
             if len(probes.of(side))
         }
     return EmbeddedProbes(
-        model.name, model.fingerprint, found["documents"], found.get("queries"), used
+        model.name, model.fingerprint, vectors["documents"], vectors.get("queries"), used
     )
 
 
@@ -139,7 +139,7 @@ def embed(
 def _open_store(
     reference: ModelRef, workspace: Workspace, backbone: Backbone
 ) -> Iterator[EmbeddingStore]:
-    """Load a model for as long as the context lasts."""
+    """Open the embedding store of a model, which is loaded inside the `with` block."""
     from emberge.encoding import EmbeddingStore
 
     model = workspace.model(reference)

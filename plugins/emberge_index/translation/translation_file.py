@@ -1,4 +1,4 @@
-"""A translation on disk: a safetensors file of a map, whose header names both models."""
+"""File of a translation: a map in safetensors format, whose header names both models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEY = "translation"
 
 @dataclass(frozen=True, slots=True)
 class SpaceOf:
-    """Facts of a model's vectors of one side, known without the model."""
+    """Facts of a model's vectors of documents or queries, stored with the translation."""
 
     name: str
     fingerprint: str
@@ -35,7 +35,7 @@ class SpaceOf:
 
 @dataclass(frozen=True, slots=True)
 class TranslationHeader:
-    """Facts of a translation: the vectors that it reads, those that it writes, and its fit."""
+    """Facts of a translation: its source vectors, its target vectors, and its fit."""
 
     kind: str
     side: Literal["documents", "queries"]
@@ -48,7 +48,7 @@ class TranslationHeader:
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """Map with its facts, and the mean and spread of the source's vectors, by which foreign ones show."""
+    """Map with its facts, and the mean and spread of the source vectors, to detect foreign vectors."""
 
     header: TranslationHeader
     fitted: Map
@@ -57,7 +57,7 @@ class Translation:
     usual: float
 
     def strangeness(self, vectors: NDArray[Any]) -> float:
-        """Return how far vectors are from the fit's, in units of those: about 1 for the same model.
+        """Return the relative distance of vectors from those of the fit: about 1 for the same model.
 
         It is the mean squared Mahalanobis distance, by a covariance shrunk towards a multiple of the
         identity.
@@ -87,7 +87,7 @@ class Translation:
 def mahalanobis(
     vectors: NDArray[Any], mean: NDArray[np.float64], axes: NDArray[np.float32]
 ) -> float:
-    """Return the mean squared length of vectors about a mean, whitened by `axes` [d, d]."""
+    """Return the mean squared Mahalanobis distance of vectors from a mean, whitened by `axes` [d, d]."""
     import numpy as np
 
     white = (np.asarray(vectors, np.float64) - mean) @ np.asarray(axes, np.float64)
@@ -95,16 +95,16 @@ def mahalanobis(
 
 
 def are_unit(vectors: NDArray[Any], within: float = 5e-3) -> bool:
-    """Return whether all vectors but those of zeros have length 1; float16 and rounding err by `within`."""
+    """Return whether all vectors except zeros have length 1, up to `within` for float16 and rounding."""
     import numpy as np
 
-    found = np.asarray(vectors, np.float64)
-    lengths = np.sqrt((found * found).sum(1))
+    rows = np.asarray(vectors, np.float64)
+    lengths = np.sqrt((rows * rows).sum(1))
     return bool((np.abs(lengths[lengths > 0] - 1) < within).all())
 
 
-def read_translation(place: Path) -> Translation:
-    """Read a translation from its file, or from the folder of a step that has left one.
+def read_translation(source: Path) -> Translation:
+    """Return the translation in a file, or in the result folder of a step.
 
     Raises:
         DataError: when there is none, or one with facts or numbers that no translation has.
@@ -112,37 +112,45 @@ def read_translation(place: Path) -> Translation:
     from emberge.encoding import read_space_map
     from safetensors import SafetensorError, safe_open
 
-    found = read_space_map(place)
-    path = place / FILE if place.is_dir() else place
+    space_map = read_space_map(source)
+    path = source / FILE if source.is_dir() else source
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = _read_header(json.loads(file.metadata()[_KEY]))
-            known = [file.get_tensor(f"source.{name}") for name in ("mean", "axes", "usual")]
-        usual = _check_usual(*known, size=len(found.matrix))
+            source_tensors = [
+                file.get_tensor(f"source.{name}") for name in ("mean", "axes", "usual")
+            ]
+        usual = _check_usual(*source_tensors, size=len(space_map.matrix))
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: is no translation ({printable(error, 200)}); fit it again by a step `translate`"
         ) from error
-    return Translation(header, Map(found.matrix, found.offset), known[0], known[1], usual)
+    return Translation(
+        header, Map(space_map.matrix, space_map.offset), source_tensors[0], source_tensors[1], usual
+    )
 
 
-def _read_header(found: Any) -> TranslationHeader:
-    """Return the facts of a file, with names that can be shown; raise ValueError or TypeError for others."""
+def _read_header(content: Any) -> TranslationHeader:
+    """Return the facts in a file's header with printable names; raise ValueError or TypeError if invalid."""
     header = TranslationHeader(
-        **{**found, "source": _read_space(found["source"]), "target": _read_space(found["target"])}
+        **{
+            **content,
+            "source": _read_space(content["source"]),
+            "target": _read_space(content["target"]),
+        }
     )
     rank, ridge = header.rank, header.ridge
-    known = header.side in ("documents", "queries") and isinstance(header.kind, str)
-    known &= isinstance(header.texts, int) and (rank is None or (type(rank) is int and rank > 0))
-    if not known or not (ridge is None or isinstance(ridge, (int, float))):
+    is_sound = header.side in ("documents", "queries") and isinstance(header.kind, str)
+    is_sound &= isinstance(header.texts, int) and (rank is None or (type(rank) is int and rank > 0))
+    if not is_sound or not (ridge is None or isinstance(ridge, (int, float))):
         raise ValueError("its header has values of another kind")
     return header
 
 
-def _read_space(found: Any) -> SpaceOf:
-    space = SpaceOf(**found)
+def _read_space(content: Any) -> SpaceOf:
+    space = SpaceOf(**content)
     texts = (space.name, space.fingerprint, space.prompt)
-    if not all(isinstance(one, str) for one in texts) or not isinstance(space.normalised, bool):
+    if not all(isinstance(text, str) for text in texts) or not isinstance(space.normalised, bool):
         raise ValueError("its header has values of another kind")
     return replace(space, name=printable(space.name, 200))
 
@@ -150,12 +158,12 @@ def _read_space(found: Any) -> SpaceOf:
 def _check_usual(
     mean: NDArray[Any], axes: NDArray[Any], usual: NDArray[Any], *, size: int
 ) -> float:
-    """Return the usual distance; raise ValueError where what is known of the source is not sound."""
+    """Return the usual distance; raise ValueError if the facts of the source are invalid."""
     import numpy as np
 
     if mean.shape != (size,) or axes.shape != (size, size) or usual.shape != (1,):
         raise ValueError("what it knows of the source has another size")
-    found = float(usual[0])
-    if not (np.isfinite(mean).all() and np.isfinite(axes).all() and 0 < found < float("inf")):
+    distance = float(usual[0])
+    if not (np.isfinite(mean).all() and np.isfinite(axes).all() and 0 < distance < float("inf")):
         raise ValueError("what it knows of the source is not finite")
-    return found
+    return distance

@@ -1,4 +1,4 @@
-"""Base of the steps that fit a map between the vectors of two models."""
+"""Base class of the steps that fit a map between the vectors of two models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALIKE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Translation with the texts that it was fitted on and its out-of-fold vectors of them."""
+    """Translation with the texts of its fit and their out-of-fold vectors."""
 
     translation: Translation
     folds: FittedFolds
@@ -122,7 +122,7 @@ class TwoModels(Step):
     def _check_count(
         self, context: Preflight, checked: CheckedData, folders: Mapping[str, Path | None]
     ) -> Iterator[Problem]:
-        """Refuse texts that are known to be too few for vectors of a known size."""
+        """Yield a problem if the texts are too few for the size of the vectors, where both are known."""
         counts = [head.texts for head in checked.heads]
         folder = folders["new" if self.backwards else "old"]
         width = _find_width(folder) if folder is not None else None
@@ -143,8 +143,8 @@ class TwoModels(Step):
         kind, ridge, rank = self.form
         embedded = []
         for option in ("old", "new"):
-            own: dict[Side, str | None] = dict.fromkeys(PROMPTS)
-            own[self.side] = getattr(self, f"{option}_prompt")
+            prompts_by_side: dict[Side, str | None] = dict.fromkeys(PROMPTS)
+            prompts_by_side[self.side] = getattr(self, f"{option}_prompt")
             embedded.append(
                 embed(
                     getattr(self, option),
@@ -152,7 +152,7 @@ class TwoModels(Step):
                     workspace,
                     backbone=self.backbone,
                     max_length=self.max_length,
-                    prompts=own,
+                    prompts=prompts_by_side,
                 )
             )
         old, new = embedded
@@ -185,7 +185,7 @@ class TwoModels(Step):
         )
 
     def probes(self, workspace: Workspace) -> Probes:
-        """Read the texts of the data; in a rehearsal few of them."""
+        """Return the texts of the data, only a few in a rehearsal."""
         from emberge.data import step_datasets
 
         from emberge_index.translation.probes import probes_of
@@ -197,32 +197,36 @@ class TwoModels(Step):
 def model_problems(
     context: Preflight, option: str, reference: ModelRef, backbone: Backbone
 ) -> Iterator[Problem]:
-    """Yield why texts cannot be embedded by the model of an option."""
+    """Yield a problem for each reason why the model of an option cannot embed texts."""
     folder = context.whole_model(reference)
     for message in () if folder is None else backbone.describe(folder).problems:
         yield context.problem(f"{reference}: {message}", option)
 
 
-def _find_wrong_prompt(folder: Path, given: str | None, side: Side) -> str | None:
-    """Return the problem of a prompt that is the model's own for the other side."""
+def _find_wrong_prompt(folder: Path, prompt: str | None, side: Side) -> str | None:
+    """Return the problem of a prompt that is the model's prompt for the other side; None without one."""
     from emberge.model_folder import read_settings
 
-    own = {
+    model_prompts = {
         name: text
         for name, text in (read_settings(folder).get("prompts") or {}).items()
         if isinstance(text, str)
     }
     other: Side = "queries" if side == "documents" else "documents"
-    if not given or given != own_prompt(own, other) or given == own_prompt(own, side):
+    if (
+        not prompt
+        or prompt != own_prompt(model_prompts, other)
+        or prompt == own_prompt(model_prompts, side)
+    ):
         return None
     return (
-        f"the prompt {given!r} is the model's own for {other}, but the map is fitted on {side}; "
-        f"leave it out for {own_prompt(own, side)!r}, or fit on {other}"
+        f"the prompt {prompt!r} is the model's own for {other}, but the map is fitted on {side}; "
+        f"leave it out for {own_prompt(model_prompts, side)!r}, or fit on {other}"
     )
 
 
 def _find_width(folder: Path) -> int | None:
-    """Return the size of a model's vectors by its files alone; None where they do not show it."""
+    """Return the size of a model's vectors from its files; None if they do not state it."""
     from emberge.model_folder import Checkpoint
 
     checkpoint = Checkpoint(folder)

@@ -1,4 +1,4 @@
-"""The checks of a file of vectors against a translation, on its header and a sample of its rows."""
+"""Checks of a file of vectors against a translation, on its header and a sample of its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_fitting(
 ) -> None:
     """Refuse vectors that a translation was not fitted for.
 
-    `any_model` takes vectors that look like another model's, as those of very different texts may.
+    `any_model` accepts vectors that look like another model's, as vectors of very different texts may.
 
     Raises:
         DataError: for another dimension, model, side or length of vectors.
@@ -51,9 +51,9 @@ def require_fitting(
 def require_space(
     plan: RewritePlan, space: SpaceOf, side: Side, *, other: SpaceOf | None = None
 ) -> NDArray[Any]:
-    """Refuse vectors that are not of a model's space, and return a sample of them.
+    """Refuse vectors outside a model's space, and return a sample of the vectors.
 
-    `other` is the space that vectors may be taken for which are of the wrong one.
+    `other` is the space to name in the error if the vectors belong to it.
 
     Raises:
         DataError: for another dimension or length, and a mark that names another model or side.
@@ -67,13 +67,13 @@ def require_space(
 
 
 def _require_dimension(plan: RewritePlan, space: SpaceOf, other: SpaceOf | None) -> None:
-    found = plan.rows.dimension
-    if found != space.dimension:
+    dimension = plan.rows.dimension
+    if dimension != space.dimension:
         again = ""
-        if other is not None and found == other.dimension:
-            again = f"; {other.name} has {found:,}: it seems to be translated already"
+        if other is not None and dimension == other.dimension:
+            again = f"; {other.name} has {dimension:,}: it seems to be translated already"
         raise DataError(
-            f"{plan.path}: its vectors have {found:,} numbers, those of {space.name} "
+            f"{plan.path}: its vectors have {dimension:,} numbers, those of {space.name} "
             f"{space.dimension:,}{again}"
         )
 
@@ -112,7 +112,7 @@ def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> 
 
 
 def _sample_rows(rows: VectorSource) -> NDArray[Any]:
-    """Return rows from places all over the file, or the first where it is read in order alone."""
+    """Return rows from evenly spaced parts of the file, or its first rows if it is only read in order."""
     import numpy as np
 
     if not isinstance(rows, FileRows):
@@ -120,15 +120,15 @@ def _sample_rows(rows: VectorSource) -> NDArray[Any]:
         return _drop_unfit_rows(first)
     size = SAMPLE // PLACES
     count = -(-rows.rows // size)
-    places = sorted({int(place) * size for place in np.linspace(0, max(0, count - 1), PLACES)})
-    found = [next(iter(rows.blocks(place, size)), None) for place in places]
-    parts = [one for one in found if one is not None]
+    places = sorted({int(row) * size for row in np.linspace(0, max(0, count - 1), PLACES)})
+    blocks = [next(iter(rows.blocks(row, size)), None) for row in places]
+    parts = [one for one in blocks if one is not None]
     return _drop_unfit_rows(np.concatenate(parts)) if parts else np.zeros((0, rows.dimension))
 
 
 def _drop_unfit_rows(sample: NDArray[Any]) -> NDArray[Any]:
-    """Return the rows that are finite and not of zeros, as an empty document has; others are named later."""
+    """Return the rows that are finite and not zero; the other rows are reported later."""
     import numpy as np
 
-    found: NDArray[Any] = sample[np.isfinite(sample).all(axis=1) & sample.any(axis=1)]
-    return found
+    fit_rows: NDArray[Any] = sample[np.isfinite(sample).all(axis=1) & sample.any(axis=1)]
+    return fit_rows

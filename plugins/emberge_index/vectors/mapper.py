@@ -1,4 +1,4 @@
-"""The map of a block of vectors into those of a file: in its numbers, of length 1 where the model's are."""
+"""Mapping of blocks of vectors in a file's number type, normalised if the new model's vectors are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Mapped(NamedTuple):
-    """Mapped vectors of a block, whether all were finite, and how many were zeros and stay so."""
+    """Mapped vectors of a block, with a flag that all are finite and the number of zero vectors."""
 
     vectors: NDArray[Any]
     finite: bool
@@ -20,14 +20,14 @@ class Mapped(NamedTuple):
 
 
 class Mapper:
-    """Translation in the numbers of a file: float64 stays float64, all else is computed in float32."""
+    """Translation that computes in float64 for a file of float64, and in float32 for others."""
 
     def __init__(self, translation: Translation, dtype: np.dtype[Any]) -> None:
         import numpy as np
 
         self.dtype = dtype
         self._own = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
-        self._split_matrix = [one.astype(self._own) for one in _split_matrix(translation)]
+        self._split_matrix = [factor.astype(self._own) for factor in _split_matrix(translation)]
         self._is_change = len(self._split_matrix) == 2
         self._offset = translation.fitted.offset.astype(self._own)
         self._normalise = translation.header.target.normalised
@@ -38,24 +38,24 @@ class Mapper:
         return len(self._offset)
 
     def __call__(self, block: NDArray[Any]) -> Mapped:
-        """Return the mapped vectors of a block; a vector of zeros, as of an empty document, stays."""
+        """Return the mapped vectors of a block; zero vectors, as of empty documents, stay zero."""
         import numpy as np
 
         with np.errstate(invalid="ignore", over="ignore"):
-            found = given = block.astype(self._own, copy=False)
+            mapped = originals = block.astype(self._own, copy=False)
             for factor in self._split_matrix:
-                found = found @ factor
+                mapped = mapped @ factor
             if self._is_change:
-                found += given
-            found += self._offset
-            squares = np.einsum("ij,ij->i", found, found)
+                mapped += originals
+            mapped += self._offset
+            squares = np.einsum("ij,ij->i", mapped, mapped)
             if self._normalise:
-                found /= np.sqrt(np.where(squares > 0, squares, 1))[:, None]
-            empty = ~given.any(axis=1)
-            found[empty] = 0
-            vectors = found.astype(self.dtype, copy=False)
+                mapped /= np.sqrt(np.where(squares > 0, squares, 1))[:, None]
+            is_zero = ~originals.any(axis=1)
+            mapped[is_zero] = 0
+            vectors = mapped.astype(self.dtype, copy=False)
             checked = squares if self.dtype.itemsize > 2 else vectors  # float16 ends at 65,504
-            return Mapped(vectors, bool(np.isfinite(checked).all()), int(empty.sum()))
+            return Mapped(vectors, bool(np.isfinite(checked).all()), int(is_zero.sum()))
 
 
 # A fit in float64 leaves this of a rank that it has not.
@@ -63,7 +63,7 @@ _ROUNDED = 1e-9
 
 
 def _split_matrix(translation: Translation) -> list[NDArray[np.float64]]:
-    """Return the matrix, or the two narrow factors of its difference from the identity, which cost less."""
+    """Return the matrix, or two narrow factors of its difference from the identity, if they are cheaper."""
     import numpy as np
 
     matrix, rank = translation.fitted.matrix, translation.header.rank

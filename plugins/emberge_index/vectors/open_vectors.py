@@ -1,4 +1,4 @@
-"""The one door for files of vectors from outside: their format, header, size and numbers are checked."""
+"""Reading of files of vectors from outside, with checks of format, header, size and numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMATS = ".npy, .safetensors, .parquet, .faiss or .index"
 
 @dataclass(frozen=True, eq=False)
 class VectorsOfFile:
-    """All vectors of a file, finite float32 [n, d], and the model and side that the file names."""
+    """All vectors of a file, finite float32 [n, d], with the model and side that the file names."""
 
     plan: RewritePlan
     rows: NDArray[np.float32]
@@ -47,9 +47,9 @@ class VectorsOfFile:
 def plan_vectors(
     path: Path, column: str | None = None, *, dimension: int, mark: str = ""
 ) -> RewritePlan:
-    """Return the pieces of a file of vectors, which get another dimension, by the ending of its name.
+    """Return the plan to rewrite a file of vectors with another dimension; the suffix decides its format.
 
-    `mark` is the text that names their space in the header of a safetensors file.
+    `mark` is the text that names the new space in the header of a safetensors file.
 
     Raises:
         DataError: for a file that is missing or damaged, or whose vectors cannot be rewritten.
@@ -81,7 +81,7 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
     rows = plan.rows
     size = block_rows(max(1, rows.dimension))
     try:
-        found = np.empty((rows.rows, rows.dimension), np.float32)
+        vectors = np.empty((rows.rows, rows.dimension), np.float32)
     except MemoryError as error:
         raise DataError(
             f"{path}: {rows.rows:,} vectors of {rows.dimension:,} numbers do not fit the memory; give fewer"
@@ -89,9 +89,9 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
     require_finite(path, rows, size)
     first = 0
     for block in rows.blocks(0, size):
-        found[first : first + len(block)] = block
+        vectors[first : first + len(block)] = block
         first += len(block)
-    return VectorsOfFile(plan, found)
+    return VectorsOfFile(plan, vectors)
 
 
 # Bytes in which a header must end; one of plain numbers has 128.
@@ -99,7 +99,7 @@ LONGEST = 1 << 14
 
 
 def plan_npy(path: Path, dimension: int) -> RewritePlan:
-    """Return the pieces of an npy file whose vectors get another dimension.
+    """Return the plan to rewrite an npy file with vectors of another dimension.
 
     Raises:
         DataError: for an array that is no table of floats, row by row.
@@ -134,7 +134,7 @@ def plan_npy(path: Path, dimension: int) -> RewritePlan:
 
 
 def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> RewritePlan:
-    """Return the pieces of a safetensors file; `mark` is the text that names the new space in its header.
+    """Return the plan to rewrite a safetensors file; `mark` names the new space in its header.
 
     Raises:
         DataError: for a file without a tensor of vectors, or with several and none named.
@@ -150,11 +150,13 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     require_floats(path, dtype, f"vectors '{name}'")
     rows = FileRows(path, spec.offset, spec.shape[0], spec.shape[1], dtype)
     changed = replace(spec, shape=(rows.rows, dimension))
-    ordered = sorted(specs.values(), key=lambda one: (one.offset, one.nbytes))
+    ordered = sorted(specs.values(), key=lambda tensor: (tensor.offset, tensor.nbytes))
     opening, _ = encode_header(
-        [changed if one is spec else one for one in ordered], {**metadata, MARK: mark}
+        [changed if tensor is spec else tensor for tensor in ordered], {**metadata, MARK: mark}
     )
-    pieces = [rows if one is spec else KeptBytes(one.offset, one.nbytes) for one in ordered]
+    pieces = [
+        rows if tensor is spec else KeptBytes(tensor.offset, tensor.nbytes) for tensor in ordered
+    ]
     fingerprint, side = read_mark(metadata.get(MARK))
     return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side)
 
@@ -167,7 +169,7 @@ def _read_specs(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
 
 
 def _choose_tensor(path: Path, specs: Mapping[str, TensorSpec], column: str | None) -> str:
-    tables = [name for name, one in specs.items() if len(one.shape) == 2]
+    tables = [name for name, tensor in specs.items() if len(tensor.shape) == 2]
     if column is not None:
         if column not in tables:
             raise DataError(

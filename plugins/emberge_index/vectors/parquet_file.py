@@ -1,4 +1,4 @@
-"""parquet files: a column of lists, and other columns that stay."""
+"""Parquet files of vectors: one column of lists is rewritten, and other columns stay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ColumnRows:
         import numpy as np
 
         row, waiting, count = 0, [], 0
-        for piece in self._pieces(first, size):
+        for piece in self._read_pieces(first, size):
             waiting.append(piece)
             count += len(piece)
             while count >= size:
@@ -47,20 +47,20 @@ class ColumnRows:
         if count:
             yield np.concatenate(waiting)
 
-    def _pieces(self, first: int, size: int) -> Iterator[NDArray[Any]]:
-        """Yield the rows from `first` on, as the file gives them."""
-        file, row = _opened(self.path), 0
+    def _read_pieces(self, first: int, size: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows from `first` on, in the file's own batches."""
+        file, row = _open_file(self.path), 0
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row + rows > first:
                 at = row
-                for batch in _batches(self.path, file, size, [self.column], [group]):
+                for batch in _iterate_batches(self.path, file, size, [self.column], [group]):
                     if at + len(batch) > first:
-                        yield self._table(batch.column(0), at)[max(0, first - at) :]
+                        yield self._convert_column(batch.column(0), at)[max(0, first - at) :]
                     at += len(batch)
             row += rows
 
-    def _table(self, column: Any, row: int) -> NDArray[Any]:
+    def _convert_column(self, column: Any, row: int) -> NDArray[Any]:
         import numpy as np
 
         flat = column.flatten()
@@ -70,9 +70,9 @@ class ColumnRows:
         return values.reshape(-1, self.dimension)
 
     def _refuse(self, column: Any, row: int) -> None:
-        for number, one in enumerate(column.to_pylist()):
-            if one is None or len(one) != self.dimension or None in one:
-                has = "nothing" if one is None else f"{len(one)} numbers"
+        for number, values in enumerate(column.to_pylist()):
+            if values is None or len(values) != self.dimension or None in values:
+                has = "nothing" if values is None else f"{len(values)} numbers"
                 raise DataError(
                     f"{self.path}: row {self.name_of(row + number)} has {has} in '{self._shown}', not "
                     f"{self.dimension:,} as the first row; mend or remove it"
@@ -81,13 +81,13 @@ class ColumnRows:
     def name_of(self, row: int) -> str:
         if self.ids is None:
             return f"{row:,}"
-        file, first = _opened(self.path), 0
+        file, first = _open_file(self.path), 0
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
             if row < first + count:
-                with _reading(self.path):
-                    found = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
-                return f"{row:,} ({self.ids} {printable(repr(found.as_py()), 100)})"
+                with _explain_errors(self.path):
+                    id_value = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
+                return f"{row:,} ({self.ids} {printable(repr(id_value.as_py()), 100)})"
             first += count
         return f"{row:,}"
 
@@ -98,31 +98,31 @@ class ColumnRows:
     @cached_property
     def type(self) -> Any:
         """Type of the column."""
-        return _opened(self.path).schema_arrow.field(self.column).type
+        return _open_file(self.path).schema_arrow.field(self.column).type
 
 
 def plan_parquet(path: Path, column: str | None) -> RewritePlan:
-    """Return the rows of a parquet file's column, which are mapped before the file is put together.
+    """Return the plan of a parquet file's column, whose rows are mapped before the file is written.
 
     Raises:
         DataError: for a file without a column of lists of floats, or with several and none named.
     """
-    with _reading(path):
-        return _plan(path, column)
+    with _explain_errors(path):
+        return _build_plan(path, column)
 
 
-def _plan(path: Path, column: str | None) -> RewritePlan:
+def _build_plan(path: Path, column: str | None) -> RewritePlan:
     import numpy as np
 
-    file = _opened(path)
+    file = _open_file(path)
     schema = file.schema_arrow
-    name = _chosen(path, schema, column)
+    name = _choose_column(path, schema, column)
     type_ = schema.field(name).type
     dtype = np.dtype(type_.value_type.to_pandas_dtype())
     require_floats(path, dtype, f"vectors '{printable(name, 100)}'")
     rows = file.metadata.num_rows
     ids = next((one for one in _IDS if one in schema.names), None)
-    dimension = _dimension(path, file, name, type_)
+    dimension = _read_dimension(path, file, name, type_)
     if rows:
         require_width(path, dimension)
         _require_no_longer(path, file, name, dimension)
@@ -138,14 +138,14 @@ def write_parquet(
     mark: str,
     size: int,
 ) -> None:
-    """Write the file with mapped vectors [n, k], all other columns as they were, `size` rows a group."""
+    """Write the file with mapped vectors [n, k] and all other columns unchanged, `size` rows per group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = _opened(rows.path)
+    file = _open_file(rows.path)
     schema = file.schema_arrow
     index = schema.get_field_index(rows.column)
-    type_ = _type(rows.type, mapped.shape[1])
+    type_ = _build_type(rows.type, mapped.shape[1])
     schema = schema.set(index, schema.field(index).with_type(type_))
     schema = schema.with_metadata({**(schema.metadata or {}), MARK: mark})
     first = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "NONE"
@@ -155,25 +155,25 @@ def write_parquet(
     with pq.ParquetWriter(
         out, schema, compression=codecs, use_dictionary=others, write_statistics=others or False
     ) as writer:
-        for batch in _batches(rows.path, file, size, others or [rows.column]):
+        for batch in _iterate_batches(rows.path, file, size, others or [rows.column]):
             part = mapped[done : done + len(batch)]
             columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-            columns[rows.column] = _lists(part, type_)
+            columns[rows.column] = _build_lists(part, type_)
             table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
             writer.write_table(table, row_group_size=size)
             done += len(batch)
 
 
-def _opened(path: Path) -> Any:
+def _open_file(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    with _reading(path):
+    with _explain_errors(path):
         return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what pyarrow raises for a damaged file into a DataError that names it."""
+def _explain_errors(path: Path) -> Iterator[None]:
+    """Turn pyarrow's errors on a damaged file into a DataError that names the file."""
     import pyarrow as pa
 
     try:
@@ -184,33 +184,37 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _batches(
+def _iterate_batches(
     path: Path, file: Any, size: int, columns: Sequence[str], groups: Sequence[int] | None = None
 ) -> Iterator[Any]:
     """Yield batches of `size` rows."""
-    found = file.iter_batches(size, row_groups=groups, columns=columns)
+    batches = file.iter_batches(size, row_groups=groups, columns=columns)
     while True:
-        with _reading(path):
-            batch = next(found, None)
+        with _explain_errors(path):
+            batch = next(batches, None)
         if batch is None:
             return
         yield batch
 
 
 def _require_no_longer(path: Path, file: Any, name: str, dimension: int) -> None:
-    """Refuse a column with longer rows than its first, which could take any memory, by its metadata.
+    """Refuse a column whose metadata shows longer rows than its first, as they could exhaust the memory.
 
     Raises:
         DataError: with the number of its values.
     """
     for group in range(file.num_row_groups):
-        known = file.metadata.row_group(group)
-        chunks = (known.column(place) for place in range(known.num_columns))
+        group_metadata = file.metadata.row_group(group)
+        chunks = (
+            group_metadata.column(column_number)
+            for column_number in range(group_metadata.num_columns)
+        )
         values = sum(c.num_values for c in chunks if c.path_in_schema.startswith(f"{name}."))
-        if values > known.num_rows * dimension:
+        if values > group_metadata.num_rows * dimension:
             raise DataError(
-                f"{path}: column '{printable(name, 100)}' has {values:,} numbers in {known.num_rows:,} rows "
-                f"from {group:,} on, more than {dimension:,} each as the first row; make all rows alike"
+                f"{path}: column '{printable(name, 100)}' has {values:,} numbers in "
+                f"{group_metadata.num_rows:,} rows from {group:,} on, more than {dimension:,} "
+                "each as the first row; make all rows alike"
             )
 
 
@@ -223,8 +227,8 @@ def _is_list(type_: Any) -> bool:
     )
 
 
-def _chosen(path: Path, schema: Any, column: str | None) -> str:
-    lists = [one.name for one in schema if _is_list(one.type)]
+def _choose_column(path: Path, schema: Any, column: str | None) -> str:
+    lists = [field.name for field in schema if _is_list(field.type)]
     if column is not None:
         if column not in lists:
             listed = printable(", ".join(lists) or "none", 200)
@@ -240,18 +244,18 @@ def _chosen(path: Path, schema: Any, column: str | None) -> str:
     return str(lists[0])
 
 
-def _dimension(path: Path, file: Any, name: str, type_: Any) -> int:
+def _read_dimension(path: Path, file: Any, name: str, type_: Any) -> int:
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size)
-    for batch in _batches(path, file, 1, [name]):
+    for batch in _iterate_batches(path, file, 1, [name]):
         first = batch.column(0)[0].as_py()
         return len(first) if first is not None else 0
     return 0
 
 
-def _type(type_: Any, dimension: int) -> Any:
+def _build_type(type_: Any, dimension: int) -> Any:
     import pyarrow as pa
 
     if pa.types.is_fixed_size_list(type_):
@@ -259,7 +263,7 @@ def _type(type_: Any, dimension: int) -> Any:
     return type_
 
 
-def _lists(part: NDArray[Any], type_: Any) -> Any:
+def _build_lists(part: NDArray[Any], type_: Any) -> Any:
     """Return rows as an array of lists."""
     import numpy as np
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The pieces of a file of vectors, in their order: bytes that stay, bytes that are new, and rows to map.
+"""Pieces of a file of vectors in order: unchanged bytes, new bytes, and rows to map.
 
 A format is read into such a list once, from headers alone. The rows of a file are then rewritten by one loop,
 whatever its format.
@@ -33,7 +33,7 @@ SHOWN = 10
 
 
 class VectorSource(Protocol):
-    """Rows of vectors, read in order or from any row on."""
+    """Source of rows of vectors, read in order or from any row on."""
 
     @property
     def rows(self) -> int:
@@ -47,7 +47,7 @@ class VectorSource(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Numbers of a vector, which stay the same."""
+        """Number type of the vectors."""
         ...
 
     def blocks(self, first: int, size: int) -> Iterator[NDArray[Any]]:
@@ -55,13 +55,13 @@ class VectorSource(Protocol):
         ...
 
     def name_of(self, row: int) -> str:
-        """Return the words for a row in a message: its number from 0, and its id where the file has one."""
+        """Return a row's name for messages: its number from 0, and its id if the file has ids."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeptBytes:
-    """Bytes of the input that stay as they are."""
+    """Range of the input's bytes that is copied unchanged."""
 
     start: int
     size: int
@@ -69,7 +69,7 @@ class KeptBytes:
 
 @dataclass(frozen=True, slots=True)
 class NewBytes:
-    """Bytes in place of others of the input, such as a header."""
+    """Bytes that replace others of the input, such as a header."""
 
     data: bytes
 
@@ -85,7 +85,7 @@ class FileRows:
     dtype: Any
 
     def __post_init__(self) -> None:
-        """Make sure that the file has these rows, before memory is taken for them.
+        """Check that the file has these rows before memory is allocated for them.
 
         Raises:
             DataError: for a header that claims more than the file has, or vectors of no size.
@@ -129,7 +129,7 @@ Piece = KeptBytes | NewBytes | VectorSource
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """Pieces of a file, its rows among them, and the model and side that the file names."""
+    """Plan to rewrite a file: its pieces, its rows, and the model and side that the file names."""
 
     path: Path
     pieces: tuple[Piece, ...]
@@ -141,12 +141,12 @@ class RewritePlan:
 
 
 def block_rows(*dimensions: int) -> int:
-    """Return the rows of a block, by the largest of the dimensions alone."""
+    """Return the number of rows of a block, computed from the largest of the dimensions."""
     return max(64, BLOCK // (4 * max(dimensions)))
 
 
 def require_width(path: Path, dimension: int) -> None:
-    """Refuse vectors of a size that no model's have.
+    """Refuse vectors of a size that no model has.
 
     Raises:
         DataError: for no numbers at all, or more than `WIDEST`.
@@ -159,24 +159,24 @@ def require_width(path: Path, dimension: int) -> None:
 
 
 def require_finite(path: Path, rows: VectorSource, size: int, first: int = 0) -> None:
-    """Look at the rows from `first` on, block by block, and refuse those that are not finite.
+    """Read the rows from `first` on in blocks, and refuse rows that are not finite.
 
     Raises:
         DataError: with all of them counted, and the first ones named by number and id.
     """
     import numpy as np
 
-    found: list[int] = []
+    bad_rows: list[int] = []
     for block in rows.blocks(first, size):
         with np.errstate(invalid="ignore"):
-            found += (first + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+            bad_rows += (first + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
         first += len(block)
-    if found:
-        named = join_some([rows.name_of(row) for row in found[:SHOWN]], SHOWN)
-        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+    if bad_rows:
+        named = join_some([rows.name_of(row) for row in bad_rows[:SHOWN]], SHOWN)
+        more = f" and {len(bad_rows) - SHOWN:,} more" if len(bad_rows) > SHOWN else ""
         raise DataError(
-            f"{path}: {count_noun(len(found), 'row')} not finite (NaN or infinite values), counted from 0: "
-            f"{named}{more}; embed their texts again or remove them"
+            f"{path}: {count_noun(len(bad_rows), 'row')} not finite (NaN or infinite values), counted "
+            f"from 0: {named}{more}; embed their texts again or remove them"
         )
 
 

@@ -1,4 +1,4 @@
-"""Model card as data, from what the run left and nothing else: of whole models and of adapters."""
+"""Content of a model card, gathered from the run's files, for whole models and adapters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class ModelOrigin:
-    """Origin of a model: the step that made it, with versions and hashes."""
+    """Origin of a model: its step, with versions and hashes."""
 
     component: str = ""
     fingerprint: str = ""
@@ -70,55 +70,55 @@ class CardFacts:
 
     @property
     def address(self) -> str:
-        """Name that the model is opened by."""
+        """Name or path by which the model is loaded."""
         return self.opened_as or self.name
 
     @property
     def remark(self) -> str:
-        """Comment behind the line of code that opens the model; "" for a model with an address."""
+        """Comment after the line of code that loads the model; "" for a model with an address."""
         return "" if self.opened_as else "  # the path of this folder, or its hub id"
 
     @property
     def title(self) -> str:
-        """Name of the model for people: of `owner/name` the second part."""
+        """Title of the card: the model's name without its owner."""
         return self.address.rpartition("/")[2]
 
     @property
     def adapter(self) -> Mapping[str, Any] | None:
         """Ranks and errors of an adapter on a base; None for a whole model."""
-        found = self.artifact.details.get("adapter")
-        return found if isinstance(found, Mapping) else None
+        details = self.artifact.details.get("adapter")
+        return details if isinstance(details, Mapping) else None
 
     @property
     def bases(self) -> list[str]:
-        """Models of a hub that it goes back to."""
+        """Hub ids of the models that this model was made from."""
         return list(dict.fromkeys(base for root in self.roots for base in root.bases))
 
     @property
     def merged(self) -> bool:
-        """Flag of a model that a merge made."""
+        """True for a model made by a merge."""
         return "strategy" in self.artifact.details
 
     @property
     def chosen(self) -> bool:
-        """Flag of a model that was chosen from others."""
+        """True for a model that was selected from others."""
         return "chosen_because" in self.artifact.details
 
     @property
     def made_by(self) -> str:
-        """Words for a change without training, such as "giving rotary positions to"; "" for other ways."""
+        """Phrase for a change without training, such as "giving rotary positions to"; "" for other models."""
         return str(self.artifact.details.get("made_by", ""))
 
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
-        """Models and data whose licences count."""
-        found: list[Parent | Trained] = [*self.roots, *self.data]
-        return tuple(found)
+        """Models and data whose licences apply to the model."""
+        ancestors: list[Parent | Trained] = [*self.roots, *self.data]
+        return tuple(ancestors)
 
     @property
     def licence(self) -> str | None:
-        """Licence that all ancestors and all data state; None if any states none or another."""
-        stated = {one.licence for one in self.sources}
+        """Licence that all ancestors and data share; None if one is missing or different."""
+        stated = {source.licence for source in self.sources}
         return stated.pop() if len(stated) == 1 else None
 
 
@@ -175,8 +175,8 @@ def _is_known(licence: str) -> bool:
 
 
 def _list_tags(facts: CardFacts) -> list[str]:
-    own = ["merge"] if facts.merged else []
-    return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *own]
+    merge_tags = ["merge"] if facts.merged else []
+    return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *merge_tags]
 
 
 def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
@@ -192,7 +192,7 @@ def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
 
 
 def _describe_model(facts: CardFacts) -> Markdown:
-    """Return what the model is and how it was made."""
+    """Return the sentence that says what the model is and how it was made."""
     how = (
         "merging"
         if facts.merged
@@ -222,8 +222,8 @@ def _build_parent_section(facts: CardFacts) -> Section | None:
     """Return the model's parents, with weights, revisions and licences."""
     if not facts.parents:
         return None
-    made = facts.chosen or facts.made_by
-    title = "Merged from" if facts.merged else "Made from" if made else "Trained from"
+    is_derived = facts.chosen or facts.made_by
+    title = "Merged from" if facts.merged else "Made from" if is_derived else "Trained from"
     weighted = any(parent.weight is not None for parent in facts.parents)
     head = ["Model", *(["Weight"] if weighted else []), "Revision", "Licence"]
     rows = [
@@ -260,7 +260,7 @@ def _build_method_section(facts: CardFacts) -> Section | None:
     others = {key: value for key, value in details.items() if key not in _ELSEWHERE}
     warnings = _describe_warnings(facts.artifact.warnings)
     if facts.merged:
-        options = options_as_yaml({"strategy": _unwrap_single(details["strategy"]), **others})
+        options = options_as_yaml({"strategy": _unwrap_chain(details["strategy"]), **others})
         counts = _count_tensors(details.get("tensors"))
         passages = [options, *counts, *_describe_weights(facts), *warnings]
         return Section("How it was merged", passages)
@@ -271,23 +271,23 @@ def _build_method_section(facts: CardFacts) -> Section | None:
 
 def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
     """Return a table of the weights that a merge's strategy computed for each layer."""
-    found = weights_by_layer(facts.name, facts.artifact.details)
-    if found is None or found.table is None:
+    figure = weights_by_layer(facts.name, facts.artifact.details)
+    if figure is None or figure.table is None:
         return []
-    rows = [["–" if cell is None else str(cell) for cell in row] for row in found.table.rows]
-    return [f"Weights by layer. {COMPUTED}", TextTable(found.table.head, rows)]
+    rows = [["–" if cell is None else str(cell) for cell in row] for row in figure.table.rows]
+    return [f"Weights by layer. {COMPUTED}", TextTable(figure.table.head, rows)]
 
 
 def _count_tensors(counts: Any) -> list[str]:
-    """Return how many tensors were merged and copied, in words; a training has none."""
+    """Return a sentence with the numbers of merged and copied tensors; empty for a training."""
     if not isinstance(counts, Mapping):
         return []
     ways = [f"{count} {way}" for way, count in counts.items() if count]
     return [f"Tensors: {', '.join(ways)}."] if ways else []
 
 
-def _unwrap_single(value: Any) -> Any:
-    """Return a chain of one link as that link, as a recipe may write it."""
+def _unwrap_chain(value: Any) -> Any:
+    """Return the only link of a chain of one link, and any other value unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -301,8 +301,8 @@ def _build_data_section(facts: CardFacts) -> Section | None:
     passages: list[str | TextTable] = []
     if facts.data:
         rows = [
-            [one.name, one.task or "–", _count_rows(one), one.licence or UNKNOWN]
-            for one in facts.data
+            [dataset.name, dataset.task or "–", _count_rows(dataset), dataset.licence or UNKNOWN]
+            for dataset in facts.data
         ]
         passages.append(TextTable(["Data set", "Task", "Examples", "Licence"], rows))
     sentences = []
@@ -331,8 +331,8 @@ def _count_rows(data: Trained) -> str:
 
 def _build_licence_section(facts: CardFacts) -> Section:
     """Return the licences that ancestors and data state."""
-    stated = [f"{one.name}: {one.licence}" for one in facts.sources if one.licence]
-    silent = [one.name for one in facts.sources if not one.licence]
+    stated = [f"{source.name}: {source.licence}" for source in facts.sources if source.licence]
+    silent = [source.name for source in facts.sources if not source.licence]
     sentences = [f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."]
     if silent:
         sentences.append(f"Unknown for {', '.join(silent)}.")
@@ -356,7 +356,7 @@ def _build_limit_section(facts: CardFacts) -> Section:
 
 
 def _build_provenance_section(facts: CardFacts) -> Section | None:
-    """Return versions, seed and hashes, which make the model again."""
+    """Return the section with versions, seed and hashes that reproduce the model."""
     origin = facts.origin
     rows = [[name, code_span(version)] for name, version in origin.versions]
     rows += [["step", code_span(f"{facts.name} ({origin.component})")]] if origin.component else []
@@ -373,7 +373,7 @@ def _build_provenance_section(facts: CardFacts) -> Section | None:
 
 
 def _build_adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
-    """Return the card of an adapter: its base, how to open it, and what its rank leaves out."""
+    """Return the card of an adapter: its base, how to load it, and the error of its rank."""
     from huggingface_hub.repocard_data import ModelCardData
 
     data = ModelCardData(
@@ -398,7 +398,9 @@ def _build_adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
         _build_licence_section(facts),
         _build_provenance_section(facts),
     ]
-    return Card(facts.title, opening, [one for one in sections if one], _list_values(data))
+    return Card(
+        facts.title, opening, [section for section in sections if section], _list_values(data)
+    )
 
 
 def _build_adapter_usage(name: str, remark: str, base: str) -> Section:
@@ -413,7 +415,7 @@ def _build_adapter_usage(name: str, remark: str, base: str) -> Section:
 
 
 def _build_adapter_method(facts: CardFacts) -> Section:
-    options = options_as_yaml({"strategy": _unwrap_single(facts.artifact.details["strategy"])})
+    options = options_as_yaml({"strategy": _unwrap_chain(facts.artifact.details["strategy"])})
     passages = [options, *_describe_weights(facts), *_describe_costs(facts)]
     return Section("How it was merged", passages)
 

@@ -1,4 +1,4 @@
-"""Section of a card on the test texts that the training data had."""
+"""Section of a card on test texts in the training data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "A
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """Record of a step that looked for tests in training data: its counts by test.
+    """Record of a step that searched training data for test texts: its counts by test.
 
-    `words` is the length of the runs of words that it looked for, None if it looked for none.
+    `words` is the length of the word sequences that it searched for; None if it searched for none.
     """
 
     step: str
@@ -27,23 +27,23 @@ class Contamination:
 
 
 def contamination_behind(folder: Path, out: Path) -> tuple[Contamination, ...]:
-    """Return the records of all steps in `out` that a result goes back to, by its inputs and theirs."""
-    found: list[Contamination] = []
+    """Return the records of contamination steps in `out` among the result's direct and indirect inputs."""
+    records: list[Contamination] = []
     waiting, met = [folder], set[str]()
     while waiting:
         for name in _list_inputs(waiting.pop(0)):
             if name in met:
                 continue
             met.add(name)
-            place = OutFolder(out).link(name)
-            artifact = read_artifact(place) if place.is_dir() else None
+            step_folder = OutFolder(out).link(name)
+            artifact = read_artifact(step_folder) if step_folder.is_dir() else None
             if artifact is None:
                 continue
-            waiting.append(place)
+            waiting.append(step_folder)
             record = artifact.details.get("contamination")
             if isinstance(record, Mapping) and isinstance(record.get("tests"), Mapping):
-                found.append(Contamination(name, record["tests"], record.get("words")))
-    return tuple(found)
+                records.append(Contamination(name, record["tests"], record.get("words")))
+    return tuple(records)
 
 
 def _list_inputs(folder: Path) -> Iterator[str]:
@@ -52,14 +52,14 @@ def _list_inputs(folder: Path) -> Iterator[str]:
         record = json.loads((folder / "artifact.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    for one in record.get("inputs") or ():
-        main = str(one.get("reference", "")).partition("+")[0]
+    for entry in record.get("inputs") or ():
+        main = str(entry.get("reference", "")).partition("+")[0]
         if main.startswith("$"):
             yield main.removeprefix("$").removesuffix(".checkpoints")
 
 
 def contamination_section(records: Sequence[Contamination]) -> Section | None:
-    """Return what of the tests the training data had, before and after they were looked for."""
+    """Return the section on test texts in the training data, before and after their removal; None without."""
     passages: list[str | TextTable] = []
     for record in records:
         rows = [[test, *_format_counts(counts)] for test, counts in record.tests.items()]

@@ -1,4 +1,4 @@
-"""Scores of a model in its card: a table to read, and results in the form that the hub knows."""
+"""Scores of a model in its card: a table, and results in the hub's format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
-    """Yield one result a task, ×100 as the field's leaderboards do; losses as they are."""
+    """Yield one result for each task: scores × 100 as on leaderboards, losses unchanged."""
     from huggingface_hub.repocard_data import EvalResult
 
     for task in scores.tasks:
@@ -56,11 +56,11 @@ def score_section(model: str, scores: Scores) -> Section:
 
 
 def forgetting_sentence(model: str, scores: Scores) -> str:
-    """Return a sentence on what the model lost of its base; "" where that is not known."""
+    """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
     lost = scores.forgotten(model)
     if lost is None:
         return ""
-    of = next(one for one in scores.forgetting if one.reference == model)
+    of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
     at = f" at {size} numbers" if (size := scores.sizes.get(model)) is not None else ""
     where = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
     return Markdown(f"Forgetting{at}, {where}: it {loss_in_words(lost, scores.less)}.")
@@ -76,28 +76,28 @@ def _build_score_row(model: str, scores: Scores, on: str, other: str | None) -> 
     task = scores.task(on)
     interval = scores.interval(model, on)
     cells = [
-        _title_task(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
+        _name_task(task) if task else Markdown(f"*{prose(MEANS.get(on, on))}*"),
         task.metric if task else "",
         bold(points(scores.value(model, on), scores.less)),
         " – ".join(points(end, scores.less) for end in interval) if interval else "",
     ]
     if other:
-        found = scores.difference(model, on)
-        cells += [points(scores.value(other, on), scores.less), _show_difference(found)]
+        difference = scores.difference(model, on)
+        cells += [points(scores.value(other, on), scores.less), _show_difference(difference)]
     return cells
 
 
-def _title_task(task: Task) -> str:
+def _name_task(task: Task) -> str:
     domain = DOMAINS.get(task.domain or "", "").lower()
     return f"{task.name} ({domain})" if domain else task.name
 
 
-def _show_difference(found: Comparison | None) -> str:
-    if found is None:
+def _show_difference(difference: Comparison | None) -> str:
+    if difference is None:
         return "–"
-    if found.interval is None:
-        return signed(found.difference, found.less)
-    low, high = found.interval
-    less = found.less
+    if difference.interval is None:
+        return signed(difference.difference, difference.less)
+    low, high = difference.interval
+    less = difference.less
     around = f"[{signed(low, less)}, {signed(high, less)}]"
-    return Markdown(f"{signed(found.difference, less)} {around}, {prose(found.verdict)}")
+    return Markdown(f"{signed(difference.difference, less)} {around}, {prose(difference.verdict)}")

@@ -1,4 +1,4 @@
-"""Section of a card on use: the lines that open and ask the model, and its parts."""
+"""Section of a card on use: code that loads and calls the model, and a list of its parts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from emberge_report.model_facts import Anatomy
 
 
 def python_text(text: str) -> str:
-    """Return text as a literal of Python, in one line."""
+    """Return text as a Python string literal in one line."""
     return printable(json.dumps(text, ensure_ascii=False))
 
 
 def options_as_yaml(options: Mapping[str, Any]) -> CodeLines:
-    """Return options in a block of code, as a recipe has them."""
+    """Return options as a block of YAML, as in a recipe."""
     import yaml
 
     text = yaml.safe_dump(dict(options), sort_keys=False, allow_unicode=True, width=100).rstrip()
@@ -26,9 +26,9 @@ def options_as_yaml(options: Mapping[str, Any]) -> CodeLines:
 
 
 def usage_section(name: str, remark: str, shape: Anatomy) -> Section:
-    """Return how to open the model and what to ask of it, with the prompts that it has.
+    """Return the section on loading and calling the model, with its prompts.
 
-    `remark` is a comment behind the line that opens it.
+    `remark` is a comment after the line that loads it.
     """
     cls = shape.purpose.cls
     lines = [f"from sentence_transformers import {cls}", ""]
@@ -67,9 +67,13 @@ def _name_code(shape: Anatomy) -> Iterator[str]:
     """Yield a sentence on the code that a model needs beside transformers."""
     if not shape.code:
         return
-    place, _, module = shape.code.rpartition("--")
+    repository, _, module = shape.code.rpartition("--")
     file = f"{module.partition('.')[0]}.py"
-    where = f"{code_span(file)} of {prose(place)}" if place else f"{code_span(file)} in this folder"
+    where = (
+        f"{code_span(file)} of {prose(repository)}"
+        if repository
+        else f"{code_span(file)} in this folder"
+    )
     yield Markdown(
         f"Its class is none of transformers': it is {where}, which runs only with `trust_remote_code=True`. "
         "Read it before you do."

@@ -1,4 +1,4 @@
-"""Card of a model, written into every model of a run, and again once its scores are known.
+"""Writing of model cards for every model of a run, repeated once its scores are known.
 
 A card is a function of the files in OUT, so writing it twice changes nothing.
 """
@@ -27,7 +27,7 @@ _ORIGINS: dict[Path, Path] = {}
 
 @hookimpl(specname="run_started")
 def card_origin(out: Path, recipe: Path | None) -> None:
-    """Remember the folder of the run's recipe."""
+    """Store the folder of the run's recipe, for cards written later."""
     _ORIGINS[out.resolve()] = recipe.parent.resolve() if recipe is not None else Path.cwd()
 
 
@@ -39,7 +39,7 @@ def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> 
 
 @hookimpl(specname="step_skipped")
 def card_of_skipped(out: Path, step: str, folder: Path) -> None:
-    """Write the cards of a step that was finished before: they may be missing or lack scores."""
+    """Write the cards of a step that finished in an earlier run, as they may be missing or lack scores."""
     from emberge.results import read_artifact
 
     artifact = read_artifact(folder)
@@ -56,9 +56,9 @@ def _update_cards(out: Path, step: str, folder: Path, artifact: Artifact) -> Non
         return
     for name in _read_scores_of(folder).models:
         model = OutFolder(out).link(name)
-        made = read_artifact(model) if model.is_dir() else None
-        if made is not None and made.kind == "model":
-            _write_card(out, name, model, made)
+        artifact_of_model = read_artifact(model) if model.is_dir() else None
+        if artifact_of_model is not None and artifact_of_model.kind == "model":
+            _write_card(out, name, model, artifact_of_model)
 
 
 def _write_card(out: Path, name: str, folder: Path, artifact: Artifact) -> None:
@@ -120,17 +120,17 @@ def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
     from emberge.results import OutFolder, read_artifact, results_in
 
     content = None
-    for place in results_in(out):
-        artifact = read_artifact(place)
+    for step_folder in results_in(out):
+        artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
-        scores = _read_scores_of(place)
+        scores = _read_scores_of(step_folder)
         names = scores.at_sizes(name)
         if not names:
             continue
         if content is None:
-            known = HashCache(OutFolder(out).store / "hashes.json", root=out)
-            content = model_fingerprint(folder.resolve(), known)
+            hashes = HashCache(OutFolder(out).store / "hashes.json", root=out)
+            content = model_fingerprint(folder.resolve(), hashes)
         if scores.fingerprints[names[0]] == content:
             yield scores
 

@@ -1,4 +1,4 @@
-"""Dots with intervals, one row a model: scores on a task, or differences from a model."""
+"""Dot charts with intervals, one row per model: scores on a task, or differences from a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AXIS = 24
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Row of a chart: a value, its interval if known, and its label. None is a value that is missing."""
+    """Row of a chart: its label, its value (None if missing) and its interval if known."""
 
     name: str
     look: MarkerStyle
@@ -29,9 +29,9 @@ class Dot:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Numbers that must be inside the chart."""
-        found = (self.value, self.low, self.high)
-        return tuple(n for n in found if n is not None and math.isfinite(n))
+        """Finite numbers of the row, which the axis must include."""
+        values = (self.value, self.low, self.high)
+        return tuple(n for n in values if n is not None and math.isfinite(n))
 
 
 def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:

@@ -23,7 +23,7 @@ _STEPS = 24  # of the scale
 
 @dataclass(frozen=True)
 class _Scale:
-    """Colours of numbers: from the lowest to the highest, or from 0 to both sides."""
+    """Colour scale of numbers: from the lowest to the highest, or from 0 in both directions."""
 
     low: float
     high: float
@@ -31,8 +31,8 @@ class _Scale:
 
     @classmethod
     def of(cls, values: Values) -> _Scale:
-        known = [v for row in values for v in row if v is not None] or [0.0]
-        low, high = min(known), max(known)
+        numbers = [v for row in values for v in row if v is not None] or [0.0]
+        low, high = min(numbers), max(numbers)
         digits = digits_of(max(abs(low), abs(high)))
         if low < 0:
             limit = max(abs(low), abs(high))
@@ -57,7 +57,7 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Places of the cells: those of all rows and columns, and the room around them."""
+    """Layout of the cells: sizes of rows and columns, and the space around them."""
 
     rows: Sequence[str]
     columns: Sequence[str]
@@ -77,14 +77,14 @@ class _Grid:
         flat = max(_FLATTEST, min(_TALLEST, _HEIGHT / len(self.rows)))
         # Cells of a square map are square as long as rows do not get too flat.
         height = min(flat, max(_FLATTEST, width))
-        found = {
+        measures = {
             "left": left,
             "top": 0.71 * names + 20 if slanted else 20.0,
             "width": width,
             "height": height,
             "slanted": slanted,
         }
-        for name, value in found.items():
+        for name, value in measures.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -119,7 +119,7 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Mar
 
 
 def formatted(value: float, digits: int, *, signed: bool = False) -> str:
-    """Return a number with so many digits after its point and a true minus sign; a plus where `signed`."""
+    """Return a number with `digits` decimals and a true minus sign, and with a plus sign if `signed`."""
     plain = digits <= 5 and abs(value) < 1e6
     written = f"{value:+,.{digits}f}" if plain else f"{value:+.1e}"
     if not written.strip("+-0.,e"):
@@ -129,24 +129,24 @@ def formatted(value: float, digits: int, *, signed: bool = False) -> str:
 
 
 def digits_of(largest: float) -> int:
-    """Return how many digits after the point show three significant ones of the largest number."""
+    """Return the number of decimals that show three significant digits of the largest number."""
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
 def _choose_digits(values: Values, scale: _Scale, grid: _Grid) -> int | None:
-    """Return the digits of numbers that fit their cells, one less than wanted if need be; None for none."""
-    known = [v for row in values for v in row if v is not None]
+    """Return the number of decimals that fits the cells, at most one fewer than usual; None if none fits."""
+    numbers = [v for row in values for v in row if v is not None]
     for digits in (scale.digits, max(0, scale.digits - 1)):
-        longest = max((len(scale.written(v, digits)) for v in known), default=0)
+        longest = max((len(scale.written(v, digits)) for v in numbers), default=0)
         if longest * _DIGIT + 4 <= grid.width:
             return digits
     return None
 
 
 def _draw_cell(
-    grid: _Grid, place: tuple[int, int], value: float | None, scale: _Scale, digits: int | None
+    grid: _Grid, cell: tuple[int, int], value: float | None, scale: _Scale, digits: int | None
 ) -> Markup:
-    row, column = place
+    row, column = cell
     x, y = grid.at(row, column)
     gap = 1.0 if grid.width >= 8 else 0.0
     box = {
@@ -236,7 +236,7 @@ def _draw_legend(grid: _Grid, scale: _Scale) -> Markup:
 def _describe_map(
     rows: Sequence[str], columns: Sequence[str], values: Values, scale: _Scale
 ) -> str:
-    """Return the map in words: its size, its highest and its lowest number."""
+    """Return a description of the map: its size, highest and lowest number."""
     places = [
         (value, f"{rows[i]}, {columns[j]}")
         for i, row in enumerate(values)

@@ -1,4 +1,4 @@
-"""Lines over steps or layers, named at their ends."""
+"""Line charts over steps or layers, with names at the lines' ends."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
     base = HEIGHT - _BOTTOM
     if chart.labels:
         every = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
-        shown = [(i, name) for i, name in enumerate(chart.labels) if _shows_label(i, every, chart)]
+        shown = [
+            (i, name) for i, name in enumerate(chart.labels) if _is_label_shown(i, every, chart)
+        ]
         marks = [text(x(i), base + 16, short(name, 11), "tick", "middle") for i, name in shown]
     else:
         places = ticks(x.low, x.high, 8)
@@ -119,9 +121,9 @@ def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
     return tag("g", line, marks, name, aria_hidden="true")
 
 
-def _shows_label(place: int, every: int, chart: Chart) -> bool:
-    """Return whether a label is shown: words always (embeddings, final), and some of the numbers."""
-    label = chart.labels[place]
+def _is_label_shown(position: int, every: int, chart: Chart) -> bool:
+    """Return whether a label is shown: every word (embeddings, final), and every `every`-th number."""
+    label = chart.labels[position]
     return not label.isdecimal() or int(label) % every == 0
 
 
@@ -146,7 +148,7 @@ def _draw_bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerS
 
 
 def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
-    """Return each line's name right of the chart at the height of its end, pushed apart where they meet."""
+    """Return each line's name at the height of its end, right of the chart, moved apart if they overlap."""
     ends = [(line, last) for line in lines if (last := _find_end(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
     heights = _spread_heights([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
@@ -166,7 +168,7 @@ def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
 
 
 def _find_end(line: Line) -> tuple[float, float] | None:
-    """Return the point beside which the name is written: `end`, or the last one that can be drawn."""
+    """Return the point next to which the name is written: `end`, or the last finite point."""
     if line.points and math.isfinite(line.points[line.end][1]):
         return line.points[line.end]
     return next(((a, b) for a, b in reversed(line.points) if math.isfinite(b)), None)

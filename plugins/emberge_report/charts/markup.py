@@ -1,4 +1,4 @@
-"""HTML and SVG that is well-formed and escaped because it cannot be written otherwise."""
+"""Builder of HTML and SVG that is always well-formed and escaped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 class Markup(str):
-    """Text that is markup already; any other text is escaped when it becomes a child."""
+    """Text that is already markup; plain text is escaped when it becomes a child."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Points in a plane, in named series, with words beside them."""
+"""Scatter charts of named series with words next to points."""
 
 from __future__ import annotations
 
@@ -39,14 +39,18 @@ def point_chart(
 ) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    Words that have no room beside their point are in its title alone. Series are named on the right, except
-    those of one point that has the name for words. `chosen` are the looks of the series, `line` goes through
+    Words without space next to their point appear only in its title. Series are named on the right, unless
+    their only point has the same words. `chosen` are the looks of the series, `line` goes through
     some points, and with `logarithmic` numbers of the x axis are above 0.
     """
-    listed = {name for name, found in series.items() if [words for *_, words in found] != [name]}
+    listed = {
+        name
+        for name, points_of_series in series.items()
+        if [words for *_, words in points_of_series] != [name]
+    }
     names = min(_NAME, max(map(len, listed), default=0))
     right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
-    points = [point for found in series.values() for point in found]
+    points = [point for points_of_series in series.values() for point in points_of_series]
     places = [point[0] for point in points]
     across: Scale = Scale(*_find_range(places), _LEFT, right)
     if logarithmic:
@@ -56,8 +60,8 @@ def point_chart(
     chosen = looks(series) if chosen is None else chosen
     marks = [
         _draw_point(name, point, across, up, chosen[name])
-        for name, found in series.items()
-        for point in found
+        for name, points_of_series in series.items()
+        for point in points_of_series
     ]
     label = f"{y} over {x}, {len(points)} points: {', '.join(name for name in series if name)}"
     return tag(
@@ -116,7 +120,7 @@ def _draw_point(name: str, point: Point, across: Scale, up: Scale, look: MarkerS
 
 
 def _draw_words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
-    """Return the words of points beside them, right or left, where they cover no other point or words."""
+    """Return the words of points, right or left of them, where they overlap no other point or words."""
     taken = [_Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points]
     shown = []
     for i, (x, y, words) in enumerate(points):
@@ -155,9 +159,9 @@ class _Box:
         return not (apart or self.bottom <= other.top or other.bottom <= self.top)
 
 
-def _draw_names(chosen: Mapping[str, MarkerStyle], right: float) -> Markup:
+def _draw_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Markup:
     """Return the names of the series, each with its marker, right of the chart."""
-    named = [(name, look) for name, look in chosen.items() if name]
+    named_looks = [(name, look) for name, look in looks_by_name.items() if name]
     return tag(
         "g",
         [
@@ -167,6 +171,6 @@ def _draw_names(chosen: Mapping[str, MarkerStyle], right: float) -> Markup:
                 marker(right + 18, _TOP + 8 + _SERIES * i, look, 4.6),
                 text(right + 29, _TOP + 12 + _SERIES * i, short(name, _NAME)),
             )
-            for i, (name, look) in enumerate(named)
+            for i, (name, look) in enumerate(named_looks)
         ],
     )

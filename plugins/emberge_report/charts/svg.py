@@ -1,6 +1,6 @@
 """SVG marks and scales: a colour and a shape for each model, axes with round ticks.
 
-Models differ in shape too, so that colour is never the only sign.
+Models also differ in shape, so that charts can be read without colour.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEUTRAL = MarkerStyle("neutral", "circle")
 
 
 def looks(names: Iterable[str]) -> Mapping[str, MarkerStyle]:
-    """Return a look for each name, in order; colours and shapes have different periods, so pairs last."""
+    """Return a marker style for each name; colour and shape repeat with different periods."""
     return {
         name: MarkerStyle(f"c{i % COLOURS}", _SHAPES[i % len(_SHAPES)])
         for i, name in enumerate(dict.fromkeys(names))
@@ -68,7 +68,7 @@ def text(x: float, y: float, words: str, style: str = "", anchor: str = "start")
 
 
 def short(name: str, room: int) -> str:
-    """Return a name cut in its middle to `room` characters, as names differ at their ends."""
+    """Return a name shortened in its middle to `room` characters, as names differ at their ends."""
     if len(name) <= room:
         return name
     head = (room - 1) // 2
@@ -107,8 +107,8 @@ class LogScale(Scale):
         if self.high < 10 * self.low:
             return ticks(self.low, self.high, count)
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        found = (m * 10.0**power for power in powers for m in (1, 2, 5))
-        return tuple(tick for tick in found if self.low <= tick <= self.high)
+        round_numbers = (m * 10.0**power for power in powers for m in (1, 2, 5))
+        return tuple(tick for tick in round_numbers if self.low <= tick <= self.high)
 
 
 def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Tree of clusters: at which distance each two of them unite."""
+"""Tree chart of clusters with the distance at which each pair joins."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import MarkerStyle
 from emberge_report.page.tables import duration, left, plain, swatch, table
-from emberge_report.report_data import Made, ReportData
+from emberge_report.report_data import ModelOfRun, ReportData
 
 Cost = Mapping[str, Any]
 
@@ -37,17 +37,21 @@ def _list_spent(cost: Cost) -> Iterator[str]:
         yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
 
 
-def cost_section(story: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup | None:
-    """Return a table of the cost of every merge, and of every training that is in none of them."""
-    merges = [(made, made.details.get("training_cost")) for made in story.merges]
-    counted = [(made, cost) for made, cost in merges if isinstance(cost, Mapping)]
+def cost_section(report: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup | None:
+    """Return a table of the costs of every merge and of every training that is in no merge."""
+    merges = [(model, model.details.get("training_cost")) for model in report.merges]
+    counted = [(model, cost) for model, cost in merges if isinstance(cost, Mapping)]
     if not counted:
         return None
     within = {name for _, cost in counted for name in cost.get("members", {})}
-    alone = [(made, _cost_of_training(made)) for made in story.trained if made.name not in within]
-    shown = [*((made, cost) for made, cost in alone if cost), *counted]
+    alone = [
+        (model, _compute_training_cost(model))
+        for model in report.trained
+        if model.name not in within
+    ]
+    shown = [*((model, cost) for model, cost in alone if cost), *counted]
     of = max((cost["of"] for _, cost in shown if "of" in cost), default=0)
-    rows = [_draw_row(made, _relate_cost(cost, of), looks) for made, cost in shown]
+    rows = [_draw_row(model, _relate_cost(cost, of), looks) for model, cost in shown]
     head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
     return tag(
         "div",
@@ -63,29 +67,29 @@ _WORDS = (
 )
 
 
-def _cost_of_training(made: Made) -> Cost | None:
+def _compute_training_cost(model: ModelOfRun) -> Cost | None:
     """Return the cost of a training by itself."""
-    datasets = made.details.get("datasets")
+    datasets = model.details.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
         return None
     rows, of = (sum(int(used[key]) for used in datasets.values()) for key in ("rows", "of"))
     if not of:
         return None
-    kept = {key: made.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
-    return {"times": rows / of, "rows": rows, "of": of, **kept}
+    costs = {key: model.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}
+    return {"times": rows / of, "rows": rows, "of": of, **costs}
 
 
 def _relate_cost(cost: Cost, of: int) -> Cost:
-    """Return the cost against one training on `of` rows; as it is where its rows were not counted."""
+    """Return the cost relative to one training on `of` rows; unchanged if its rows were not counted."""
     return {**cost, "times": cost["rows"] / of, "of": of} if of and "rows" in cost else cost
 
 
-def _draw_row(made: Made, cost: Cost, looks: Mapping[str, MarkerStyle]) -> Sequence[Markup]:
+def _draw_row(model: ModelOfRun, cost: Cost, looks: Mapping[str, MarkerStyle]) -> Sequence[Markup]:
     members = cost.get("members", {})
     parts = ", ".join(f"{name} {share:.3g}" for name, share in members.items())
     rows = f"{cost['rows']:,} of {cost['of']:,}" if "rows" in cost else "–"
     return [
-        tag("th", swatch(looks[made.name]), made.name, scope="row"),
+        tag("th", swatch(looks[model.name]), model.name, scope="row"),
         tag("td", f"{cost['times']:.3g}"),
         tag("td", rows),
         tag("td", plain(cost.get("examples"))),

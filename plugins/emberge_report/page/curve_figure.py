@@ -1,4 +1,4 @@
-"""Scores over a number that models were made with: of bags the share of the data in them."""
+"""Charts of scores over a numeric variable of models, such as the share of data in bags."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from emberge_report.charts.svg import NEUTRAL, MarkerStyle, looks, number
 from emberge_report.page.tables import left, points, table
 
 # More levels than this to compare with would hide the curves.
-_LEVELS = 4
+_MOST_LEVELS = 4
 
 
 def curve_figures(
-    scores: Scores, merged: Collection[str], known: Mapping[str, MarkerStyle]
+    scores: Scores, merged: Collection[str], looks_by_model: Mapping[str, MarkerStyle]
 ) -> Markup | None:
     """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
@@ -25,16 +25,24 @@ def curve_figures(
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:
         return None
-    return tag("div", [_draw_variable(scores, variable, merged, known) for variable in variables])
+    return tag(
+        "div", [_draw_variable(scores, variable, merged, looks_by_model) for variable in variables]
+    )
 
 
 def _draw_variable(
-    scores: Scores, variable: str, merged: Collection[str], known: Mapping[str, MarkerStyle]
+    scores: Scores,
+    variable: str,
+    merged: Collection[str],
+    looks_by_model: Mapping[str, MarkerStyle],
 ) -> Markup:
     curves = [curve for curve in scores.curves if curve.variable == variable]
-    bags = _are_bags(curves, merged)
+    bags = _has_bags(curves, merged)
     title = "Scores by bag ratio" if bags else f"Scores by {variable}"
-    charts = [_draw_chart(scores, curves, on, merged, known) for on in _list_means(scores, curves)]
+    charts = [
+        _draw_chart(scores, curves, on, merged, looks_by_model)
+        for on in _list_means(scores, curves)
+    ]
     return tag(
         "figure",
         tag("h3", title),
@@ -53,10 +61,12 @@ def _draw_chart(
     curves: Sequence[ScoreCurve],
     on: str,
     merged: Collection[str],
-    known: Mapping[str, MarkerStyle],
+    looks_by_model: Mapping[str, MarkerStyle],
 ) -> Markup:
-    levels = {name: (known.get(name, NEUTRAL), v) for name, v in _list_levels(scores, on, merged)}
-    styles = _unused_looks(len(curves), {look.style for look, _ in levels.values()})
+    levels = {
+        name: (looks_by_model.get(name, NEUTRAL), v) for name, v in _list_levels(scores, on, merged)
+    }
+    styles = _choose_unused_looks(len(curves), {look.style for look, _ in levels.values()})
     lines = [
         _draw_line(curve, on, look, scores.scale)
         for curve, look in zip(curves, styles, strict=True)
@@ -76,8 +86,8 @@ def _draw_chart(
     )
 
 
-def _unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
-    """Return `count` looks, in colours that are not taken as long as there are others."""
+def _choose_unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
+    """Return `count` marker styles, with unused colours first."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]
@@ -85,41 +95,41 @@ def _unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
 
 def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> Line:
     bars = [
-        (_place_on_axis(curve, place), scale * ends[0], scale * ends[1])
-        for place in curve.places
-        if (ends := place.means[on].interval) is not None
+        (_place_on_axis(curve, point), scale * ends[0], scale * ends[1])
+        for point in curve.places
+        if (ends := point.means[on].interval) is not None
     ]
-    dots = [(_place_on_axis(curve, place), scale * place.means[on].mean) for place in curve.places]
+    dots = [(_place_on_axis(curve, point), scale * point.means[on].mean) for point in curve.places]
     return Line(curve.name, look, dots, dots=True, bars=bars)
 
 
 def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Yield merges that are on no curve, such as one of bags of all ratios, with their scores."""
+    """Yield (merge, score) of merges that are on no curve, such as one of bags of all ratios."""
     pooled = scores.pooled or scores
-    drawn = {name for curve in scores.curves for place in curve.places for name in place.models}
-    found = [
+    drawn = {name for curve in scores.curves for point in curve.places for name in point.models}
+    levels = [
         (name, scores.scale * value)
         for name in pooled.models
         if not drawn.intersection(members := pooled.members_of(name))
         and set(members) <= set(merged)
         and (value := pooled.value(name, on)) is not None
     ]
-    yield from found[:_LEVELS]
+    yield from levels[:_MOST_LEVELS]
 
 
-def _place_on_axis(curve: ScoreCurve, place: CurvePlace) -> float:
-    return 100 * place.at if curve.variable == "ratio" else place.at
+def _place_on_axis(curve: ScoreCurve, point: CurvePlace) -> float:
+    return 100 * point.at if curve.variable == "ratio" else point.at
 
 
 def _name_axis(curves: Sequence[ScoreCurve], merged: Collection[str]) -> str:
-    if _are_bags(curves, merged):
+    if _has_bags(curves, merged):
         return "bag ratio, % of every dataset"
     return "ratio, %" if curves[0].variable == "ratio" else curves[0].variable
 
 
-def _are_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
-    """Return whether the ratio is that of bags: models were trained at it, and not only merged."""
-    models = {name for curve in curves for place in curve.places for name in place.models}
+def _has_bags(curves: Sequence[ScoreCurve], merged: Collection[str]) -> bool:
+    """Return whether the ratio is that of bags: models were trained with it, not only merged."""
+    models = {name for curve in curves for point in curve.places for name in point.models}
     return curves[0].variable == "ratio" and not models <= set(merged)
 
 
@@ -142,18 +152,18 @@ def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection
     rows = [
         [
             tag("th", curve.name, scope="row"),
-            tag("td", number(_place_on_axis(curve, place))),
-            tag("td", f"{len(place.models)}"),
-            *(_draw_cell(place, on, scores.less) for on in shown),
+            tag("td", number(_place_on_axis(curve, point))),
+            tag("td", f"{len(point.models)}"),
+            *(_draw_cell(point, on, scores.less) for on in shown),
         ]
         for curve in curves
-        for place in curve.places
+        for point in curve.places
     ]
     head = [left("Step"), _name_axis(curves, merged), "Models", *(MEANS[on] for on in shown)]
     return table(head, rows)
 
 
-def _draw_cell(place: CurvePlace, on: str, less: bool) -> Markup:
-    around = place.means[on].interval
+def _draw_cell(point: CurvePlace, on: str, less: bool) -> Markup:
+    around = point.means[on].interval
     spread = " – ".join(points(end, less) for end in around) if around else None
-    return tag("td", points(place.means[on].mean, less), tag("small", spread) if spread else None)
+    return tag("td", points(point.means[on].mean, less), tag("small", spread) if spread else None)

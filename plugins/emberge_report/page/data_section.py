@@ -1,4 +1,4 @@
-"""Section of a page on data: what steps dropped from sets or changed in them, with examples."""
+"""Section of a page on data: rows that steps dropped or changed, with examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChangedData:
 
 
 def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | None:
-    """Return what a step's artifact has under `changes`, with the examples of its file; None without.
+    """Return the `changes` of a step's artifact with the examples of its file; None without.
 
     Raises:
         DataError: for a file that cannot be read.
@@ -50,7 +50,11 @@ def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | N
 def data_section(data: Sequence[ChangedData]) -> Markup:
     """Return a table of every step's counts, and the examples of each set to open."""
     return tag(
-        "div", [[tag("h3", one.step), _draw_counts(one), *_draw_examples(one)] for one in data]
+        "div",
+        [
+            [tag("h3", changes.step), _draw_counts(changes), *_draw_examples(changes)]
+            for changes in data
+        ],
     )
 
 
@@ -58,37 +62,37 @@ def _draw_counts(data: ChangedData) -> Markup:
     rows = [
         [
             tag("th", name, scope="row"),
-            *(tag("td", f"{one.get(key, 0):,}") for key in _COUNTS),
-            tag("td", _list_reasons(one), class_="words"),
+            *(tag("td", f"{counts.get(key, 0):,}") for key in _COUNTS),
+            tag("td", _list_reasons(counts), class_="words"),
         ]
-        for name, one in data.sets.items()
+        for name, counts in data.sets.items()
     ]
     head = ["Set", *(key.capitalize() for key in _COUNTS), left("Why")]
     return table(head, rows, f"Rows of {data.step}")
 
 
-def _list_reasons(one: Mapping[str, Any]) -> str:
-    notes = [*one.get("notes", {}).items()]
+def _list_reasons(counts: Mapping[str, Any]) -> str:
+    notes = [*counts.get("notes", {}).items()]
     shown = [f"{note} ({count:,})" for note, count in notes[:_REASONS]]
     return "; ".join([*shown, "…"] if len(notes) > _REASONS else shown) or "–"
 
 
 def _draw_examples(data: ChangedData) -> Iterator[Markup]:
-    for name, one in data.sets.items():
-        examples = one.get("examples", ())
+    for name, counts in data.sets.items():
+        examples = counts.get("examples", ())
         if examples:
             rows = [_draw_example(each) for each in examples]
             head = ["Row", left("Note"), left("Before"), left("After")]
             yield fold(f"{name}: {len(rows)} examples", table(head, rows, f"Examples of {name}"))
 
 
-def _draw_example(one: Mapping[str, Any]) -> list[Markup]:
-    after = one.get("after")
-    note = ": ".join(str(one[key]) for key in ("note", "beside") if one.get(key))
+def _draw_example(example: Mapping[str, Any]) -> list[Markup]:
+    after = example.get("after")
+    note = ": ".join(str(example[key]) for key in ("note", "beside") if example.get(key))
     return [
-        tag("th", f"{one.get('row', 0):,}", scope="row"),
+        tag("th", f"{example.get('row', 0):,}", scope="row"),
         tag("td", note, class_="words"),
-        tag("td", _draw_texts(one.get("before", {})), class_="words"),
+        tag("td", _draw_texts(example.get("before", {})), class_="words"),
         tag("td", "dropped" if after is None else _draw_texts(after), class_="words"),
     ]
 

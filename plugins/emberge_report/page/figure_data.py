@@ -1,4 +1,4 @@
-"""Figures as steps give them in an artifact's details: a file, or data that is drawn here."""
+"""Models of the figures in an artifact's details: a file, or data to draw."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 class _Strict(BaseModel):
-    """Mapping that has no other keys, and numbers that are finite numbers."""
+    """Pydantic model that refuses unknown keys and numbers that are not finite."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -66,8 +66,8 @@ def number_table(
     corner: str, names: Sequence[str], columns: Sequence[str], values: Values
 ) -> TableData:
     """Return a table with a row of numbers for each name, under `corner` and the names of the columns."""
-    known = [abs(v) for row in values for v in row if v is not None]
-    digits = digits_of(max(known, default=0.0)) + 1
+    magnitudes = [abs(v) for row in values for v in row if v is not None]
+    digits = digits_of(max(magnitudes, default=0.0)) + 1
     rows: list[list[str | int | float | None]] = [
         [name, *(None if v is None else formatted(v, digits) for v in row)]
         for name, row in zip(names, values, strict=True)
@@ -76,19 +76,19 @@ def number_table(
 
 
 def _read_point(value: Any) -> Any:
-    """Return [x, y] or [x, y, words] as (x, y, words), and anything else as it is."""
+    """Return [x, y] or [x, y, words] as (x, y, words), and any other value unchanged."""
     if isinstance(value, list | tuple) and len(value) in (2, 3):
         return (*value, "") if len(value) == 2 else tuple(value)
     raise ValueError("a point is [x, y] or [x, y, text]")
 
 
 def _read_union(value: Any) -> Any:
-    """Return [node, node, height] as a tuple, and anything else as it is."""
+    """Return [node, node, height] as a tuple, and any other value unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
 class PointsData(_Strict):
-    """Labels of the axes, and the points of each series: x, y, and words beside."""
+    """Labels of the axes, and the points of each series: x, y and words."""
 
     x: str
     y: str
@@ -99,7 +99,11 @@ class PointsData(_Strict):
     @property
     def table(self) -> TableData:
         """Table of all points."""
-        points = [(name, *point) for name, found in self.series.items() for point in found]
+        points = [
+            (name, *point)
+            for name, points_of_series in self.series.items()
+            for point in points_of_series
+        ]
         worded = any(words for *_, words in points)
         rows: list[list[str | int | float | None]] = [
             [name, *([words] if worded else []), f"{x:.6g}", f"{y:.6g}"]
@@ -136,7 +140,7 @@ class LinesData(_Strict):
 class TreeData(_Strict):
     """Names of leaves in their order, and unions of two nodes at a height, the lowest first.
 
-    A node below the number of names is a leaf, else that of a union counted from there on.
+    A node below the number of names is a leaf; higher numbers count the unions.
     """
 
     x: str
@@ -148,8 +152,8 @@ class TreeData(_Strict):
     def _fits(self) -> TreeData:
         count = len(self.names)
         nodes = [node for first, second, _ in self.unions for node in (first, second)]
-        known = all(0 <= node < count + i // 2 for i, node in enumerate(nodes))
-        if sorted(nodes) != list(range(2 * count - 2)) or not known:
+        are_earlier = all(0 <= node < count + i // 2 for i, node in enumerate(nodes))
+        if sorted(nodes) != list(range(2 * count - 2)) or not are_earlier:
             raise ValueError(f"its unions do not make one tree of {count} names")
         return self
 
@@ -181,7 +185,7 @@ class FigureData(_Strict):
     @model_validator(mode="after")
     def _is_one(self) -> FigureData:
         kinds = (self.file, self.heat_map, self.points, self.lines, self.tree)
-        if sum(one is not None for one in kinds) != 1:
+        if sum(kind is not None for kind in kinds) != 1:
             raise ValueError("a figure is one of 'file', 'heat_map', 'points', 'lines' and 'tree'")
         return self
 
@@ -193,11 +197,13 @@ def figure_data(step: str, entries: Any) -> list[FigureData]:
         DataError: with the step and the field, for what is no figure.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):
-        raise DataError(f"'{step}': figures must be a list, not {_shorten_value(entries)}")
-    return [checked(FigureData, f"'{step}': figures[{i}]", one) for i, one in enumerate(entries)]
+        raise DataError(f"'{step}': figures must be a list, not {_cut_value(entries)}")
+    return [
+        checked(FigureData, f"'{step}': figures[{i}]", entry) for i, entry in enumerate(entries)
+    ]
 
 
-def checked(kind: type[Checked], place: str, value: Any) -> Checked:
+def checked(kind: type[Checked], location: str, value: Any) -> Checked:
     """Return a value of an artifact, validated as `kind`; `place` is its step and field.
 
     Raises:
@@ -206,23 +212,25 @@ def checked(kind: type[Checked], place: str, value: Any) -> Checked:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise DataError("; ".join(dict.fromkeys(_describe_faults(place, error)))) from None
+        raise DataError("; ".join(dict.fromkeys(_describe_faults(location, error)))) from None
 
 
 # In place of pydantic's, which name classes.
 _MESSAGES = {"model_type": "must be a mapping"}
 
 
-def _describe_faults(place: str, error: ValidationError) -> Iterator[str]:
-    for one in error.errors():
-        field = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in one["loc"])
-        given = "" if isinstance(one["input"], dict) else f", not {_shorten_value(one['input'])}"
-        known = _MESSAGES.get(one["type"], one["msg"])
-        message = known.removeprefix("Value error, ")
-        yield f"{place}{field}: {message[:1].lower()}{message[1:]}{given}"
+def _describe_faults(location: str, error: ValidationError) -> Iterator[str]:
+    for fault in error.errors():
+        field = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in fault["loc"])
+        value_text = (
+            "" if isinstance(fault["input"], dict) else f", not {_cut_value(fault['input'])}"
+        )
+        text = _MESSAGES.get(fault["type"], fault["msg"])
+        message = text.removeprefix("Value error, ")
+        yield f"{location}{field}: {message[:1].lower()}{message[1:]}{value_text}"
 
 
-def _shorten_value(value: Any) -> str:
+def _cut_value(value: Any) -> str:
     written = repr(value)
     return written if len(written) <= 40 else f"{written[:39]}…"
 
@@ -240,21 +248,21 @@ class _Numbers(RootModel[dict[str, dict[str, float]]]):
 
 
 def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None:
-    """Return the heat map of what a step's details have under `weights_by_layer`, labels by layers.
+    """Return the heat map, labels by layers, and the table of `weights_by_layer` in a step's details.
 
-    Beside it is a table with a row for each layer. None where there is nothing.
+    None if the details have no such weights.
 
     Raises:
         DataError: with the step and the place, for what is no mapping of numbers.
     """
-    given = details.get("weights_by_layer", {})
-    found = checked(_Numbers, f"'{step}': weights_by_layer", given).root
-    layers = layer_order(found)
-    labels = list(dict.fromkeys(label for layer in layers for label in found[layer]))
+    content = details.get("weights_by_layer", {})
+    numbers = checked(_Numbers, f"'{step}': weights_by_layer", content).root
+    layers = layer_order(numbers)
+    labels = list(dict.fromkeys(label for layer in layers for label in numbers[layer]))
     if not labels:
         return None
     names = [layer.removeprefix("layers.") for layer in layers]
-    values = [[found[layer].get(label) for label in labels] for layer in layers]
+    values = [[numbers[layer].get(label) for label in labels] for layer in layers]
     return FigureData(
         title=f"{step}: weights by layer",
         caption=COMPUTED,

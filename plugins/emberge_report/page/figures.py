@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[-+\N{MINUS SIGN}]?[\d.,]*(e[-+]\d+)?( ?%)?|–")
 
 @dataclass(frozen=True)
 class Figure:
-    """Drawing with its heading, its caption, and a table beside: a title, a head, and rows of text."""
+    """Drawing with its heading, caption and table: a title, a head, and rows of text."""
 
     title: str
     drawing: Markup
@@ -50,7 +50,7 @@ def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
     """
     entries = figure_data(step, artifact.details.get("figures", ()))
     try:
-        return [figure_of(one, folder) for one in entries]
+        return [figure_of(entry, folder) for entry in entries]
     except DataError as error:
         raise DataError(f"'{step}': figures: {error}") from None
 
@@ -61,26 +61,28 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
     Raises:
         DataError: for a file that cannot be read.
     """
-    drawing, own = _draw_figure(folder, entry)
-    beside = entry.table or own
+    drawing, data_table = _draw_figure(folder, entry)
+    shown_table = entry.table or data_table
     return Figure(
         title=entry.title,
         drawing=drawing,
         caption=entry.caption,
-        table_title=beside.title,
-        head=beside.head,
-        rows=[["–" if cell is None else str(cell) for cell in row] for row in beside.rows],
+        table_title=shown_table.title,
+        head=shown_table.head,
+        rows=[["–" if cell is None else str(cell) for cell in row] for row in shown_table.rows],
     )
 
 
 def _draw_figure(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
     """Return a figure's drawing, and the table of its data."""
     if entry.heat_map is not None:
-        found = entry.heat_map
-        return heat_map(found.rows, found.columns, found.values), found.table
+        heat_map_data = entry.heat_map
+        return heat_map(
+            heat_map_data.rows, heat_map_data.columns, heat_map_data.values
+        ), heat_map_data.table
     if entry.points is not None:
-        given = entry.points
-        return point_chart(given.x, given.y, given.series), given.table
+        points_data = entry.points
+        return point_chart(points_data.x, points_data.y, points_data.series), points_data.table
     if entry.lines is not None:
         return _draw_lines(entry.title, entry.lines), entry.lines.table
     if entry.tree is not None:
@@ -89,22 +91,26 @@ def _draw_figure(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
     return read_svg(folder / str(entry.file)), TableData()
 
 
-def _draw_lines(title: str, given: LinesData) -> Markup:
-    """Return lines over named places; a place whose name is a word, such as E, is on no line with others."""
-    chosen = looks(given.series)
+def _draw_lines(title: str, lines_data: LinesData) -> Markup:
+    """Return a line chart over labels; a label that is a word, such as E, is not joined to the others."""
+    looks_by_name = looks(lines_data.series)
     lines = []
-    for name, values in given.series.items():
+    for name, values in lines_data.series.items():
         placed = [(i, value) for i, value in enumerate(values) if value is not None]
-        numbered = [given.labels[i].isdecimal() for i, _ in placed]
+        numbered = [lines_data.labels[i].isdecimal() for i, _ in placed]
         breaks = {i for i in range(1, len(placed)) if not (numbered[i - 1] and numbered[i])}
         end = max((i for i, is_number in enumerate(numbered) if is_number), default=-1)
         points = [(float(i), value) for i, value in placed]
-        lines.append(Line(name, chosen[name], points, breaks=frozenset(breaks), dots=True, end=end))
-    return line_chart(lines, Chart(label=title, x=given.x, y=given.y, labels=given.labels))
+        lines.append(
+            Line(name, looks_by_name[name], points, breaks=frozenset(breaks), dots=True, end=end)
+        )
+    return line_chart(
+        lines, Chart(label=title, x=lines_data.x, y=lines_data.y, labels=lines_data.labels)
+    )
 
 
 def figure_section(figures: Sequence[Figure]) -> Markup:
-    """Return a step's figures under one another."""
+    """Return a section with all figures of a step."""
     return tag("div", [_show_figure(figure) for figure in figures])
 
 
@@ -124,19 +130,19 @@ def _draw_table(figure: Figure) -> Markup | None:
     rows = [
         [
             tag("th", first, scope="row"),
-            *(tag("td", word, class_=_style_of_cell(word)) for word in rest),
+            *(tag("td", word, class_=_choose_cell_style(word)) for word in other_cells),
         ]
-        for first, *rest in figure.rows
+        for first, *other_cells in figure.rows
     ]
     head = [left(word) if _has_words(figure, i) else word for i, word in enumerate(figure.head)]
     return fold(figure.table_title, table(head, rows, figure.table_title))
 
 
 def _has_words(figure: Figure, column: int) -> bool:
-    return any(_style_of_cell(row[column]) for row in figure.rows if column < len(row))
+    return any(_choose_cell_style(row[column]) for row in figure.rows if column < len(row))
 
 
-def _style_of_cell(word: str) -> str | None:
+def _choose_cell_style(word: str) -> str | None:
     """Return the style of a cell: words to the left, numbers to the right."""
     return None if _NUMBER.fullmatch(word) else "words"
 
@@ -151,7 +157,7 @@ _SHAPES = frozenset(
 
 
 def read_svg(path: Path) -> Markup:
-    """Return an SVG file as an element of the page, without names of its own for colours.
+    """Return an SVG file as an element of the page.
 
     Raises:
         DataError: for a file that is missing, or no SVG.
@@ -160,34 +166,34 @@ def read_svg(path: Path) -> Markup:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, ElementTree.ParseError) as error:
         raise DataError(f"{path.name} is no drawing that a report can show: {error}") from None
-    if _local_name(root) != "svg":
-        raise DataError(f"{path.name} is no SVG: it begins with <{_local_name(root)}>")
+    if _take_local_name(root) != "svg":
+        raise DataError(f"{path.name} is no SVG: it begins with <{_take_local_name(root)}>")
     return _copy_element(root)
 
 
-def _copy_element(found: ElementTree.Element) -> Markup:
-    inside: list[str | Markup | None] = [found.text]
-    for child in found:
-        if _local_name(child) in _SHAPES:
+def _copy_element(element: ElementTree.Element) -> Markup:
+    inside: list[str | Markup | None] = [element.text]
+    for child in element:
+        if _take_local_name(child) in _SHAPES:
             inside.append(_copy_element(child))
         inside.append(child.tail)
     attributes = {
-        _attribute_name(key): value
-        for key, value in found.attrib.items()
+        _name_attribute(key): value
+        for key, value in element.attrib.items()
         if _is_harmless(key, value)
     }
-    return tag(_local_name(found), *_drop_spaces(inside), **attributes)
+    return tag(_take_local_name(element), *_drop_spaces(inside), **attributes)
 
 
 def _drop_spaces(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:
     return [child for child in children if child is not None and child.strip()]
 
 
-def _local_name(element: ElementTree.Element) -> str:
+def _take_local_name(element: ElementTree.Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def _attribute_name(name: str) -> str:
+def _name_attribute(name: str) -> str:
     # `tag` turns underscores into hyphens, and takes attributes that are words of Python with one behind.
     return name.rpartition("}")[2].replace("-", "_") + "_"
 

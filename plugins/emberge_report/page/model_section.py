@@ -1,4 +1,4 @@
-"""Sections of a page on how models were made: trainings, merges, distances."""
+"""Sections of a page on trainings, merges and distances of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emberge_report.page.cost import cost_section
 from emberge_report.page.figure_data import weights_by_layer
 from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
-from emberge_report.report_data import Distances, Made, ReportData
+from emberge_report.report_data import Distances, ModelOfRun, ReportData
 
 # More lines than this in one chart look alike; the others get charts of their own.
 _LINES = 8
@@ -26,45 +26,45 @@ _DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer"
 Looks = Mapping[str, MarkerStyle]
 
 
-def training_section(story: ReportData, looks: Looks) -> Markup:
+def training_section(report: ReportData, looks: Looks) -> Markup:
     """Return a table of the trainings and their loss curves."""
     rows = [
         [
-            _draw_name(made, looks),
-            *(tag("td", plain(value)) for value in (made.artifact.size, _count_steps(made))),
-            tag("td", _show_last_loss(made)),
-            tag("td", duration(made.seconds)),
-            tag("td", plain(made.details.get("seed"))),
-            tag("td", plain(made.details.get("base")), class_="words"),
+            _draw_name(model, looks),
+            *(tag("td", plain(value)) for value in (model.artifact.size, _count_steps(model))),
+            tag("td", _show_last_loss(model)),
+            tag("td", duration(model.seconds)),
+            tag("td", plain(model.details.get("seed"))),
+            tag("td", plain(model.details.get("base")), class_="words"),
         ]
-        for made in story.trained
+        for model in report.trained
     ]
     head = ["Model", "Examples", "Steps", "Last loss", "Time", "Seed", left("Started from")]
-    curves = {made.name: made.curves for made in story.trained}
+    curves = {model.name: model.curves for model in report.trained}
     return tag(
         "div",
         table(head, rows),
         _draw_losses({name: c["loss"] for name, c in curves.items() if c.get("loss")}, looks),
-        [_draw_by_dataset(name, found) for name, found in curves.items()],
+        [_draw_by_dataset(name, curves_of_model) for name, curves_of_model in curves.items()],
         _draw_other_charts(curves, looks),
-        fold("All details of the trainings", [_draw_details(m) for m in story.trained]),
+        fold("All details of the trainings", [_draw_details(m) for m in report.trained]),
     )
 
 
-def _draw_name(made: Made, looks: Looks) -> Markup:
-    return tag("th", swatch(looks[made.name]), made.name, scope="row")
+def _draw_name(model: ModelOfRun, looks: Looks) -> Markup:
+    return tag("th", swatch(looks[model.name]), model.name, scope="row")
 
 
-def _count_steps(made: Made) -> int | None:
-    known = made.details.get("steps")
-    if isinstance(known, int):
-        return known
-    loss = made.curves.get("loss")
+def _count_steps(model: ModelOfRun) -> int | None:
+    steps = model.details.get("steps")
+    if isinstance(steps, int):
+        return steps
+    loss = model.curves.get("loss")
     return int(loss[-1][0]) if loss else None
 
 
-def _show_last_loss(made: Made) -> str:
-    points = smooth(made.curves.get("loss", ()))
+def _show_last_loss(model: ModelOfRun) -> str:
+    points = smooth(model.curves.get("loss", ()))
     if not points:
         return "–"
     tail = [value for _, value in points[-max(1, len(points) // 20) :]]
@@ -103,31 +103,37 @@ def _draw_chart(curves: Mapping[str, Curve], looks: Looks, y: str, label: str) -
 
 
 def _draw_by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
-    """Return a chart of one training's losses by data set, where there are several."""
+    """Return a chart of one training's losses by data set; None for a single data set."""
     parts = {key.removeprefix("loss/"): c for key, c in curves.items() if key.startswith("loss/")}
     if len(parts) < 2:
         return None
-    chosen = looks_of(parts)
+    looks_by_dataset = looks_of(parts)
     shown = list(parts)[:_LINES]
     chart = _draw_chart(
-        {n: parts[n] for n in shown}, chosen, "training loss", f"Loss of {name} by data set"
+        {n: parts[n] for n in shown},
+        looks_by_dataset,
+        "training loss",
+        f"Loss of {name} by data set",
     )
     more = f" The first {_LINES} of {len(parts)} data sets." if len(parts) > _LINES else ""
     return fold(f"{name}: loss by data set", tag("figure", chart, tag("figcaption", more or None)))
 
 
 def _draw_other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Markup | None:
-    wanted = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
+    labels = {"learning_rate": "learning rate", "grad_norm": "gradient norm before clipping"}
     charts: list[Markup] = []
-    for key, words in wanted.items():
-        found = {name: c[key] for name, c in curves.items() if c.get(key)}
-        names = list(found)[:_LINES]
+    for key, words in labels.items():
+        curves_by_model = {name: c[key] for name, c in curves.items() if c.get(key)}
+        names = list(curves_by_model)[:_LINES]
         if not names:
             continue
         plainly = key == "learning_rate"
         lines = [
             Line(
-                n, looks[n], found[n] if plainly else smooth(found[n]), () if plainly else found[n]
+                n,
+                looks[n],
+                curves_by_model[n] if plainly else smooth(curves_by_model[n]),
+                () if plainly else curves_by_model[n],
             )
             for n in names
         ]
@@ -136,26 +142,26 @@ def _draw_other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) 
     return fold("Learning rate and gradient norm", charts) if charts else None
 
 
-def _draw_details(made: Made) -> Markup | None:
-    if not made.details:
+def _draw_details(model: ModelOfRun) -> Markup | None:
+    if not model.details:
         return None
     rows = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
-        for key, value in made.details.items()
+        for key, value in model.details.items()
         if key not in _DRAWN and value not in (None, [], {}, "")
     ]
-    return table(["", left("Value")], rows, made.name)
+    return table(["", left("Value")], rows, model.name)
 
 
-def merge_section(story: ReportData, looks: Looks) -> Markup:
+def merge_section(report: ReportData, looks: Looks) -> Markup:
     """Return the merges' costs, then each merge: its method, its parents with their weights."""
     return tag(
-        "div", cost_section(story, looks), [_draw_merge(made, looks) for made in story.merges]
+        "div", cost_section(report, looks), [_draw_merge(merge, looks) for merge in report.merges]
     )
 
 
-def _draw_merge(made: Made, looks: Looks) -> Markup:
-    weights = _list_weights(made)
+def _draw_merge(merge: ModelOfRun, looks: Looks) -> Markup:
+    weights = _list_weights(merge)
     largest = max((abs(w) for _, w in weights if w is not None), default=1.0) or 1.0
     rows = [
         [
@@ -169,30 +175,30 @@ def _draw_merge(made: Made, looks: Looks) -> Markup:
         ]
         for name, weight in weights
     ]
-    base = made.details.get("base")
+    base = merge.details.get("base")
     return tag(
         "div",
-        tag("h3", made.name),
+        tag("h3", merge.name),
         tag(
             "p",
             "Merged with ",
-            tag("code", plain(made.details.get("strategy"))),
+            tag("code", plain(merge.details.get("strategy"))),
             f" around the base {plain(base)}" if base else None,
-            f" in {duration(made.seconds)}" if made.seconds is not None else None,
+            f" in {duration(merge.seconds)}" if merge.seconds is not None else None,
             ".",
         ),
-        tag("p", f"Its parents are {made.kin}.") if made.kin else None,
+        tag("p", f"Its parents are {merge.kin}.") if merge.kin else None,
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
-        _draw_by_layer(made),
-        truncation(made.name, made.details),
-        fold("All details of the merge", _draw_details(made)),
+        _draw_by_layer(merge),
+        truncation(merge.name, merge.details),
+        fold("All details of the merge", _draw_details(merge)),
     )
 
 
-def _draw_by_layer(made: Made) -> Markup | None:
-    """Return the numbers that the strategy computed for each layer; None where it reported none."""
-    found = weights_by_layer(made.name, made.details)
-    return figure_section([figure_of(found)]) if found is not None else None
+def _draw_by_layer(merge: ModelOfRun) -> Markup | None:
+    """Return the figure of weights that the strategy computed for each layer; None without."""
+    figure = weights_by_layer(merge.name, merge.details)
+    return figure_section([figure_of(figure)]) if figure is not None else None
 
 
 def _draw_bar(weight: float | None, largest: float, look: MarkerStyle | None) -> list[Child]:
@@ -204,39 +210,44 @@ def _draw_bar(weight: float | None, largest: float, look: MarkerStyle | None) ->
     return [bar, f"{weight:.4f}".rstrip("0").rstrip(".") or "0"]
 
 
-def _list_weights(made: Made) -> list[tuple[str, float | None]]:
-    """Yield (parent, weight); a weight that is not one number is None."""
-    found = made.details.get("weights")
-    if isinstance(found, Mapping):
+def _list_weights(merge: ModelOfRun) -> list[tuple[str, float | None]]:
+    """Return (parent, weight) of each parent; a weight that is not one number is None."""
+    weights = merge.details.get("weights")
+    if isinstance(weights, Mapping):
         return [
-            (str(name).removeprefix("$"), _finite_float(weight)) for name, weight in found.items()
+            (str(name).removeprefix("$"), _read_finite(weight)) for name, weight in weights.items()
         ]
-    if isinstance(found, Sequence) and len(found) == len(made.parents):
-        return [(parent, _finite_float(w)) for parent, w in zip(made.parents, found, strict=True)]
-    return [(parent, None) for parent in made.parents]
+    if isinstance(weights, Sequence) and len(weights) == len(merge.parents):
+        return [(parent, _read_finite(w)) for parent, w in zip(merge.parents, weights, strict=True)]
+    return [(parent, None) for parent in merge.parents]
 
 
-def _finite_float(value: Any) -> float | None:
+def _read_finite(value: Any) -> float | None:
     fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return float(value) if fits else None
 
 
-def distance_section(story: ReportData, looks: Looks) -> Markup:
+def distance_section(report: ReportData, looks: Looks) -> Markup:
     """Return charts of the distance of each layer of each model from the base."""
-    found = {made.name: made.distances for made in story.made if made.distances}
-    why = [(made.name, made.no_distances) for made in story.made if made.no_distances]
-    missing = [tag("p", tag("b", name), ": ", reason, class_="soft") for name, reason in why]
-    if not found:
+    distances = {model.name: model.distances for model in report.models if model.distances}
+    reasons = [(model.name, model.no_distances) for model in report.models if model.no_distances]
+    missing = [tag("p", tag("b", name), ": ", reason, class_="soft") for name, reason in reasons]
+    if not distances:
         return tag("div", missing)
-    order = layer_order(layer for one in found.values() for layer in one.layers)
+    order = layer_order(
+        layer for distances_of_model in distances.values() for layer in distances_of_model.layers
+    )
     labels = [layer.removeprefix("layers.") for layer in order]
-    names = list(found)
+    names = list(distances)
     charts = [
         line_chart(
-            [_draw_distances(name, found[name], order, looks) for name in names[i : i + _LINES]],
+            [
+                _draw_distances(name, distances[name], order, looks)
+                for name in names[i : i + _LINES]
+            ],
             Chart(
-                label=f"Relative distance from {story.base or 'the base'} by layer: "
-                + "; ".join(f"{n} {100 * found[n].total:.3g} % over all" for n in names),
+                label=f"Relative distance from {report.base or 'the base'} by layer: "
+                + "; ".join(f"{n} {100 * distances[n].total:.3g} % over all" for n in names),
                 x="layer",
                 y="distance from the base, % of the base's norm",
                 labels=labels,
@@ -250,8 +261,8 @@ def distance_section(story: ReportData, looks: Looks) -> Markup:
         "div",
         tag("figure", charts, tag("figcaption", _CAPTION)),
         missing,
-        _draw_distance_table(found, order, looks, story),
-        [tag("p", note, class_="soft") for note in _list_unmeasured(found)],
+        _draw_distance_table(distances, order, looks, report),
+        [tag("p", note, class_="soft") for note in _list_unmeasured(distances)],
     )
 
 
@@ -262,9 +273,9 @@ _CAPTION = (
 )
 
 
-def _draw_distances(name: str, found: Distances, order: Sequence[str], looks: Looks) -> Line:
-    placed = [(float(i), layer) for i, layer in enumerate(order) if layer in found.layers]
-    points = [(at, 100 * found.layers[layer]) for at, layer in placed]
+def _draw_distances(name: str, distances: Distances, order: Sequence[str], looks: Looks) -> Line:
+    placed = [(float(i), layer) for i, layer in enumerate(order) if layer in distances.layers]
+    points = [(at, 100 * distances.layers[layer]) for at, layer in placed]
     breaks = {
         i
         for i, ((_, before), (_, layer)) in enumerate(pairwise(placed), start=1)
@@ -279,19 +290,19 @@ def _is_numbered(layer: str) -> bool:
 
 
 def _draw_distance_table(
-    found: Mapping[str, Distances], order: Sequence[str], looks: Looks, story: ReportData
+    distances: Mapping[str, Distances], order: Sequence[str], looks: Looks, report: ReportData
 ) -> Markup:
-    made = {one.name: one for one in story.made}
+    models = {entry.name: entry for entry in report.models}
     rows = [
         [
-            _draw_name(made[name], looks),
-            tag("td", _show_percent(one.total)),
-            *(tag("td", _show_percent(one.layers.get(layer))) for layer in order),
+            _draw_name(models[name], looks),
+            tag("td", _show_percent(entry.total)),
+            *(tag("td", _show_percent(entry.layers.get(layer))) for layer in order),
         ]
-        for name, one in found.items()
+        for name, entry in distances.items()
     ]
     head = ["Model", "All", *(layer.removeprefix("layers.") for layer in order)]
-    measured = table(head, rows, f"Distance from {story.base or 'the base'} in percent")
+    measured = table(head, rows, f"Distance from {report.base or 'the base'} in percent")
     return fold("The numbers behind the chart", measured)
 
 
@@ -299,17 +310,22 @@ def _show_percent(share: float | None) -> str:
     return "–" if share is None else number(100 * share, (0, 0.01))
 
 
-def _list_unmeasured(found: Mapping[str, Distances]) -> Iterable[Child]:
-    for name, one in found.items():
-        if one.left_out:
-            some = ", ".join(one.left_out[:3]) + ("…" if len(one.left_out) > 3 else "")
+def _list_unmeasured(distances: Mapping[str, Distances]) -> Iterable[Child]:
+    for name, distances_of_model in distances.items():
+        if distances_of_model.left_out:
+            examples = ", ".join(distances_of_model.left_out[:3]) + (
+                "…" if len(distances_of_model.left_out) > 3 else ""
+            )
             yield join(
-                (tag("b", name), f": {len(one.left_out)} tensors have no like in the base: {some}")
+                (
+                    tag("b", name),
+                    f": {len(distances_of_model.left_out)} tensors have no like in the base: {examples}",
+                )
             )
 
 
 def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
-    """Return a table of the tensors by how much is left out; None where no adapter was made of a merge."""
+    """Return a table of tensors by truncation error; None if no adapter was made from a merge."""
     adapter = details.get("adapter")
     errors = adapter.get("errors") if isinstance(adapter, Mapping) else None
     if not isinstance(adapter, Mapping) or not errors:
@@ -339,5 +355,5 @@ def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
 
 
 def _show_ranks(ranks: Mapping[str, int]) -> str:
-    known = sorted({min(ranks.values()), max(ranks.values())}) if ranks else []
-    return " to ".join(map(str, known)) or "0"
+    ends = sorted({min(ranks.values()), max(ranks.values())}) if ranks else []
+    return " to ".join(map(str, ends)) or "0"

@@ -1,4 +1,4 @@
-"""Page of a report: one file, nothing loaded from anywhere."""
+"""Page of a report: one HTML file that loads no other file."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from emberge_report.report_data import ReportData
 Section = tuple[str, str, Markup]
 
 
-def page(story: ReportData) -> str:
+def page(report: ReportData) -> str:
     """Return the HTML of a report, which is well-formed XML too."""
-    chosen = _choose_looks(story)
-    sections = list(_draw_sections(story, chosen))
+    looks_by_name = _choose_looks(report)
+    sections = list(_draw_sections(report, looks_by_name))
     body = tag(
         "main",
         tag(
             "header",
-            tag("h1", story.title),
-            tag("p", _write_subtitle(story)),
+            tag("h1", report.title),
+            tag("p", _write_subtitle(report)),
             tag(
                 "nav",
                 [
@@ -46,66 +46,68 @@ def page(story: ReportData) -> str:
                 ],
             ),
         ),
-        _draw_facts(story),
-        _draw_summary(story),
+        _draw_facts(report),
+        _draw_summary(report),
         [tag("section", tag("h2", title), content, id=key) for key, title, content in sections],
-        tag("footer", _draw_footer(story)),
+        tag("footer", _draw_footer(report)),
     )
-    return document(story.title, body)
+    return document(report.title, body)
 
 
-def _choose_looks(story: ReportData) -> dict[str, MarkerStyle]:
-    """Return a look for each model; merges come first, so that they have the strongest colours."""
-    first = (*story.merges, *story.trained, *story.choices)
-    made = dict(looks([m.name for m in (*first, *story.made)]))
-    sizes = [(name, at) for _, s in story.scores for name in made for at in s.at_sizes(name)]
-    made |= {at: made[name] for name, at in sizes}
-    scored = {name: NEUTRAL for _, scores in story.scores for name in scores.models}
+def _choose_looks(report: ReportData) -> dict[str, MarkerStyle]:
+    """Return a marker style for each model; merges come first, as the first colours are the strongest."""
+    first = (*report.merges, *report.trained, *report.choices)
+    looks_by_model = dict(looks([m.name for m in (*first, *report.models)]))
+    sizes = [
+        (name, at) for _, s in report.scores for name in looks_by_model for at in s.at_sizes(name)
+    ]
+    looks_by_model |= {at: looks_by_model[name] for name, at in sizes}
+    scored = {name: NEUTRAL for _, scores in report.scores for name in scores.models}
     arms = [
         arm
-        for _, scores in story.scores
+        for _, scores in report.scores
         for arm in (scores.pooled.models if scores.pooled else ())
-        if scores.pooled and set(scores.pooled.members_of(arm)) & made.keys()
+        if scores.pooled and set(scores.pooled.members_of(arm)) & looks_by_model.keys()
     ]
-    return scored | dict(looks(arms)) | made
+    return scored | dict(looks(arms)) | looks_by_model
 
 
-def _draw_sections(story: ReportData, chosen: dict[str, MarkerStyle]) -> Iterator[Section]:
-    for i, (name, scores) in enumerate(story.scores):
-        title = "Scores" if len(story.scores) == 1 else f"Scores: {name}"
-        yield f"scores-{i}", title, score_section(scores, chosen, _parents_by_merge(story))
-    for i, (name, figures) in enumerate(story.figures):
+def _draw_sections(report: ReportData, looks_by_name: dict[str, MarkerStyle]) -> Iterator[Section]:
+    for i, (name, scores) in enumerate(report.scores):
+        title = "Scores" if len(report.scores) == 1 else f"Scores: {name}"
+        yield f"scores-{i}", title, score_section(scores, looks_by_name, _map_merge_parents(report))
+    for i, (name, figures) in enumerate(report.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
-    if story.data:
-        yield "data", "Data", data_section(story.data)
-    if story.trained:
-        yield "trainings", "Trainings", training_section(story, chosen)
-    if story.merges:
-        yield "merges", "Merges", merge_section(story, chosen)
-    if story.made:
-        title = f"Distance from {story.base}" if story.base else "Distance from the base"
-        yield "distances", title, distance_section(story, chosen)
-    yield "run", "What was run", _draw_run(story)
+    if report.data:
+        yield "data", "Data", data_section(report.data)
+    if report.trained:
+        yield "trainings", "Trainings", training_section(report, looks_by_name)
+    if report.merges:
+        yield "merges", "Merges", merge_section(report, looks_by_name)
+    if report.models:
+        title = f"Distance from {report.base}" if report.base else "Distance from the base"
+        yield "distances", title, distance_section(report, looks_by_name)
+    yield "run", "What was run", _draw_run(report)
 
 
-def _parents_by_merge(story: ReportData) -> Mapping[str, Sequence[str]]:
+def _map_merge_parents(report: ReportData) -> Mapping[str, Sequence[str]]:
     """Return the parents of each merge."""
-    return {made.name: made.parents for made in story.merges}
+    return {merge.name: merge.parents for merge in report.merges}
 
 
-def _write_subtitle(story: ReportData) -> str:
-    made = ((story.trained, "training"), (story.choices, "choice"), (story.merges, "merge"))
-    parts = [(len(models), noun) for models, noun in made]
-    tasks = sum(len(scores.tasks) for _, scores in story.scores)
+def _write_subtitle(report: ReportData) -> str:
+    groups = ((report.trained, "training"), (report.choices, "choice"), (report.merges, "merge"))
+    parts = [(len(models), noun) for models, noun in groups]
+    tasks = sum(len(scores.tasks) for _, scores in report.scores)
     parts.append((tasks, "task"))
     return (
         ", ".join(count_noun(count, noun) for count, noun in parts if count) or "No model was made."
     )
 
 
-def _draw_facts(story: ReportData) -> Markup | None:
-    shown = [fact_ for _, scores in story.scores[:1] for fact_ in _draw_score_facts(scores)]
-    seconds = [made.seconds for made in story.made if made.seconds is not None]
+def _draw_facts(report: ReportData) -> Markup | None:
+    shown = [fact_ for _, scores in report.scores[:1] for fact_ in _draw_score_facts(scores)]
+    seconds = [model.seconds for model in report.models if model.seconds is not None]
     if seconds:
         shown.append(fact(duration(sum(seconds)), "spent on training and merging"))
     return tag("div", shown, class_="facts") if shown else None
@@ -124,18 +126,20 @@ def _draw_score_facts(scores: Scores) -> Iterator[Markup]:
         yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 
 
-def _draw_summary(story: ReportData) -> Markup:
+def _draw_summary(report: ReportData) -> Markup:
     sentences: list[Child] = []
-    for _, scores in story.scores:
-        sentences += conclusions(scores, _parents_by_merge(story))
+    for _, scores in report.scores:
+        sentences += conclusions(scores, _map_merge_parents(report))
     listed = (
-        tag("ul", [tag("li", one) for one in sentences], class_="findings") if sentences else None
+        tag("ul", [tag("li", sentence) for sentence in sentences], class_="findings")
+        if sentences
+        else None
     )
-    warned = [warning(tag("b", step), ": ", text) for step, text in story.warnings]
+    warned = [warning(tag("b", step), ": ", text) for step, text in report.warnings]
     return tag("div", listed, warned)
 
 
-def _draw_run(story: ReportData) -> Markup:
+def _draw_run(report: ReportData) -> Markup:
     steps = [
         [
             tag("th", done.name, scope="row"),
@@ -143,20 +147,20 @@ def _draw_run(story: ReportData) -> Markup:
             tag("td", duration(done.seconds)),
             tag("td", tag("code", done.fingerprint[:8]) if done.fingerprint else "–"),
         ]
-        for done in story.done
+        for done in report.done
     ]
     facts = [
         [tag("th", key.replace("_", " "), scope="row"), tag("td", plain(value), class_="words")]
-        for key, value in {**story.provenance, **_read_versions(story)}.items()
+        for key, value in {**report.provenance, **_read_versions(report)}.items()
         if key not in _OF_THE_REPORT
     ]
-    recipe = (tag("h3", "The recipe"), tag("pre", tag("code", story.recipe)))
+    recipe = (tag("h3", "The recipe"), tag("pre", tag("code", report.recipe)))
     return tag(
         "div",
         table(["Step", left("Kind"), "Time", "Fingerprint"], steps) if steps else None,
         tag("h3", "Seed and versions"),
         tag("div", table(["", left("Value")], facts), class_="narrow") if facts else None,
-        recipe if story.recipe else None,
+        recipe if report.recipe else None,
     )
 
 
@@ -164,15 +168,15 @@ def _draw_run(story: ReportData) -> Markup:
 _OF_THE_REPORT = {"step", "kind", "fingerprint", "plugins", "versions"}
 
 
-def _read_versions(story: ReportData) -> Mapping[str, Any]:
-    found = story.provenance.get("versions")
-    return found if isinstance(found, Mapping) else {}
+def _read_versions(report: ReportData) -> Mapping[str, Any]:
+    versions = report.provenance.get("versions")
+    return versions if isinstance(versions, Mapping) else {}
 
 
-def _draw_footer(story: ReportData) -> Markup:
-    version = _read_versions(story).get("emberge")
+def _draw_footer(report: ReportData) -> Markup:
+    version = _read_versions(report).get("emberge")
     who = f"emberge {version}" if isinstance(version, str) else "emberge"
-    seeds = any(scores.pooled for _, scores in story.scores)
+    seeds = any(scores.pooled for _, scores in report.scores)
     runs = (
         "Where a training was repeated with other seeds, the intervals above cover them; all others are "
         "single runs, which another seed would score otherwise."
@@ -186,7 +190,7 @@ def _draw_footer(story: ReportData) -> Markup:
 
 
 def document(title: str, body: Markup) -> str:
-    """Return a page as a whole file, which is well-formed XML too and loads nothing from anywhere."""
+    """Return a complete HTML file that is also well-formed XML and loads no other file."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -203,12 +207,12 @@ def _read_style() -> Markup:
 
 
 def figure_page(page: Page) -> str:
-    """Return a page of figures below its notes.
+    """Return the HTML of a page with notes followed by figures.
 
     Raises:
         DataError: for what is no figure.
     """
-    drawn = [figure_of(one) for one in figure_data(page.title, page.figures)]
+    drawn = [figure_of(figure) for figure in figure_data(page.title, page.figures)]
     body = tag(
         "main",
         tag("header", tag("h1", page.title)),

@@ -1,4 +1,4 @@
-"""Scores over parameters, all and active, with the front of the models that no smaller one beats."""
+"""Charts of scores over total and active parameters, with the Pareto front of models."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _AXES = {"total": "parameters, millions", "active": "active parameters, millions
 
 def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup | None:
     """Return charts of each headline mean over parameters, and the numbers; None for models of one size."""
-    known = {m: scores.parameters[m] for m in scores.models if m in scores.parameters}
-    axes = [axis for axis in _AXES if len(set(_sizes_in_millions(known, axis).values())) > 1]
-    if all(count.active == count.total for count in known.values()):
+    counts = {m: scores.parameters[m] for m in scores.models if m in scores.parameters}
+    axes = [axis for axis in _AXES if len(set(_compute_sizes(counts, axis).values())) > 1]
+    if all(count.active == count.total for count in counts.values()):
         axes = axes[:1]
     shown = scores.headlines()
     charts = [
@@ -33,7 +33,7 @@ def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup
         tag("h3", "Scores by parameters"),
         charts,
         tag("figcaption", _CAPTION),
-        _draw_table(scores, known, shown, looks),
+        _draw_table(scores, counts, shown, looks),
     )
 
 
@@ -43,8 +43,8 @@ _CAPTION = (
 )
 
 
-def _sizes_in_millions(known: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
-    return {model: getattr(count, axis) / _MILLION for model, count in known.items()}
+def _compute_sizes(counts: Mapping[str, ParameterCount], axis: str) -> dict[str, float]:
+    return {model: getattr(count, axis) / _MILLION for model, count in counts.items()}
 
 
 def _draw_chart(
@@ -53,7 +53,7 @@ def _draw_chart(
     """Yield the chart of one mean, if two models have it."""
     places = {
         model: (size, scores.scale * value)
-        for model, size in _sizes_in_millions(scores.parameters, axis).items()
+        for model, size in _compute_sizes(scores.parameters, axis).items()
         if (value := scores.value(model, on)) is not None
     }
     if len(places) > 1:
@@ -68,24 +68,23 @@ def _draw_chart(
 
 
 def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -> list[str]:
-    """Return the models that no model as small or smaller is as good as, from (size, score) of each.
+    """Return the Pareto front of models, from the (size, score) of each, smallest first.
 
-    With `less` lower scores are better. They come from the smallest to the largest; of models that are equal
-    in both the first is among them.
+    With `less` lower scores are better. Of models that are equal in both the first is included.
     """
-    found: list[str] = []
+    front: list[str] = []
     best = float("-inf")
     good = {name: -score if less else score for name, (_, score) in places.items()}
     for model in sorted(places, key=lambda name: (places[name][0], -good[name])):
         if good[model] > best:
             best = good[model]
-            found.append(model)
-    return found
+            front.append(model)
+    return front
 
 
 def _draw_table(
     scores: Scores,
-    known: Mapping[str, ParameterCount],
+    counts: Mapping[str, ParameterCount],
     shown: Sequence[str],
     looks: Mapping[str, MarkerStyle],
 ) -> Markup:
@@ -95,7 +94,7 @@ def _draw_table(
             *(tag("td", f"{n:,}") for n in (count.total, count.active, count.computed)),
             *(tag("td", points(scores.value(model, on), scores.less)) for on in shown),
         ]
-        for model, count in known.items()
+        for model, count in counts.items()
     ]
     head = ["Model", "Parameters", "Active", "Active without the word embedding"]
     return table([*head, *(MEANS.get(on, on) for on in shown)], rows, "Parameters of each model")

@@ -1,4 +1,4 @@
-"""Section of a page on scores: a panel of dots a task, the table, differences, requirements."""
+"""Section of a page on scores: a dot chart per task, tables of scores and differences, requirements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _draw_numbers(scores: Scores, looks: Looks) -> Markup:
     return tag("div", *parts)
 
 
-def _title_of(on: str) -> str:
+def _choose_title(on: str) -> str:
     return MEANS.get(on, on)
 
 
@@ -66,13 +66,13 @@ def _draw_panels(scores: Scores, looks: Looks) -> Markup:
 
 
 def _draw_panel_caption(scores: Scores) -> Markup:
-    known = any(scores.intervals.values())
+    has_intervals = any(scores.intervals.values())
     share = f"{100 * scores.confidence:g} %"
     return tag(
         "figcaption",
         f"{_name_kind(scores)}. All panels cover the same width, each around its own values, so "
         "distances can be compared between panels; none starts at zero. ",
-        f"Bars behind dots are {share} {_name_intervals(scores)}. " if known else None,
+        f"Bars behind dots are {share} {_name_intervals(scores)}. " if has_intervals else None,
         f"The dashed line is {scores.reference}." if scores.reference else None,
     )
 
@@ -108,10 +108,10 @@ def _draw_panel(scores: Scores, on: str, rows: Sequence[Dot], span: float) -> Ma
     task = scores.task(on)
     return tag(
         "div",
-        tag("h4", _title_of(on), tag("small", _describe_task(task)) if task else None),
+        tag("h4", _choose_title(on), tag("small", _describe_task(task)) if task else None),
         dot_chart(
             rows,
-            label=f"{_title_of(on)}: {spoken}",
+            label=f"{_choose_title(on)}: {spoken}",
             span=span,
             reference=None if reference is None else scores.scale * reference,
         ),
@@ -128,9 +128,9 @@ def _describe_task(task: Task) -> str:
 
 
 def _draw_score_table(scores: Scores, looks: Looks) -> Markup:
-    known = any(scores.intervals.values())
+    has_intervals = any(scores.intervals.values())
     caption = f"{_name_kind(scores)}; a star marks the {_name_best(scores)}" + (
-        ", below a number its interval" if known else ""
+        ", below a number its interval" if has_intervals else ""
     )
     facts = {_COST: _draw_cost} if scores.costs else {}
     if scores.ranks:
@@ -158,9 +158,9 @@ def _draw_grid(
     cell: Cell,
     facts: Facts = MappingProxyType({}),
 ) -> Markup:
-    """Return models down and tasks across, or the other way round where there are many tasks.
+    """Return a table with models as rows and tasks as columns, or transposed if there are many tasks.
 
-    `facts` are cells of models, by title, that come before the scores.
+    `facts` are further cells of models, by title, before the scores.
     """
     columns = scores.columns()
     if len(columns) > len(MEANS) + FEW:
@@ -207,7 +207,7 @@ def _draw_rank(scores: Scores, model: str) -> Markup:
 def _draw_heading(scores: Scores, on: str) -> list[Child]:
     task = scores.task(on)
     about = _describe_task(task) if task else ""
-    return [_title_of(on), tag("small", about) if about else None]
+    return [_choose_title(on), tag("small", about) if about else None]
 
 
 def _draw_score(scores: Scores, model: str, on: str) -> Markup:
@@ -262,29 +262,29 @@ def _explain_intervals(scores: Scores) -> str:
 
 
 def _draw_difference(scores: Scores, model: str, on: str) -> Markup:
-    found = scores.difference(model, on)
-    if found is None:
+    difference = scores.difference(model, on)
+    if difference is None:
         return tag("td", "–")
-    if found.interval is None:
-        return tag("td", signed(found.difference, found.less))
-    low, high = found.interval
-    style = found.verdict if found.verdict in ("better", "worse") else None
+    if difference.interval is None:
+        return tag("td", signed(difference.difference, difference.less))
+    low, high = difference.interval
+    style = difference.verdict if difference.verdict in ("better", "worse") else None
     return tag(
         "td",
-        tag("span", signed(found.difference, found.less), class_=style),
-        tag("small", f"{signed(low, found.less)} to {signed(high, found.less)}"),
-        tag("small", _list_by_seed(found), class_="wrap") if found.by_seed else None,
-        tag("small", found.verdict),
+        tag("span", signed(difference.difference, difference.less), class_=style),
+        tag("small", f"{signed(low, difference.less)} to {signed(high, difference.less)}"),
+        tag("small", _list_by_seed(difference), class_="wrap") if difference.by_seed else None,
+        tag("small", difference.verdict),
     )
 
 
 def _list_by_seed(difference: Comparison) -> str:
-    apart = (signed(one, difference.less) for one in (difference.by_seed or {}).values())
-    return f"seeds {', '.join(apart)}"
+    values = (signed(value, difference.less) for value in (difference.by_seed or {}).values())
+    return f"seeds {', '.join(values)}"
 
 
 def _draw_domains(scores: Scores) -> Markup | None:
-    """Return lists of the tasks that count as in and out of domain, as no reader can know."""
+    """Return the lists of tasks in domain and out of domain; None if domains are unknown."""
     shown = [
         tag("p", tag("b", f"{title} ({len(names)}): "), ", ".join(names))
         for title, names in scores.tasks_by_domain().items()

@@ -1,4 +1,4 @@
-"""Tables and small pieces of a page that several sections share."""
+"""Tables and small elements that several sections of a page share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUS = "\N{MINUS SIGN}"
 def table(
     head: Sequence[Child], rows: Iterable[Sequence[Markup]], caption: str | None = None
 ) -> Markup:
-    """Return a table that scrolls sideways by itself; `rows` are ready cells."""
+    """Return a table with horizontal scrolling; `rows` contain finished cells."""
     headings = [cell if _is_cell(cell) else tag("th", cell, scope="col") for cell in head]
     return tag(
         "div",
@@ -37,24 +37,24 @@ def _is_cell(cell: Child) -> bool:
 
 
 def left(words: str) -> Markup:
-    """Return the heading of a column of words."""
+    """Return the heading cell of a left-aligned column."""
     return tag("th", words, scope="col", class_="left")
 
 
 def swatch(look: MarkerStyle) -> Markup:
-    """Return the marker by which charts show a model, as wide as a letter."""
+    """Return a model's chart marker as a small inline image."""
     return tag(
         "svg", marker(6, 6, look, 4.6), viewBox="0 0 12 12", class_="swatch", aria_hidden="true"
     )
 
 
 def fold(title: str, *children: Child) -> Markup:
-    """Return content that a reader can open."""
+    """Return content that is folded under a title."""
     return tag("details", tag("summary", title), *children)
 
 
 def fact(value: str, words: str, *, is_text: bool = False) -> Markup:
-    """Return one of the large numbers at the top."""
+    """Return one of the large facts at the top of the page."""
     return tag(
         "div",
         tag("b", value, class_="words" if is_text else None),
@@ -64,12 +64,12 @@ def fact(value: str, words: str, *, is_text: bool = False) -> Markup:
 
 
 def warning(*children: Child) -> Markup:
-    """Return a line that the reader must not overlook."""
+    """Return a highlighted warning."""
     return tag("p", *children, class_="warning")
 
 
 def points(share: float | None, less: bool = False) -> str:
-    """Return a score of 0 to 1 as it is usually written, ×100 with two digits; a loss (`less`) as it is."""
+    """Return a score × 100 with two decimals; a loss (`less`) is not multiplied."""
     if share is None:
         return "–"
     return (f"{share:.3f}" if less else f"{100 * share:.2f}").replace("-", MINUS)
@@ -82,18 +82,18 @@ def signed(share: float, less: bool = False) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """Return seconds in words."""
+    """Return a duration as text, such as `2 h 05 min`."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return "–"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds_left:02} s"
 
 
 def plain(value: Any) -> str:
-    """Return any value of an artifact in one line, as a recipe writes it."""
+    """Return a value of an artifact as one line of YAML."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -105,13 +105,13 @@ def plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_plain_inside(item)}" for key, item in value.items())
+        return ", ".join(f"{key}: {_format_inside(item)}" for key, item in value.items())
     if isinstance(value, Sequence):
-        return ", ".join(_plain_inside(item) for item in value)
+        return ", ".join(_format_inside(item) for item in value)
     return json.dumps(value, default=str)
 
 
-def _plain_inside(value: Any) -> str:
+def _format_inside(value: Any) -> str:
     nested = isinstance(value, Mapping) or (
         isinstance(value, Sequence) and not isinstance(value, str)
     )

@@ -189,7 +189,7 @@ def test_a_killed_evaluation_goes_on_with_the_next_set(
     models: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    plain = TokenLossOnTexts._scored
+    plain = TokenLossOnTexts._score_dataset
 
     def cut(self: TokenLossOnTexts, task: TaskInfo, *rest: Any) -> TaskScore:
         asked.append(task.name)
@@ -197,7 +197,7 @@ def test_a_killed_evaluation_goes_on_with_the_next_set(
             raise KeyboardInterrupt
         return plain(self, task, *rest)
 
-    monkeypatch.setattr(TokenLossOnTexts, "_scored", cut)
+    monkeypatch.setattr(TokenLossOnTexts, "_score_dataset", cut)
     with pytest.raises(KeyboardInterrupt):
         scored(evaluator(place), models[0], place)
     assert scored(evaluator(place), models[0], place).keys() == SETS.keys()

@@ -24,7 +24,7 @@ from emberge_index.space.compare import (
     require_sample,
     verdict_of,
 )
-from emberge_index.space.one_space import CODES, Compared
+from emberge_index.space.one_space import CODES, SpaceComparison
 from emberge_index.space.passport import Passport
 from emberge_index.threshold_map import threshold_map
 from emberge_index.translation.probes import own_prompt, probes_of
@@ -89,7 +89,7 @@ def test_a_fits_error_is_that_of_texts_which_it_has_not_seen() -> None:
 
 
 def test_the_lines_of_a_comparison_name_all_that_was_found() -> None:
-    found = Compared(
+    found = SpaceComparison(
         "a",
         "b",
         "translatable",
@@ -109,7 +109,7 @@ def test_the_lines_of_a_comparison_name_all_that_was_found() -> None:
         "translatable: translate the stored vectors, or embed them again; never mix them",
     ]
     assert found.plain()["fit"] == {"texts": 400, "cosine": 0.91234, "found": 0.951, "ridge": 0.1}
-    same = Compared("a", "b", "same", {}, ("", ""))
+    same = SpaceComparison("a", "b", "same", {}, ("", ""))
     assert list(same.lines()) == ["A a, B b", "same: vectors of both may be mixed"]
     assert CODES == {"same": 0, "translatable": 3, "foreign": 4}
 
@@ -248,7 +248,7 @@ def test_lines_show_the_worst_queries_with_both_first_documents() -> None:
 
 def test_the_numbers_of_a_query_name_lost_and_gained_documents() -> None:
     topics = [Topic(("word",), 2, changes_of([[0, 1]], [[0, 1]]))]
-    found = diff_queries._changes_as_json(CHANGES, [], QUERIES, DOCUMENTS)
+    found = diff_queries._encode_changes(CHANGES, [], QUERIES, DOCUMENTS)
     assert found["queries"][1] == {
         "query": "query 2",
         "group": "first hit moved",
@@ -263,7 +263,7 @@ def test_the_numbers_of_a_query_name_lost_and_gained_documents() -> None:
     assert found["groups"]["first hit moved"] == 2
     assert "topics" not in found
     one = changes_of([[0]], [[0]])
-    found = diff_queries._changes_as_json(one, topics, QUERIES, DOCUMENTS)
+    found = diff_queries._encode_changes(one, topics, QUERIES, DOCUMENTS)
     assert found["topics"] == [
         {"words": ["word"], "central": "query 2", "queries": 1, "overlap": 1.0, "churn": 0.0}
     ]
@@ -325,9 +325,9 @@ def test_topics_are_shown_with_what_they_keep() -> None:
 
 
 def test_long_texts_are_cut_and_put_on_one_line() -> None:
-    assert diff_queries._shorten_text("a\n  b\tc") == "a b c"
-    assert diff_queries._shorten_text("x" * 120) == "x" * 120
-    assert diff_queries._shorten_text("x" * 121) == "x" * 120 + "…"
+    assert diff_queries._cut_text("a\n  b\tc") == "a b c"
+    assert diff_queries._cut_text("x" * 120) == "x" * 120
+    assert diff_queries._cut_text("x" * 121) == "x" * 120 + "…"
 
 
 # ── thresholds ──────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from emberge.cli.main import main
 from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import CANARIES, probe_texts
 from emberge_index.space.compare import canary_distance
-from emberge_index.space.one_space import Compared, ModelSpace, compare
+from emberge_index.space.one_space import ModelSpace, SpaceComparison, compare
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
 from emberge_index.vectors.pieces import MARK
 from safetensors.torch import load_file, save_file
@@ -153,7 +153,7 @@ def test_twenty_pairs_of_models_are_told_right(
     first = space(bert)
     pairs = _pairs(bert, berts, tmp_path)
     assert len(pairs) == 20
-    found: dict[str, Compared] = {
+    found: dict[str, SpaceComparison] = {
         name: compare(first, space(folder), texts=texts) for name, (folder, _) in pairs.items()
     }
     shown = {name: (one.verdict, one.distance, one.fit) for name, one in found.items()}

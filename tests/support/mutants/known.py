@@ -372,8 +372,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "refresh_step.py",
-        "known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], np.int64)",
-        "known = np.array([place for place, one in enumerate(fit.probes.relevant) if one], )",
+        "answered = np.array([row for row, hits in enumerate(fit.probes.relevant) if hits], np.int64)",
+        "answered = np.array([row for row, hits in enumerate(fit.probes.relevant) if hits], )",
         "NumPy makes int64 of places; without any nothing is asked",
     ),
     (
