@@ -48,7 +48,7 @@ class Delimited(Reader):
 class _RowLines:
     """Lines of a table; `taken` is set to 0 after each row, and counts the bytes of the next.
 
-    A quote that is not closed takes line after line into one row.
+    If a quote is not closed, the lines after it become part of the same row.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -78,7 +78,7 @@ def _require_headings(names: list[str], path: Path) -> None:
     """Make sure that the columns are not too many, and each has a name of its own.
 
     Raises:
-        DataError: naming the second of two equal names.
+        DataError: for two equal names; it names the second.
     """
     from emberge.data import MOST_COLUMNS
     from emberge.wording import printable

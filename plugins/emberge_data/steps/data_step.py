@@ -33,9 +33,9 @@ TABLE, CHANGES = "changes.md", "changes.json"
 class DataStep(Step):
     """Step that reads training sets and writes a catalogue of them.
 
-    The result is a `datasets.yaml` with a file of JSON lines for every set, so another step's `data` may
-    name it. Counts by set are in `changes.md`, and up to twenty examples of rows that were dropped or changed
-    in `changes.json`.
+    The result is a `datasets.yaml` with a file of JSON lines for every set, so the `data` of another step may
+    name this step. Counts by set are in `changes.md`, and up to twenty examples of rows that were dropped or
+    changed in `changes.json`.
     """
 
     produces: ClassVar[ArtifactKind] = "data"
@@ -57,7 +57,7 @@ class DataStep(Step):
         return problems, checked
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
-        """Return the sets of `data`; in a rehearsal their first rows by hash.
+        """Return the sets of `data`; in a rehearsal only the rows of each set whose hashes come first.
 
         Raises:
             DataError: for rows that cannot be read.
@@ -75,7 +75,7 @@ class DataStep(Step):
     ) -> Artifact:
         """Write the catalogue of kept rows and the counts, consuming outcomes; return the artifact.
 
-        `dev` are sets that are kept from training, which the catalogue lists apart.
+        `dev` are sets that are not for training; the catalogue lists them separately.
 
         Raises:
             DataError: when no row of any set is kept.

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class FilterNegatives(TaughtStep):
     """Negatives of a set without those that a teacher takes for positives.
 
-    A negative goes if any teacher scores it above the threshold of `mine_hard_negatives`, which follows from
-    the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; of mined sets Nomic Embed
-    v2, 2025, arXiv:2502.07972), or if it is one of those positives. Rows with the same anchor are one query.
-    Rows stay, also those that have no negative any more, and so do scores of what stays.
+    A negative is removed if any teacher scores it above the threshold of `mine_hard_negatives`, which follows
+    from the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; of mined sets Nomic
+    Embed v2, 2025, arXiv:2502.07972), or if it is one of those positives. Rows with the same anchor are one
+    query. Every row stays, even without any negative left, and the remaining texts keep their scores.
 
     Example:
         filtered:
@@ -67,7 +67,7 @@ class FilterNegatives(TaughtStep):
         """Return the mask of negatives that stay, by listed place.
 
         Raises:
-            DataError: when none does, with the scores seen.
+            DataError: when no negative stays; the message has the scores.
         """
         import numpy as np
 

@@ -47,21 +47,23 @@ IDS = ("_id", "id")
 class MineHardNegatives(TaughtStep):
     """Hard negatives: for every query the nearest passages that are no positives, by exact cosine.
 
-    A passage too near to a query may be a positive that nobody has marked. So with a `margin` of 0.95 no
-    negative has more than 95 % of the score of the query's lowest positive, by its teacher (NV-Retriever,
-    2024, arXiv:2407.15831, "TopK-PercPos"; Nomic Embed v2, 2025, arXiv:2502.07972); below a negative score s
-    the threshold is s - (1 - margin) |s|.
+    A passage that is very near to a query may be a positive that nobody has marked. So with a `margin` of
+    0.95 no negative has a score above 95 % of the lowest score of the query's positives, by the same teacher
+    (NV-Retriever, 2024, arXiv:2407.15831, "TopK-PercPos"; Nomic Embed v2, 2025, arXiv:2502.07972). If the
+    lowest score s is negative, the threshold is s - (1 - margin) |s|.
 
-    Passages are the positives and negatives of the set's rows, each text once; with a `corpus` its texts and
-    the positives. Rows with the same anchor are one query. A query never gets one of its positives or itself,
-    nor, in a set with labels, a text of a row with the same label, even if that text has another label in
-    another row; there a negative whose label no row states is no passage.
+    Passages are the positives and negatives of the set's rows, each text once; with a `corpus`, its texts and
+    the positives of the rows. Rows with the same anchor are one query. A query never gets one of its
+    positives or itself. In a set with labels it never gets a text of a row with the same label either, even
+    if that text has another label in another row; in such a set, a negative whose label no row states is no
+    passage.
 
-    Several teachers each list passages by their own scores, none of which any teacher scores above that
-    teacher's threshold; the lists are joined in turns, the first of each, then the second, each passage once.
+    With several teachers, each of them lists passages by its own scores. A passage that any teacher scores
+    above its threshold is in no list. The lists are joined in turns: the first passage of each, then the
+    second of each, each passage once.
 
-    Scores are computed so that they depend on the stored embeddings alone, and of equal scores the earlier
-    passage comes first: the same negatives on every device, with any memory.
+    Scores depend on the stored embeddings alone, and of passages with equal scores the earlier one comes
+    first. So the negatives are the same on every device and with any amount of memory.
 
     Example:
         mined:
@@ -76,13 +78,13 @@ class MineHardNegatives(TaughtStep):
     margin: Share | None = 0.95
     """Highest score of a negative as a share of the lowest positive's, 0 to 1; null for none."""
     range: tuple[Count, Count] | None = None
-    """First and last rank, from 1, among the passages that a query may get, before the threshold; by default
-    as deep as it takes."""
+    """First and last rank, from 1, among the passages that a query may get, before the threshold is applied;
+    by default all ranks."""
     sampling: Literal["top", "random"] = "top"
     """The nearest ones that pass, or any of those in `range`, drawn by seed and text."""
     on_short: Literal["keep", "drop", "fill"] = "keep"
-    """Rows with fewer negatives than `count`: kept with those they have, dropped, or filled with passages
-    drawn from all ranks that pass the threshold."""
+    """Rows with fewer negatives than `count`: kept with fewer negatives, dropped, or filled with random
+    passages of any rank that pass the threshold."""
     existing: Literal["replace", "keep"] = "replace"
     """Negatives that rows have already: replaced, or kept before those that are mined."""
     corpus: tuple[DataRef, ...] = ()

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class RowTexts:
     """Texts of the rows of all sets, each once, on disk; rows are numbered over all sets.
 
-    A row has its own texts, which are its anchor and positives, then its negatives; of a set whose positives
-    and negatives are drawn from other rows, the anchor alone. `starts` has the first row of each set.
+    A row has its own texts, which are its anchor and positives, and then its negatives. If a set draws
+    positives and negatives from other rows, its rows have the anchor alone. `starts` has the number of the
+    first row of each set.
     """
 
     def __init__(self, datasets: Sequence[StoredDataset], folder: Path) -> None:

@@ -37,13 +37,13 @@ class ScorePairs(DataStep):
     The teacher is an encoder, which scores by cosines, or a cross-encoder, which reads both texts together:
     a folder of sentence-transformers' CrossEncoder, or a sequence classification of transformers with one
     output. Scores are what the losses `margin_mse` (Hofstätter et al., 2020, arXiv:2010.02666) and
-    `kl_distillation` learn from. A cross-encoder's logit x becomes 1 / (1 + e^-x), a cosine c becomes
-    (1 + c) / 2; with `score_range` either grows evenly from 0 at its lowest to 1 at its highest instead, and
-    what lies beyond counts as these. Scores that the sets have are replaced.
+    `kl_distillation` learn from. A cross-encoder's logit x becomes 1 / (1 + e^-x), and a cosine c becomes (1
+    + c) / 2. With `score_range`, the written score instead grows evenly from 0 at the low end of the range to
+    1 at its high end; scores beyond an end count as that end. Scores that the sets already have are replaced.
 
     A cross-encoder's `max_length` counts the tokens of both texts together, and prompts are put before texts
-    only where the teacher's options give them. The table counts rows of which a negative has a higher score
-    than a positive; either may be wrong.
+    only where the teacher's options give them. The table counts rows in which a negative has a higher score
+    than a positive; either the row or the teacher may be wrong.
 
     Example:
         scored:
@@ -81,7 +81,7 @@ class ScorePairs(DataStep):
             yield context.problem("score_range is [lowest, highest]", "score_range")
 
     def run(self, workspace: Workspace) -> Artifact:
-        """Score all pairs, ranks together; then the first one writes the sets with their scores.
+        """Score all pairs, each rank a share of them; then the first rank writes the sets with their scores.
 
         Raises:
             DataError: for a set without pairs.

@@ -45,17 +45,17 @@ class Split(DataStep):
     The result names the training part, `data: $parts`; its development part is the same sets under
     `data: {path: $parts, split: dev}`.
 
-    Rows go to a part in whole groups, so that what is learned from one part is not asked for in the other
-    (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets). Rows with an anchor
-    or a positive in common are in one group, be they of one set or two; texts are compared without case,
-    punctuation and white space. By `labels`, all rows of a label of a set are in one group too, so that
-    the development part has classes that were never trained on.
+    Whole groups of rows go to a part, so that the development part never asks for a text of the training part
+    (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets). Rows of one set or
+    of two sets are in one group if they have an anchor or a positive in common; texts are compared without
+    case, punctuation and white space. With `by: labels`, all rows of a set with the same label are in one
+    group too, so that the classes of the development part were never trained on.
 
-    Negatives join no groups, as a few that are everywhere would join nearly all rows. A negative that is an
-    anchor or a positive of the other part is taken out of its row instead, in both parts.
+    Negatives do not join groups, as a few very frequent ones would join nearly all rows. Instead, a negative
+    that is an anchor or a positive of the other part is removed from its row, in both parts.
 
-    Groups come in a random order that depends on `seed`, and one that is too large for what is still wanted
-    is passed over: the development part has at most the rows that were asked for.
+    Groups are taken in a random order that depends on `seed`. A group with more rows than are still wanted is
+    skipped, so the development part never has more rows than were asked for.
 
     Example:
         parts:
@@ -116,7 +116,7 @@ class Split(DataStep):
         """Return how many rows of a set the development part may have.
 
         Raises:
-            DataError: when that leaves nothing to train on.
+            DataError: when this number leaves no row to train on.
         """
         share = SHARE if self.share is None else self.share
         count = self.rows if self.rows is not None else max(1, round(share * len(dataset)))
@@ -212,7 +212,8 @@ def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str
 def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
     """Return the number of each row's group [count]: rows with a thing in common are in one group.
 
-    `rows` and `things` are pairs, a row and a thing that it has. Groups are numbered by their first rows.
+    `rows[i]` has the thing `things[i]`, such as a text or a label. Groups are numbered in the order of their
+    first rows.
     """
     import numpy as np
     from scipy.sparse import coo_array
@@ -232,8 +233,8 @@ def choose_rows(
 ) -> NDArray[np.bool_]:
     """Return flags of rows in a random choice of whole groups, with at most `limits` rows of each set.
 
-    Groups come in random order, and one that is too large for what is still wanted of any of its sets is
-    passed over.
+    Groups are taken in random order. A group is skipped if it has more rows of any set than are still wanted
+    of that set.
     """
     import numpy as np
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class TaughtStep(DataStep):
     """Step over sets of queries and their positives, in which the similarities of teachers decide.
 
-    All ranks embed the texts together, and the first one goes on alone.
+    All ranks embed the texts together, and the first rank does the rest alone.
     """
 
     every_rank: ClassVar[bool] = True

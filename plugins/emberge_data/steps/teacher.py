@@ -53,9 +53,9 @@ def card_prompts(folder: Path) -> list[str]:
 class Teacher:
     """Encoder whose similarities decide.
 
-    A query's prompt is `query_prompt`, else its data set's, else the model's own called `query`; a
-    document's is `document_prompt`, else the model's own called `document` or `passage`. In a symmetric set
-    all texts have the query's.
+    The prompt of a query is `query_prompt`, else the prompt of its data set, else the model's prompt called
+    `query`. The prompt of a document is `document_prompt`, else the model's prompt called `document` or
+    `passage`. In a symmetric set all texts get the prompt of a query.
     """
 
     model: ModelRef

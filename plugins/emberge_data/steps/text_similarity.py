@@ -1,8 +1,8 @@
 """Similarity of texts: their normal form, shingles and Jaccard similarity, and MinHash to find candidates.
 
-MinHash is own code, as both libraries were slower in a measurement over 6,000 texts of 416 characters (128
-hashes of shingles of 5): 0.23 s here, 0.48 s with rensa 0.5, 7.6 s with datasketch 2.0. They also keep an
-index of Python objects in memory, where keys here are arrays that may be on disk.
+MinHash is written here, as both libraries were slower in a measurement over 6,000 texts of 416 characters
+(128 hashes of shingles of 5): 0.23 s here, 0.48 s with rensa 0.5, 7.6 s with datasketch 2.0. They also keep
+an index of Python objects in memory; keys here are arrays that may be on disk.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _COMPARABLE = _Comparable()
 def normalise(text: str) -> str:
     """Return the text in Unicode NFKC, with case folded, and one space for punctuation and white space.
 
-    Symbols stay (`+`, `$`, `<`: Unicode's category S), as they are content in formulas and code. Of a text
-    of nothing but punctuation the punctuation stays, as such texts are not all equal.
+    Symbols stay (`+`, `$`, `<`: Unicode's category S), as they are content in formulas and code. A text that
+    is nothing but punctuation keeps it, as two texts of different punctuation are not equal.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     bare = " ".join(folded.translate(_COMPARABLE).split())
@@ -129,9 +129,10 @@ class MinHash:
     """Signatures of texts and the keys of their bands (Broder, 1997; Indyk and Motwani, 1998).
 
     Two texts agree in a number of a signature with a probability that is the Jaccard similarity of their
-    shingles of `size` characters. A band is `rows` of the `HASHES` numbers, and its key a hash of them: the
-    most rows with which a pair of similarity `threshold` shares a key with a probability of at least
-    1 - MISSED. Whether candidates are as alike as asked for is for the caller to compute exactly.
+    shingles of `size` characters. A band is `rows` of the `HASHES` numbers, and the key of a band is a hash
+    of them. `rows` is the largest number with which a pair of similarity `threshold` shares a key with a
+    probability of at least 1 - MISSED. The caller must compute the exact similarity of texts that share a
+    key.
     """
 
     threshold: float
@@ -155,8 +156,8 @@ class MinHash:
     def signatures(self, normalised: Sequence[str], part: int = 0) -> NDArray[np.uint32]:
         """Return the signature of each text [texts, HASHES].
 
-        The lower of two texts' numbers are the signature of both together. Shingles of another `part` are
-        other ones, though their characters be the same.
+        The element-wise minimum of two texts' signatures is the signature of both texts together. Shingles of
+        different `part`s count as different, even if their characters are the same.
         """
         import numpy as np
 

@@ -128,8 +128,8 @@ def cosine_copies(
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row) of rows whose anchors have a cosine of `threshold` or more.
 
-    The tags of both are equal, and each positive has such a cosine with one of the earlier row's. The earlier
-    row is no copy itself.
+    The tags of both rows are equal, and each positive has a cosine of `threshold` or more with some positive
+    of the earlier row. The earlier row is not a copy itself.
     """
     numbers = np.flatnonzero(is_kept)
     stays = np.ones(len(numbers), dtype=bool)
@@ -159,7 +159,7 @@ def pairs_above(
 ) -> Iterator[tuple[int, int]]:
     """Yield (i, j) with j < i, in order, of all pairs with a cosine of `threshold` or more.
 
-    All pairs are multiplied in float32, block by block; exact cosines decide about those near the threshold.
+    Cosines of all pairs are computed in float32, block by block; near the threshold the exact cosine decides.
     """
     space = Space(vectors, vectors, device)
     least = threshold - 2 * space.slack if len(vectors) else threshold

@@ -39,25 +39,25 @@ class Deduplicate(DataStep):
     """Training sets without the rows that repeat an earlier one, within a set and across sets.
 
     Texts are compared without case, punctuation, white space and differences in Unicode's ways of writing
-    (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row also goes if it is nearly a copy: the
-    share of the runs of `shingle` characters that two texts have in common is as high or higher. Candidates
-    are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the threshold and far
-    fewer above it, and each is then compared exactly. The row that stays was not dropped itself.
+    (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row is also dropped if it is nearly a copy:
+    the share of runs of `shingle` characters that two texts have in common is `jaccard` or more. Candidates
+    are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the threshold and far fewer
+    above it. Each candidate is then compared exactly. A row is only dropped as a copy of a row that stays.
 
-    With a `teacher` a row also goes if it means the same: the cosine of its anchor with an earlier row's, and
-    of each positive with one of that row's, is `cosine` or more (SemDeDup, Abbas et al., 2023,
-    arXiv:2303.09540). All pairs are compared, in blocks, exactly at the threshold; the work grows with the
-    square of the rows.
+    With a `teacher` a row is also dropped if it means the same as an earlier row: the cosine of the two
+    anchors is `cosine` or more, and so is that of each positive with some positive of the earlier row
+    (SemDeDup, Abbas et al., 2023, arXiv:2303.09540). All pairs of rows are compared, in blocks, with exact
+    cosines near the threshold; the time grows with the square of the number of rows.
 
-    What is compared is `of` a row:
+    The option `of` chooses the part of a row that is compared:
 
     - `rows`: anchor with anchor and positives with positives, so that two questions on one passage both
       stay; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
       labels are equal.
-    - `anchors`: the anchor alone. Of a question with two answers in two rows one row goes.
-    - `texts`: no text is left that is in an earlier row, be it as an anchor or a positive.
+    - `anchors`: the anchor alone. If a question has two answers in two rows, one of the rows is dropped.
+    - `texts`: a row is dropped if any of its texts is an anchor or a positive of an earlier row.
 
-    Negatives are not compared, as they are repeated on purpose.
+    Negatives are not compared, as sets repeat them on purpose.
 
     Example:
         unique:

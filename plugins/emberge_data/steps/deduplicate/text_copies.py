@@ -30,7 +30,7 @@ _AT_ONCE = 512
 class SharedKeys:
     """Units that share a key with another unit, by row; units without a shared key are dropped.
 
-    Keys are in files while they are gathered, one for each band, and are looked at band by band: memory has
+    While keys are gathered, they are in one file for each band; then they are read band by band. Memory holds
     8 bytes for each unit, 24 while a band is sorted, and 16 for each key that units share.
     """
 
@@ -91,8 +91,8 @@ def first_copies(
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row that it is a copy of); the earlier one is never a copy itself.
 
-    `same` compares two units that share a key. As only rows that stay are compared with, a thousand copies of
-    a text cost a thousand comparisons and not a million.
+    `same` compares two units that share a key. Each row is compared only with earlier rows that stay, so a
+    thousand copies of a text cost a thousand comparisons and not a million.
     """
     stay: dict[int, list[tuple[int, int]]] = defaultdict(list)  # (row, unit) by bucket
     for row, entries in shared:
@@ -137,9 +137,9 @@ def near_copies(
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row) of rows whose every part is as similar as the threshold or more.
 
-    Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no
-    pair below the threshold is found. If all parts are as alike as the threshold, so are their shingles put
-    together, whose signature gives the keys.
+    Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no pair
+    below the threshold is found. Keys come from the signature of all parts' shingles together: if each part
+    reaches the threshold, so do the shingles of all parts together.
     """
     minhash = MinHash(threshold, size)
 

@@ -34,11 +34,11 @@ def units_of(
 ) -> list[ComparedTexts]:
     """Return the units of a row; a row is a copy if any of its units is.
 
-    - `rows`: anchor and positives, each with the other row's; in a symmetric set in either order. Of a row
-      with a label it is the anchor, and the labels of copies are equal: its positives are other rows of
-      the label.
+    - `rows`: anchor and positives, each compared with the same part of the other row; in a symmetric set in
+      either order. A row with a label is compared by its anchor alone, with rows of the same label, as its
+      positives are other rows of that label.
     - `anchors`: the anchor.
-    - `texts`: the anchor, and each positive that is not drawn, each by itself.
+    - `texts`: the anchor, and each positive that the row itself has, each as a unit of its own.
     """
     anchor = normalise(example.anchor)
     if of == "anchors":

@@ -77,8 +77,8 @@ class Lists:
 class Exclusions:
     """Documents that a query must not get: its own list, and those of its group.
 
-    `own` has a list for each query. A query of a group (`group[query]` is not -1) gets none of the documents
-    of that group's list either; groups are few and their lists long, as those of labels are.
+    `own` has a list for each query. A query that belongs to a group (`group[query]` is not -1) gets none of
+    the documents of the group's list either. Groups suit few but long lists, such as one for each label.
     """
 
     own: Lists
