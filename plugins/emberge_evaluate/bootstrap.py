@@ -1,8 +1,9 @@
 """Paired bootstrap: uncertainty of scores and differences from the sampling of test examples.
 
-One draw of the units of a task (with replacement) serves all models, so differences between models are
-paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006). Statistics that are no mean
-(rank correlation, average precision) are recomputed on each draw from the counts of drawn units.
+The units of a task (its test examples) are drawn with replacement. All models are scored on the same draw, so
+differences between models are paired (Efron and Tibshirani, 1993, chapter 16; for retrieval Sakai, 2006).
+Rank correlation and average precision are not means of units: they are recomputed on each draw from the
+counts of drawn units.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def resample(
 ) -> NDArray[np.float64]:
     """Return one task's statistic on `resamples` draws of its units, the same draws for every model.
 
-    `name` (of the task) and `seed` fix the draws. Units are drawn inside their groups.
+    `name` (the name of the task) and `seed` decide the draws. Each group of units is drawn separately.
 
     Returns: [models, resamples].
     """
@@ -70,8 +71,8 @@ def ratio_interval(
 ) -> tuple[float | None, float | None]:
     """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
 
-    Draws with a divisor at or below zero may have any ratio: they widen both sides of the interval. A side
-    with too many of them has no end (None).
+    A draw with a divisor at or below zero may have any ratio, so it widens both sides of the interval. If
+    there are too many of these draws, a side has no end (None).
     """
     positive = below > 0
     ratios = np.divide(above, below, out=np.zeros_like(above), where=positive)

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 class Judge:
     """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.
 
-    Units (queries, pairs, texts) are drawn within each task and averaged over tasks; tasks that have none
-    (clustering) are themselves drawn, where a mean is over several of them. Seeds enter by Student's t of
-    their spread, as a handful is too few to be drawn from: differences seed by seed where two arms have the
-    same seeds (a paired test), else those of two samples (Welch, 1947). An arm of one model is that
-    model alone. What is compared `on` is "all", "type", "in", "out", "elsewhere", a kind of task such as
-    "kind:sts", or the name of a task.
+    Units (queries, pairs, texts) are drawn within each task and averaged over tasks. Tasks without units
+    (clustering) are drawn themselves if a mean is over several of them. The few seeds are not drawn: their
+    spread enters by Student's t. If two arms have the same seeds, they are compared seed by seed (a paired
+    test), otherwise as two samples (Welch, 1947). A single model is an arm too. The tasks compared `on` are
+    "all", "type", "in", "out", "elsewhere", a kind of task such as "kind:sts", or the name of a task.
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class Judge:
     ) -> GainKept:
         """Return the share of the gain from `old` to `new` that `mixed` keeps, with its two-sided interval.
 
-        It is None if the interval of the gain includes zero or losses. For means over seeds the interval
-        includes the seeds' spread of the residual, mixed - share * new - (1 - share) * old.
+        The share is None if the interval of the gain includes zero or losses. For means over seeds the
+        interval includes the spread over seeds of the residual, mixed - share * new - (1 - share) * old.
         """
         from emberge_evaluate.bootstrap import ratio_interval
 
@@ -170,7 +169,7 @@ class Judge:
     ) -> Verdict:
         """Return the verdict on the required share of a gain that an arm keeps, as numbers and text."""
         required_share = requirement.gain_kept or 0.0
-        # Of an interval with two tails, each half as large, the lower end is the one-sided bound.
+        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
         gain = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
         start = f"{self._name_arm(mixed)} keeps {required_share:.0%} of the gain on {requirement.tasks}: "
         if gain.share is None:
@@ -201,7 +200,7 @@ class Judge:
     def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
         """Return (scores of the arm's models, their scores on every draw or None without draws).
 
-        A model that is evaluated under several seeds counts once, with its mean.
+        If a model is evaluated under several seeds, it counts once, with its mean.
         """
         import numpy as np
 

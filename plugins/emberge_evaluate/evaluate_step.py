@@ -64,8 +64,8 @@ _NO_BASE = (
 class EvaluatedModel:
     """Model to score, and its name in tables (its step's id, hub id or folder by default).
 
-    Models of one `arm` differ by chance alone, and are pooled into their mean, its spread and its
-    differences from other arms. By default those of a `foreach` over `seed` are an arm.
+    Models of one `arm` differ only by chance. They are pooled: the table has their mean, its spread and its
+    differences from other arms. By default the models of a `foreach` over `seed` are an arm.
     """
 
     model: ModelRef
@@ -77,23 +77,25 @@ class EvaluatedModel:
 class Evaluate(Step):
     """Scores of models on tasks, and which of their differences are more than chance.
 
-    Every model is scored by every evaluator, each model in a step of its own, `id.model=name`, which
-    launchers run side by side; what was scored before is not scored again. Evaluators give scores, of which
-    more is better, or all of them losses of one kind. Differences from the first model come with 95 %
-    intervals of a paired bootstrap over `resamples` draws. Models that differ in `seed` alone are compared as
-    one, with the spread of the seeds in the intervals. An evaluator's sizes of embeddings (`dims`) are
-    columns of their own, `model@size`, and a curve, and so are its seeds (`model#seed`), which are compared
-    as one, and indexes of other models (`documents_of`), `model on old`. The share of the gain that an index
-    keeps, (model on old - old) / (model - old), is given with its interval where the old model is scored too.
-    Training costs are given where the models' steps know them. `require` are claims that must be
-    true: if one is not, the scores are still published and the run ends with exit code 3.
+    Every model is scored by every evaluator. Each model has its own step, `id.model=name`, and launchers run
+    these steps side by side. Stored scores are used again. Evaluators give scores (higher is better), or all
+    of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
+    bootstrap over `resamples` draws. Models that differ only in `seed` are compared as one model, with the
+    spread of the seeds in the intervals. Each embedding size of an evaluator (`dims`) has its own column,
+    `model@size`, and a curve shows all sizes. Each seed of an evaluator has the column `model#seed`; the
+    seeds are compared as one model. Each index of another model (`documents_of`) has the column `model on
+    old`. If the old model is scored too, the share of the gain that an index keeps, (model on old - old) /
+    (model - old), is given with its interval. Training costs are given if the models' steps state them.
+    `require` has claims that must be true: if a claim is false, the scores are still published and the run
+    ends with exit code 3.
 
-    *Forgetting* is how much less than its base a model scores on tasks that are nobody's training domain:
-    those `elsewhere`, by this option or by their catalogue's `domain`, and where there are none those out of
-    domain. The base is `base`, which is scored too, or of the models the one that others were trained from.
+    *Forgetting* is how much lower than its base a model scores on tasks outside all training domains. These
+    tasks are `elsewhere`, by this option or by the `domain` in their catalogue; if there are none, they are
+    the tasks out of domain. The base is `base`, which is scored too; by default it is the scored model that
+    the others were trained from.
 
-    It leaves `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table, ×
-    100) and each evaluator's own results under `results/<model>/<task>.json`.
+    The result has `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table,
+    × 100) and the results of each evaluator as `results/<model>/<task>.json`.
 
     Example:
         scores:
@@ -109,11 +111,11 @@ class Evaluate(Step):
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score them: `{mteb: {…}}`."""
     base: ModelRef | None = None
-    """The model that the others came of, for what they forgot of it."""
+    """The model that the others were trained from; forgetting is measured against it."""
     elsewhere: tuple[str, ...] = ()
-    """Tasks or kinds of them that are nobody's training domain, or `ood` for all out of domain."""
+    """Tasks or kinds of task outside all training domains, or `ood` for all tasks out of domain."""
     headroom: tuple[ModelRef, ...] = ()
-    """Members of merges, for two more rows: their ensemble, and an oracle with the best for each task."""
+    """Members of merges, for two more rows: their ensemble, and the best member for each task."""
     require: tuple[Requirement, ...] = ()
     resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)

@@ -18,7 +18,7 @@ def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[Task
     """Return the tasks, with the domain "elsewhere" for those that the recipe's words select.
 
     Raises:
-        RecipeError: for a word that means none of them.
+        RecipeError: for a word that selects no task.
     """
     task_names = {task.name for word in words for task in required_tasks(word, tasks)}
     return [replace(t, domain="elsewhere") if t.name in task_names else t for t in tasks]
@@ -27,7 +27,8 @@ def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[Task
 def forgetting_group(tasks: Sequence[TaskInfo]) -> str | None:
     """Return the group of tasks on which forgetting is measured; None if no domain is known.
 
-    It is "elsewhere" if a task has that domain, otherwise "out": sets that no member trained on.
+    The group is "elsewhere" if a task has that domain, otherwise "out": tasks whose data no member was
+    trained on.
     """
     domains = {task.domain for task in tasks}
     return next((group for group in ("elsewhere", "out") if group in domains), None)
@@ -36,8 +37,9 @@ def forgetting_group(tasks: Sequence[TaskInfo]) -> str | None:
 def bases_of(models: Models, base: ModelRef | None) -> dict[str, str]:
     """Return the scored base of each model that is not itself a base.
 
-    The base is the recipe's `base`, or the one model that the others' artifacts name as their origin. With
-    several sizes of embeddings or seeds of an evaluation it is the base's column of the same size and seed.
+    The base is the recipe's `base`, or the one model that the others' artifacts name as their origin. If
+    embeddings are scored at several sizes or under several seeds, each model gets the base's column of the
+    same size and seed.
     """
     common = _find_common_base(models)
     base_names = {

@@ -45,9 +45,9 @@ LOSS = "loss"  # the metric of a task of which less is better
 class HeldOutLoss(BatchOptions, Evaluator):
     """Mean loss over batches of data that were kept from training: each data set is a task of metric `loss`.
 
-    Options of batches and losses are those of a training; with the training's own it is what early stopping
-    by a development loss watches (Prechelt, 1998, in Neural Networks: Tricks of the Trade). The model has no
-    dropout, and every model gets the same batches. What is no development data must not be named here.
+    Options of batches and losses are those of a training. With the same options as the training, the loss is
+    the one that early stopping by a development loss watches (Prechelt, 1998, in Neural Networks: Tricks of
+    the Trade). Dropout is off, and every model gets the same batches. `data` must be development data only.
 
     Example:
         best:

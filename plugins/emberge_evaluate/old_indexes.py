@@ -20,7 +20,7 @@ Models = Mapping[str, tuple[Scored, Model]]
 def columns_by_index(columns: ScoredModels) -> ScoredModels:
     """Return the columns with one more `model on index` for each index; unchanged without indexes.
 
-    A model on its own index is omitted, as it equals the model's column.
+    There is no extra column for a model on its own index, as its scores equal the model's column.
     """
     indexes = _map_labels_to_indexes(columns.tasks)
     if not indexes:
@@ -73,7 +73,8 @@ def gains_kept(
 ) -> Iterator[GainKept]:
     """Yield the kept share of the gain of each arm on each index whose model is scored, by group of tasks.
 
-    An arm on an index is compared with the same models on their own index and with the index's model.
+    The scores of an arm on an index are compared with those of the same models on their own index, and with
+    those of the model that embedded the index.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     arm_on_own_index: dict[tuple[str, int | None], str] = {}

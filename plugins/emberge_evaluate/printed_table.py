@@ -37,9 +37,10 @@ _NONE = "–"
 class PrintedRow:
     """Row of a printed table: the model of this run that it is about, and the numbers as printed.
 
-    `model` may stand for several, as of a `foreach` over seeds; their mean is shown. A row without one is a
-    system that only the paper has. `printed` has a number for each column, null where the paper has none;
-    a row without it is one that only this run has. `size` takes the scores of embeddings cut to that size.
+    `model` may refer to several models, such as those of a `foreach` over seeds; then their mean is shown. A
+    row without `model` is a system that only the paper has. `printed` has a number for each column, null
+    where the paper has none. A row without `printed` is a model that only this run has. With `size` the row
+    has the scores of embeddings cut to that size.
     """
 
     model: ModelRef | None = None
@@ -51,11 +52,11 @@ class PrintedRow:
 class PrintedTable(Step):
     """Table of a paper, in the paper's layout, with the scores of this run beside the printed ones.
 
-    Columns are tasks, or groups of them over which scores are averaged: `all`, `kinds` (the mean of the means
-    of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. Scores are in points, as
-    papers print them. Where a row is of several seeds, their mean and standard deviation are shown.
+    Each column is a task, or a group of tasks whose scores are averaged: `all`, `kinds` (the mean of the
+    means of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. Scores are in
+    points, as papers print them. If a row has several seeds, their mean and standard deviation are shown.
 
-    It leaves `printed_table.md` and the same numbers as `printed_table.json`.
+    The result has `printed_table.md`, and the same numbers as `printed_table.json`.
 
     Example:
         scores:
@@ -75,11 +76,11 @@ class PrintedTable(Step):
     scores: tuple[StepRef, ...]
     """Evaluations that scored the rows' models."""
     title: str
-    """Paper, number of the table, and its place: what a reader looks it up by."""
+    """Paper, number of the table and its place in the paper, by which a reader finds it."""
     columns: dict[str, str]
-    """For each column's heading the task, kind or group of tasks that it is a mean of."""
+    """Heading of each column, with the task, kind or group of tasks whose mean the column has."""
     rows: dict[str, PrintedRow]
-    """For each row's heading its model and its printed numbers."""
+    """Heading of each row, with its model and its printed numbers."""
     digits: Annotated[int, NumberRange(least=0, most=6)] = 2
     """Digits after the point."""
     note: str = ""
@@ -111,7 +112,7 @@ class PrintedTable(Step):
         """Read the scores and write the table.
 
         Raises:
-            RecipeError: for a model that none of the evaluations scored, and a column of no task.
+            RecipeError: for a model that none of the evaluations scored, and for a column without a task.
         """
         evaluations = [_Evaluation.read(workspace, reference) for reference in self.scores]
         cells = {

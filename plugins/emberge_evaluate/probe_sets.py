@@ -36,7 +36,7 @@ from emberge_evaluate.probe_texts import (
 
 Pair = tuple[str, str]
 Source = Callable[[], Iterator[Pair]]
-# Each set's texts, and the package that they are of.
+# The function that yields each set's texts, and the package that the texts come from.
 _SOURCES: Mapping[str, tuple[Source, tuple[str, ...]]] = {
     "licences": (licences, LICENSED),
     "papers": (papers, ("mteb",)),
@@ -56,15 +56,16 @@ _TRAIN = 32  # labelled texts of each label to fit classifiers on
 class ProbeSets(Step):
     """Small evaluation sets of seven domains, to see what a model forgot where a team has no such sets.
 
-    They are of texts that came with Python and the project's dependencies: paragraphs of `licences` (a
-    sentence finds the rest), `papers` (what a data set is about finds the title of its paper), `mathematics`,
-    C++ declarations (`cpp`), `places` (a country finds its cities), `things` (one name of an emoji finds
-    another), all retrieval, and `languages` (the family of a language by its name), a classification. Nearly
-    all is English: machines have no texts in other languages in common. Their domain is "elsewhere", so
-    that `evaluate` measures forgetting on them; a model that is trained on such texts needs others.
+    The texts come with Python and the project's dependencies. Six sets are for retrieval: `licences` (the
+    first sentence of a paragraph finds the rest), `papers` (the description of a data set finds the title of
+    its paper), `mathematics`, `cpp` (C++ declarations), `places` (a country finds its cities) and `things`
+    (one name of an emoji finds another). `languages` is a classification (the name of a language, its
+    family). Nearly all texts are English, as machines share no texts in other languages. The domain of the
+    sets is "elsewhere", so `evaluate` measures forgetting on them. A model that is trained on texts like
+    these needs other sets.
 
-    The bytes follow the versions of Python and of the packages. A set whose texts are not on a machine is
-    left out with a warning.
+    Other versions of Python or of the packages give other texts. If the texts of a set are not on the
+    machine, the set is left out with a warning.
 
     Example:
         probe:
@@ -76,9 +77,9 @@ class ProbeSets(Step):
     ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
     """The sets to write; by default all seven."""
     queries: Count = 150
-    """Queries of a set, or texts to classify, at most."""
+    """Most queries of a set, or most texts to classify."""
     documents: Count = 400
-    """Documents of a set at most; those of the queries stay."""
+    """Most documents of a set; relevant documents of its queries are always kept."""
 
     produces: ClassVar[ArtifactKind] = "data"
 
@@ -112,7 +113,7 @@ class ProbeSets(Step):
         """Write the sets and their catalogue.
 
         Raises:
-            DataError: where not even one set has enough texts on this machine.
+            DataError: if no set has enough texts on this machine.
         """
         entries, counts = [], {}
         for number, name in enumerate(self.sets):

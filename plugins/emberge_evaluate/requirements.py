@@ -14,28 +14,29 @@ Demand = Literal["not_worse_than", "better_than", "forgetting"]
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """Claim about one model that must be true, or the run ends with exit code 3.
+    """Claim about one model; if it is false, the run ends with exit code 3.
 
     `tasks` is all, kinds (the mean over kinds of task), ind (in domain), ood (out of domain), a kind of task
-    such as retrieval, or the name of a task. `margin` is in points, hundredths of a score or of a loss, of
-    which less is better. By a paired bootstrap, with this `confidence` the difference (model − other) must be
-    at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of one arm (several
-    seeds) are judged together, by their mean, with the spread of the seeds in the bound.
+    such as retrieval, or the name of a task. `margin` is in points: hundredths of a score, or of a loss
+    (lower is better). The bound of a paired bootstrap at this `confidence` decides: the difference (model −
+    other) must be at least −margin for `not_worse_than`, and more than margin for `better_than`. Models of
+    one arm (several seeds) are judged together by their mean, and the bound includes the spread of the seeds.
 
-    `forgetting: 0.5` is about the step's `base`, and by default about all other models: on tasks that are
-    nobody's training domain each must be less than so many points below it, with this confidence.
+    `forgetting: 0.5` compares the model, by default each scored model, with the step's `base`: on tasks
+    outside all training domains the model must be less than that many points below the base, with this
+    confidence.
 
-    With `on_index_of` the claim is about queries of the model on the index of an old one (the evaluator's
-    `documents_of`): with this confidence it keeps at least the share `gain_kept` of the gain from the old
-    model to the new one. Where that gain is not clear itself the claim is not met. `index` names the index
-    where several are of that model.
+    With `on_index_of` the claim is about the model's queries on the index of an old model (the evaluator's
+    `documents_of`): with this confidence they keep at least the share `gain_kept` of the gain from the old
+    model to the new one. If that gain is itself uncertain, the claim is not met. `index` names one index if
+    several belong to the old model.
     """
 
     model: ModelRef | None = None
     not_worse_than: tuple[ModelRef, ...] = ()
     better_than: tuple[ModelRef, ...] = ()
     forgetting: NonNegative | None = None
-    """Points that a model may lose on tasks elsewhere."""
+    """Points that a model may lose against the base on tasks outside all training domains."""
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95

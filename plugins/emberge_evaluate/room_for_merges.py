@@ -47,8 +47,8 @@ Row = tuple[str, tuple[Scored, Model], Mapping[str, TaskScore]]
 class Ensemble(Backbone):
     """Mean of members' embeddings before they are scaled to length 1 (deep ensembles, arXiv:1612.01474).
 
-    To first order it is what a merge of near models computes, so it shows the room that averaging has. All
-    members read the first one's tokens.
+    To first order a merge of similar models computes this mean, so its score shows how much averaging can
+    gain. All members read the tokens of the first member.
 
     Example:
         Ensemble(of=backbone, members=(first, second))
@@ -136,8 +136,8 @@ class _Members:
 def linear_merges(models: Models) -> dict[str, str]:
     """Return for each merge the linear merge of the same members that keeps the same share of the base.
 
-    Both must be scored at the same size of embeddings and seed of an evaluation. If there are several linear
-    merges (with other weights), the first one counts.
+    Both merges must be scored at the same embedding size and under the same seed of the evaluation. If there
+    are several linear merges (with other weights), the first one counts.
     """
     first: dict[object, str] = {}
     merges = {
@@ -209,8 +209,8 @@ def headroom_rows(
     """Yield (name, facts, scores by task) of the members' ensemble, and of the best member for each task.
 
     Raises:
-        RecipeError: for fewer than two members.
-        CheckpointError: for members that read other tokens or give embeddings of other sizes.
+        RecipeError: for fewer than two members. CheckpointError: for members whose tokens or embedding sizes
+        differ.
     """
     if len(members) < 2:
         raise RecipeError("'headroom' names one model; an ensemble and a choice take at least two")
@@ -221,7 +221,7 @@ def headroom_rows(
         first = Model(ENSEMBLE, folders[0], f"{ENSEMBLE}-{fingerprint}")
         plans = [_plan_ensemble(evaluator, folders, workspace) for evaluator in evaluators]
         ensemble_scores = score_model(first, plans, workspace, name=ENSEMBLE)
-    # Neither row is a model in a folder, whose size and cost could be given.
+    # Neither row is a model in a folder, so there is no size or cost to give.
     nowhere = workspace.work / "no model"
     named = {task.name: task for task in tasks}
     ensemble = {

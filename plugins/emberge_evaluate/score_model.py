@@ -30,7 +30,7 @@ from emberge.evaluating import (
     write_score,
 )
 
-# Words for tasks that mean nothing while domains are not known, as before a run.
+# Words for tasks that cannot be resolved while domains are unknown, as before a run.
 DOMAINS = ("ind", "ood", "elsewhere")
 
 
@@ -43,7 +43,7 @@ class ScoreModel(Step):
     model: ModelRef
     evaluators: tuple[Evaluator, ...]
     about: tuple[str, ...] = ()
-    """Words of requirements for tasks, so that one that is no task is refused before the scoring."""
+    """Words by which requirements name tasks; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)

@@ -36,13 +36,13 @@ from emberge_evaluate.sizes import ScoredModels
 
 _Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
-# Variables of a `foreach` that only draw lots, so that models which differ by them are repetitions.
+# Variables of a `foreach` that only change random draws: models that differ by them are repetitions.
 LOTS = frozenset({"seed", "draw", "part"})
-# A curve needs so many places; for fewer there is the table.
+# Least number of points of a curve; fewer points are only in the table.
 PLACES = 3
-# The variable of embeddings' sizes, which are a curve however few are asked for.
+# The variable of embedding sizes, which have a curve even with fewer points.
 SIZE = "embedding size"
-# The variable of the states that a training kept.
+# The variable of the checkpoints that a training kept.
 STEP = "step"
 _STATE = re.compile(rf"/{STEP}-(\d+)")
 
@@ -274,8 +274,8 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
     """Return a curve for every step whose `foreach` has a numeric variable with at least three values.
 
     Models that differ only in seed or draw share a point. A curve's `name` is the step with its other
-    variables, except those that follow the number, as the second weight of a merge follows the first. Sizes
-    of embeddings and the steps of a training's checkpoints also count as numeric variables.
+    variables, but without variables that the number determines, as the first weight of a merge determines the
+    second. Embedding sizes and the steps of a training's checkpoints also count as numeric variables.
     """
     models_by_curve: dict[tuple[str, str], dict[float, list[Scored]]] = {}
     for step, several in _group_by_step(models).items():

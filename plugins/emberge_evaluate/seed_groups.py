@@ -14,11 +14,11 @@ SEED = "seed"
 class Scored:
     """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
-    `given` is the arm that the recipe names; `called` the name that it gives the model; `size` that of the
-    embeddings where several are scored, which its name and its arm's then end with; `drawn` the seed of the
-    evaluation where there are several, which its name then ends with; `index` that of the index which it
-    searches where that is another model's, and `index_of` the reference of that model. `headroom` marks a row
-    that is no model: what an ensemble of some, or the best of them for each task, would score.
+    `given` is the arm and `called` the name that the recipe gives the model. `size` is the embedding size if
+    several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
+    evaluation if there are several; the model's name then ends with it. `index` is the label of the index
+    that the model searches if another model embedded it, and `index_of` is the reference of that other model.
+    `headroom` marks a row that is no model: the scores of an ensemble, or of the best member for each task.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Scored:
 class Arm:
     """Models of one kind by the values that differ, such as `seed=1`; an arm of one has that model's name.
 
-    `sources` has the model behind each that is a model under one seed of an evaluation.
+    If the seeds of an evaluation have columns of their own, `sources` maps each column's name to its model.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Arm:
     def draws(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the models of each independent draw, by the values that distinguish it.
 
-        If trainings have several seeds, the seeds of an evaluation are no independent draws: each model
-        counts once, with its mean over them.
+        If trainings have several seeds, the seeds of an evaluation are not independent draws: each model
+        counts once, with its mean over the evaluation's seeds.
         """
         if len(set(self.sources.values())) < 2:
             return {seed_text: (name,) for seed_text, name in self.models.items()}

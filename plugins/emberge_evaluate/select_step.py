@@ -45,12 +45,12 @@ from emberge_evaluate.selection import Ranked, RankedModels, Selection, choose, 
 
 TABLE = "selection.md"
 CHECKPOINTS = "checkpoints"
-# What the best model's own artifact states of its training, and of the model that it started from.
+# Details of the best model's artifact about its training and the model that the training started from.
 _ORIGIN = ("base", "base_reference", "base_fingerprint", "learning_rate")
 _RESAMPLES = 4000
 
 Candidates = Mapping[str, tuple[ModelRef, Model]]
-# What a training's artifact states of its cost.
+# Details of a training's artifact about its cost.
 _FACTS = ("datasets", "share", "examples", "seconds", "cpu_seconds")
 
 
@@ -59,18 +59,20 @@ class Select(Step):
     """Choice of the best models by their scores on development data: of a training's checkpoints, or of runs.
 
     Models are ranked by `tasks`: `all` (the mean over tasks), `kinds` (the mean over kinds of task), `ind`,
-    `ood`, a kind of task such as retrieval, or the name of one task. Chosen are the `top` first and, as
-    members of soups, those whose mean over kinds of task is `within` so many points (score × 100) of the
-    best: the choice of checkpoints that hierarchical fusion starts from (CoDiEmb, arXiv:2508.11442). Of
-    equal models the one named first is ahead, and a model that is named twice counts once.
+    `ood`, a kind of task such as retrieval, or the name of one task. The step chooses the first `top` models
+    and, as members of soups, all models whose mean over kinds of task is at most `within` points (score ×
+    100) below the best: hierarchical fusion starts from checkpoints chosen like this (CoDiEmb,
+    arXiv:2508.11442). If models are equal, the one named first ranks higher. A model that is named twice
+    counts once.
 
-    The first of the ranking is the result, and all chosen are `$id.checkpoints`. They are whole models:
-    second names of the files of earlier steps, which so take no room on the disk and stay when an earlier
-    result is removed; copies of models from outside the recipe; adapters put on their bases.
+    The first model of the ranking is the result, and all chosen models are `$id.checkpoints`. They are whole
+    models: adapters are merged into their bases, and models from outside the recipe are copied. Models of
+    earlier steps are hard links to their files, which need no disk space and remain if an earlier result is
+    removed.
 
-    Test data is refused, as a score on data that a model was chosen by is too high; evaluators take
-    `split: dev`. What another step or run scored is not scored again. The result has `selection.md`: the
-    ranking, and what was chosen, why, and by how much.
+    Test data is refused, as a model's score on the data that it was chosen by is too high; evaluators take
+    `split: dev`. Scores of other steps and runs are used again. The result has `selection.md`: the ranking,
+    the chosen models, and the reason and lead of each.
 
     Example:
         best:
@@ -91,9 +93,9 @@ class Select(Step):
     """Tasks that models are ranked by."""
     top: Count = 3
     within: NonNegative | None = 0.5
-    """Points that a mean may be behind the best one; null for the `top` alone."""
+    """Points that a model's mean may be below the best mean; null chooses only the first `top` models."""
     metric: Literal["score", "loss"] = "score"
-    """`loss` for evaluators that give losses, of which less is better; a point is a hundredth."""
+    """Kind of number: `loss` for evaluators that give losses (lower is better); a point is a hundredth."""
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that score models, by the text of the models' references."""
 
@@ -214,7 +216,7 @@ class Select(Step):
         """Return (reference, model) by name in tables, with the first of models with equal content.
 
         Raises:
-            RecipeError: for fewer of them than `top`, unless it is a rehearsal.
+            RecipeError: for fewer models than `top`, unless the run is a rehearsal.
         """
         candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()
@@ -285,7 +287,7 @@ def _free_file(name: str, taken: set[str]) -> str:
 
 def _copy_model(candidate: tuple[ModelRef, Model], out: Path, workspace: Workspace) -> None:
     reference, model = candidate
-    # Results of steps do not change; a folder of the user's may be written to tomorrow.
+    # Results of steps do not change, so links are safe; the user may change a folder of their own later.
     link = reference.step is not None or model.adapter is not None
     with workspace.whole_model(model) as folder:
         copy_model(folder, out, link=link)
@@ -297,7 +299,7 @@ def _make_artifact(
     choice = selection.choice
     chosen_models = [candidates[ranked.name][1] for ranked in choice.chosen]
     of_best = chosen_models[0].details
-    # The artifact is that of all chosen; a merge that weighs by size must not take one's for another's.
+    # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
     trained = trainings_behind(
         (str(reference.step or name), model.artifact)

@@ -11,7 +11,7 @@ from emberge import TaskInfo, TaskScore
 from emberge.evaluating import FEW, parts_of_group
 from emberge.wording import count_noun, prose, table_lines
 
-# Points are decimal fractions, whose differences in binary miss by some 1e-14.
+# Points are decimal fractions: their differences in binary have errors of about 1e-14.
 _ROUNDING = 1e-9
 _GROUPS = {
     "all": "the mean over tasks",
@@ -25,8 +25,8 @@ _GROUPS = {
 class Ranked:
     """Model with its rank: its `value` and `mean`, and the points `behind` and `mean_behind` to the best.
 
-    A point is a hundredth, of a score as of a loss. `first` marks those that were chosen for their rank,
-    `near` those whose mean is near enough to the best one.
+    A point is a hundredth of a score or of a loss. `first` is True if the model was chosen for its rank,
+    `near` if its mean is near enough to the best mean.
     """
 
     name: str
@@ -75,7 +75,7 @@ def choose(
 ) -> RankedModels:
     """Choose the first `top` models by value, and those whose mean is at most `within` points from the best.
 
-    Of equal values the first one ranks higher. With `less` lower values are better. NaN ranks last.
+    If values are equal, the first model ranks higher. With `less` lower values are better. NaN ranks last.
     """
     oriented, mean = _orient_scores(values, less), _orient_scores(means, less)
     order = sorted(values, key=oriented.__getitem__, reverse=True)
@@ -122,8 +122,8 @@ def value_of(tasks: Sequence[TaskInfo], scores: Mapping[str, TaskScore], group: 
 class Selection:
     """Selection of models with its scores and reasons, for tables and reports.
 
-    `scores` are those of each model by task, `by` is the recipe's word for the tasks that decided,
-    `interval` that of the points by which the best is ahead of the second.
+    `scores` has each model's scores by task, `by` is the recipe's word for the tasks that decided, and
+    `interval` is the interval of the best model's lead over the second, in points.
     """
 
     choice: RankedModels

@@ -51,12 +51,12 @@ NATS_PER_TOKEN, BITS_PER_BYTE = "nats/token", "bits/byte"
 class TokenLossOnTexts(Evaluator):
     """Mean loss of predicted tokens on held-out texts: each data set, such as one of a domain, is a task.
 
-    It puts a number on what a training forgets: a model is scored before and after on texts that neither
-    trained on (BidirLM, arXiv:2604.02045). Every model has the same places hidden, with intervals of a
-    bootstrap over texts. `loss` is in nats a token, and compares models of one tokenizer alone; its
-    exponential is the perplexity. `bits_per_byte` (Gao et al., 2020, arXiv:2101.00027) is the loss a token
-    times the tokens of the texts over their bytes, which compares models of any tokenizer that predict in the
-    same way.
+    It measures how much a training forgets: the model before and the model after the training are scored on
+    texts that neither was trained on (BidirLM, arXiv:2604.02045). The same tokens are hidden from every
+    model, and intervals come from a bootstrap over texts. `loss` is in nats per token and compares only
+    models with the same tokenizer; its exponential is the perplexity. `bits_per_byte` (Gao et al., 2020,
+    arXiv:2101.00027) is the loss per token times the number of tokens, divided by the number of bytes. It
+    compares models with any tokenizer that predict in the same way.
 
     Example:
         forgotten:
@@ -68,19 +68,18 @@ class TokenLossOnTexts(Evaluator):
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data: sets of single texts."""
     loss: TokenLoss
-    """Loss over tokens that is taken, such as `mlm`, `mntp`, or `causal_lm` for models before their attention
-    is switched."""
+    """Loss over tokens, such as `mlm`, `mntp`, or `causal_lm` for models whose attention is still causal."""
     metric: Literal["loss", "bits_per_byte"] = "loss"
-    """Number that a set is scored by."""
+    """Unit of a data set's score."""
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint, with a head that predicts tokens."""
     max_length: TextLength | None = None
-    """Tokens of a window that texts are cut into; by default the model's own limit. Models with other limits
-    are compared by giving one."""
+    """Tokens of each window that a text is cut into; by default the model's own limit. To compare models
+    with different limits, set this option."""
     token_budget: Count | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     seed: WholeNumber = 0
-    """Seed of the places that are hidden."""
+    """Seed that decides which tokens are hidden."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         checked = self._check_texts(context)
@@ -180,7 +179,7 @@ class TokenLossOnTexts(Evaluator):
         if self.metric == "loss":
             units = Units("text", "ratio", nats.tolist(), scored.tolist())
             return TaskScore(task, loss, units, result)
-        # All tokens of a text are taken to cost as much as those that were scored.
+        # The unscored tokens of a text are assumed to have the same mean loss as the scored ones.
         whole = nats * (tokens / scored.sum() / math.log(2))
         return TaskScore(task, bits, Units("text", "ratio", whole.tolist(), sizes), result)
 

@@ -19,7 +19,7 @@ from emberge import (
 
 from emberge_evaluate.held_out_loss import LOSS
 
-# The mean loss over a training's last tenth of steps, in its artifact.
+# Key in a training's artifact of the mean loss over its last tenth of steps.
 _LAST = "last_loss"
 _TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
 
@@ -28,9 +28,9 @@ _TASK = TaskInfo("training_loss", "training", LOSS, split="dev")
 class TrainingLoss(Evaluator):
     """Mean training loss over the last tenth of a training's steps, as its step recorded it.
 
-    It compares short trainings with the same data, batches and losses, of one pass at most, such as those of
-    a search for a learning rate (BidirLM chooses so among ten log-spaced rates, arXiv:2604.02045).
-    Nothing is computed: a step `train` states it.
+    It compares short trainings with the same data, batches and losses and at most one pass over the data,
+    such as those of a search for a learning rate (BidirLM chooses among ten log-spaced rates like this,
+    arXiv:2604.02045). Nothing is computed: the loss is read from the result of the step `train`.
 
     Example:
         rate:

@@ -40,18 +40,20 @@ class FineTuned(TuningOptions, Evaluator):
     """Scores of models after they were fine-tuned on tasks, as BidirLM is judged by (arXiv:2604.02045).
 
     `tasks` are named tasks of the hub (GLUE, XTREME without its questions, XTREME-R, XNLI and others), `data`
-    are tasks with rows of their own. Each gets a fresh head. That of a whole text is a dense layer, GELU,
-    dropout and a linear one over `pooling`: `mean`, `last`, `bos` (the first token) or `late` (the head on
-    each token, then the mean of their logits); `auto` takes the last token of a causal model and the mean of
-    others. Words are labelled by their first sub-token, or with `align: previous` by the token before it, as
-    models trained to predict the next token have it.
+    are tasks with the user's own rows. Each task gets a fresh head. The head of a whole text is a dense
+    layer, GELU, dropout and a linear layer on the pooled state. `pooling` is `mean`, `last`, `bos` (the first
+    token) or `late` (the head is applied to each token, and the logits are averaged); `auto` means the last
+    token for a causal model and the mean for others. Each word is labelled at its first sub-token. With
+    `align: previous` it is labelled at the token before that, which suits models that were trained to predict
+    the next token.
 
-    A training has `steps` steps with 10 % warm-up and a linear decay. Of several learning rates, and of the
-    states of a training, the best on development data is tested. It ends early once `patience` epochs brought
-    nothing better. Each of `seeds` is a column of its own, `model#seed`, and comparisons have their spread in
-    the intervals. Finished trainings are kept in OUT's store, and a killed evaluation goes on where it was.
+    A training has `steps` steps with 10 % warm-up and a linear decay. The state and learning rate with the
+    best score on development data are tested. A training ends early after `patience` epochs without a better
+    score. Each of `seeds` has its own column, `model#seed`, and the intervals of comparisons include the
+    spread of the seeds. Finished trainings are stored in OUT, so a killed evaluation resumes where it
+    stopped.
 
-    A test of retrieval needs no head: a step `train` on triplets, then the evaluator `mteb`.
+    To test retrieval, which needs no head, use a step `train` on triplets, then the evaluator `mteb`.
 
     Example:
         scores:
@@ -227,7 +229,7 @@ def learning_curves(
 ) -> list[dict[str, Any]]:
     """Return a figure for each task: models' scores on development data over steps, means over seeds.
 
-    A point is the mean over the seeds that reached its step. Curves are those of the best learning rates.
+    A point is the mean over the seeds that reached its step. Each curve is that of the best learning rate.
     """
     figures = []
     for name in names:

@@ -29,8 +29,8 @@ _LOOKS = 20  # looks at development data in a training
 class Grid:
     """Fine-tunings of a model; a cell is one task, seed and learning rate.
 
-    Cells are in OUT's store under the model's content and all that decides them, so that a killed evaluation
-    goes on where it was, and a longer list of learning rates adds cells.
+    Finished cells are stored in OUT by the model's content and every option that changes their result. So a
+    killed evaluation resumes where it stopped, and a longer list of learning rates only adds cells.
     """
 
     def __init__(

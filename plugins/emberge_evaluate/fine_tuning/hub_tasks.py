@@ -1,8 +1,8 @@
 """Tasks of the hub by name: GLUE, XTREME, XTREME-R, and those of BidirLM's paper.
 
-Of XTREME (arXiv:2003.11080) and XTREME-R (arXiv:2104.07412) training is in English, and each language is a
-test set; their retrieval is that of `mteb`. GLUE's test labels are secret, so its development data is tested
-on, and a part of the training rows chooses settings.
+In XTREME (arXiv:2003.11080) and XTREME-R (arXiv:2104.07412) the training data is English, and each language
+is a test set; the evaluator `mteb` has their retrieval tasks. GLUE's test labels are secret, so models are
+tested on its development data, and settings are chosen on a part of the training rows.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def hub_tasks(names: Sequence[str]) -> list[TaskEntry]:
     """Return the tasks for names of tasks and collections, each after the task that it starts from.
 
     Raises:
-        DataError: for a name that is neither.
+        DataError: for a name that is neither a task nor a collection.
     """
     task_names: dict[str, None] = {}
     for name in names:

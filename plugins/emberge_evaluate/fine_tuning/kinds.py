@@ -25,7 +25,8 @@ _LONGEST_ANSWER = 30  # tokens
 class TextHead(nn.Module):
     """Dense layer, GELU, dropout and a linear layer on each text's pooled hidden state.
 
-    With `late` pooling it is applied to each token, and the logits are averaged (EuroBERT, arXiv:2503.05500).
+    With `late` pooling the head is applied to each token, and the logits are averaged (EuroBERT,
+    arXiv:2503.05500).
     """
 
     def __init__(self, width: int, outputs: int, pooling: str, dropout: float) -> None:
@@ -103,8 +104,8 @@ class Reading:
 class TaskInput:
     """Input of a row: its texts (several for choices and windows) and its target.
 
-    `places` are the positions of the tokens that carry words' labels, -1 for a word that was cut off.
-    `windows` locate the tokens of a passage.
+    `places` has for each word the position of the token that carries its label, or -1 if the word was cut
+    off. `windows` locate the tokens of a passage.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -370,7 +371,7 @@ def _find_first_tokens(located: LocatedText, words: Sequence[tuple[int, int]]) -
             continue
         while word < len(words) and words[word][1] <= start:
             word += 1
-        # A token may begin with the space before its word, and reach over several words.
+        # A token may begin with the space before its word, and may cover several words.
         for reached in range(word, len(words)):
             if words[reached][0] >= end:
                 break
@@ -388,7 +389,7 @@ def _find_answer_tokens(window: LocatedText, gold: Any) -> tuple[int, int]:
         for position, part in enumerate(window.part)
         if part == 1 and window.start[position] < end and window.end[position] > begin
     ]
-    # A window that cuts the answer has only a part of it.
+    # A window at whose edge the answer is cut has only a part of the answer.
     whole = inside and window.start[inside[0]] <= begin and window.end[inside[-1]] >= end
     return (inside[0], inside[-1]) if whole else (0, 0)
 

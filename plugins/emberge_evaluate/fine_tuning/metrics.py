@@ -52,7 +52,7 @@ def units_of(
 ) -> Units | None:
     """Return the bootstrap units of a metric's mean over sets, each set a group; None if it has none.
 
-    Metrics over words have none, as the words of one text are not independent.
+    Metrics over words have no units, as the words of one text are not independent.
     """
     parts = [_build_units(metric, classes, *pair) for pair in zip(sets, predictions, strict=True)]
     unit_parts = [part for part in parts if part is not None]
@@ -156,7 +156,7 @@ def _count_entities(
 def _find_entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     """Return (kind, first, last) of the entities that labels `B-…`, `I-…` and `O` mark, as seqeval does.
 
-    An `I-` after another kind or `O` begins an entity.
+    An `I-` label begins an entity if it follows `O` or a label of another kind.
     """
     entities, begin, kind = set(), 0, ""
     for position, label in enumerate([*labels, "O"]):

@@ -15,7 +15,7 @@ from emberge.wording import join_some
 from emberge_evaluate.fine_tuning.task_entry import METRICS, TaskEntry, TaskRowSource
 from emberge_evaluate.fine_tuning.task_rows import TaskRow, labels_of, parse_rows
 
-# Rows that are kept from the training rows to choose settings by, at most.
+# Most rows that are held out of the training rows to choose settings on.
 _MOST_DEV = 2000
 _FIRST = 100  # rows of a hub dataset that are looked at before a run
 _LABELLED = ("classification", "tokens")
@@ -25,7 +25,8 @@ _LABELLED = ("classification", "tokens")
 class TaskData:
     """Rows of a task; `classes` are the head's, in the order of its outputs, for heads with classes.
 
-    `test` has the rows of each set by its name; `key` hashes all rows and how they are read.
+    `test` has the rows of each test set by its name; `key` is a hash of all rows and of the options that read
+    them.
     """
 
     entry: TaskEntry
@@ -119,7 +120,7 @@ def load_task(
     )
     classes: tuple[str, ...] = ()
     if entry.head in _LABELLED:
-        # The few rows of a rehearsal need not have every class.
+        # A rehearsal has only a few rows, which may lack a class.
         used_rows = train if limit is None else [row for task_set in parsed for row in task_set]
         classes = entry.labels or _sort_labels(used_rows)
         if limit is None:
@@ -174,7 +175,7 @@ def _refuse_lacking(
 ) -> None:
     """Refuse classes without training rows, and classes without rows in a set of whole texts.
 
-    Sets of words may lack a class: a language may have no word of a kind.
+    A set of words may lack a class, as a language may have no word of that class.
 
     Raises:
         DataError: with a line for each set.
@@ -207,7 +208,7 @@ def _draw_halves(entry: TaskEntry, rows: Sequence[TaskRow]) -> tuple[list[TaskRo
     """Return (training rows, development rows), split by a seed from the task's name.
 
     Raises:
-        DataError: where one would have none.
+        DataError: if one of the two would have no rows.
     """
     count = min(_MOST_DEV, math.ceil(len(rows) * entry.dev_share))
     order = shuffled(len(rows), stable_seed("dev", entry.name))

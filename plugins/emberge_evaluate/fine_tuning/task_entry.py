@@ -11,7 +11,7 @@ Head = Literal["classification", "regression", "tokens", "span", "choice"]
 Metric = Literal[
     "accuracy", "macro_f1", "f1", "matthews", "spearman", "entity_f1", "span_f1", "exact_match"
 ]
-# Metrics of each head, its own first.
+# Metrics of each head, its default first.
 METRICS: dict[Head, tuple[Metric, ...]] = {
     "classification": ("macro_f1", "accuracy", "f1", "matthews"),
     "regression": ("spearman",),
@@ -25,7 +25,7 @@ METRICS: dict[Head, tuple[Metric, ...]] = {
 class TaskRowSource:
     """Rows of a file, or of a split of a hub dataset; `limit` keeps an even sample of them.
 
-    Of a catalogue, such as the result of a step that makes data, `only` names the set.
+    If the file is a catalogue, such as the result of a step that makes data, `only` names one of its sets.
     """
 
     path: DataRef | None = None
@@ -56,11 +56,12 @@ class TaskRowSource:
 class TaskEntry:
     """Task with rows of its own: files of any known format, or hub datasets.
 
-    `head` is what is learned: `classification`, `regression`, `tokens` (a label for each word of a list),
-    `span` (the answer to the question `text` in the passage `second`, with `label` as in SQuAD:
-    `{text, answer_start}`) or `choice` (one of the columns in `choices`). Settings are chosen on `dev`,
-    without which a `dev_share` of the training rows is kept for that. Every set in `test` is scored apart,
-    and the task's score is their mean: with one set a language it is cross-lingual transfer.
+    `head` is the kind of prediction to learn: `classification`, `regression`, `tokens` (a label for each word
+    of a list), `span` (the answer to the question `text` in the passage `second`, with `label` as in SQuAD:
+    `{text, answer_start}`) or `choice` (one of the columns in `choices`). Settings are chosen on `dev`;
+    without it a share `dev_share` of the training rows is held out for this. Every set in `test` has its own
+    score, and the task's score is their mean. With one test set for each language this measures cross-lingual
+    transfer.
     """
 
     name: str
@@ -74,7 +75,7 @@ class TaskEntry:
     second: str | None = None
     """Column of the second text of a pair."""
     label: tuple[str, ...] = ("label",)
-    """Column of the label, the number, the list of labels, or the answers; of several numbers the mean."""
+    """Column of the label, number, list of labels or answers; several columns of numbers are averaged."""
     choices: tuple[str, ...] = ()
     """Columns of the texts to choose from, or one column with a list of them."""
     labels: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from emberge.wording import join_some
 from emberge_evaluate.fine_tuning.task_entry import TaskEntry
 
 _SHOWN = 20  # bad rows that an error lists
-# What hub datasets have in place of a label that is kept secret.
+# Value that hub datasets have in place of a secret label.
 _SECRET = "-1"
 
 
@@ -30,8 +30,8 @@ class Answers:
 class TaskRow:
     """One row: a text, perhaps its second text, words or choices, and its gold label.
 
-    `words` are the characters of `text` from which to which each word goes. `gold` is a label, a number, a
-    label for each word, answers, or the place of the right choice.
+    `words` has the first character and the end of each word in `text`. `gold` is a label, a number, a label
+    for each word, answers, or the position of the right choice.
     """
 
     text: str

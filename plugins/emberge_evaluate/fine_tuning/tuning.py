@@ -71,7 +71,7 @@ class Tuned:
     """Result of a fine-tuning: the best score on development data, its step, and predictions by test set.
 
     `curve` has [step, mean loss since the last point, score on development data]. `diverged` is the step
-    whose loss or predictions were not finite: such a training ended there, and has no result.
+    whose loss or predictions were not finite: the training ended there and has no result.
     """
 
     dev: float

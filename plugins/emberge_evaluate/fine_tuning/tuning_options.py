@@ -28,9 +28,9 @@ class TuningOptions:
     backbone: Backbone = component("text_encoder")
     """Encoder of a checkpoint."""
     pooling: Pooling = "auto"
-    """State that the head of a whole text is on."""
+    """Hidden state that the head of a whole text reads."""
     align: Literal["same", "previous"] = "same"
-    """Token that the label of a word is on: its first one, or the one before that."""
+    """Token at which a word is labelled: its first token (`same`) or the token before that."""
     prompt: str = ""
     """Text put before each text."""
     max_length: TextLength | None = None
@@ -42,7 +42,7 @@ class TuningOptions:
     learning_rate: tuple[Positive, ...] = (5e-5,)
     """Learning rates to choose from on development data."""
     warmup: Annotated[float, NumberRange(least=0, below=1)] = 0.1
-    """Share of the steps."""
+    """Share of the steps during which the learning rate rises."""
     weight_decay: NonNegative = 0.0
     """Decay of AdamW."""
     dropout: Annotated[float, NumberRange(least=0, below=1)] = 0.1
