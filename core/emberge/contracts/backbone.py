@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class TokenisedText:
     """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
 
-    `types` are the kinds of a pair's tokens, where the model embeds them (BERT's segments). `media` are the
-    images and clips in their order; each has as many placeholders among the ids as the model reads vectors.
+    `types` are the kinds of a pair's tokens, if the model embeds them (BERT's segments). `media` are the
+    images and clips of the text, in order; the ids contain one placeholder for each vector that the model
+    reads of a medium.
     """
 
     ids: Sequence[int]
@@ -35,9 +36,9 @@ class TokenisedText:
 class LocatedText:
     """Token ids of a text, a pair, or a window of a pair, with the characters that each token came from.
 
-    `row` is the place of the text in the call. `part` [t] is 0 for a token of the text, 1 for one of its
-    second text, and -1 for special tokens and those of the prompt; `start` and `end` [t] count characters of
-    that text.
+    `row` is the position of the text in the call's list. `part` [t] is 0 for a token of the first text, 1 for
+    a token of the second text, and -1 for special tokens and tokens of the prompt. `start` and `end` [t] are
+    positions of characters in the text that `part` names.
     """
 
     row: int
@@ -50,7 +51,8 @@ class LocatedText:
 class AuxiliaryMetrics:
     """Reader of a model's own counts, which turns them into numbers, warnings and figures.
 
-    Counts are those of one batch or the sum of several. Objects must keep no tensor of a pass alive.
+    The counts are those of one batch, or a sum over several batches. The object must not keep tensors of a
+    forward pass alive.
     """
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
@@ -70,10 +72,10 @@ class AuxiliaryMetrics:
 class Auxiliary:
     """Loss term added by the model itself, not a sum over texts, such as a router's load balance.
 
-    `counts` are the sums that it needs of the whole batch (tokens, tokens an expert), without a gradient;
-    the runner adds those of all chunks and ranks. `term(counts)` is this chunk's part of the loss, given the
-    counts of the batch: parts add up to the whole, so it is linear in the tensors that have a gradient.
-    `metrics` reads the same counts for the user.
+    `counts` are sums over the whole batch that the term needs (tokens, tokens per expert), without a
+    gradient; the runner adds up the counts of all chunks and ranks. `term(counts)` returns this chunk's part
+    of the loss, given the counts of the whole batch. The parts add up to the whole term, so the term must be
+    linear in the tensors that have a gradient. `metrics` turns the same counts into what the user sees.
     """
 
     counts: Tensor
@@ -130,7 +132,7 @@ class Encoder(Protocol):
     def stored_names(self) -> Mapping[str, str]:
         """Return the name of each parameter of `module` with that of its tensor in a checkpoint.
 
-        Tensors of the trunk may have any prefix; those of further modules begin with their folder
+        The trunk's tensors may have any prefix. The tensors of further modules begin with the module's folder
         (`2_Dense.`). Parameters without a stored tensor, such as those of an adapter, are left out.
         """
         ...
@@ -144,13 +146,13 @@ class Encoder(Protocol):
 class TokenEncoder(Encoder, Protocol):
     """Encoder that also returns single tokens: their hidden states and character positions.
 
-    Measures of tokens, and heads for words and answers, need one.
+    Measures of tokens need such an encoder, and so do heads for words and answers.
     """
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the last hidden states [b, t, d] of a batch that is on the module's device.
 
-        They are the input of pooling, one for each place of the padded batch.
+        Pooling reads these states. There is one for each position of the padded batch.
         """
         ...
 
@@ -165,11 +167,11 @@ class TokenEncoder(Encoder, Protocol):
     ) -> list[LocatedText]:
         """Return the tokens of each text, or pair with a text of `seconds`, truncated to `max_length`.
 
-        With a `stride` long second texts become several windows. Neighbours share `stride` tokens, at most a
-        quarter of a window, and the first text is cut to half of a window.
+        With a `stride`, a long second text is cut into several windows. Neighbouring windows share `stride`
+        tokens, at most a quarter of a window, and the first text is cut to half of a window.
 
         Raises:
-            CheckpointError: for a tokenizer that does not know the places of its tokens.
+            CheckpointError: for a tokenizer that does not report the character positions of its tokens.
         """
         ...
 
@@ -178,8 +180,8 @@ class TokenEncoder(Encoder, Protocol):
 class TokenPredictor(TokenEncoder, Protocol):
     """Encoder with a head that predicts tokens from hidden states, as token losses need.
 
-    `Backbone.load(…, predicts=True)` gives one. The head's weights are part of its `module`, and features
-    have `input_ids` and, where texts are padded, an `attention_mask`.
+    `Backbone.load(…, predicts=True)` returns such an encoder. The head's weights are part of its `module`.
+    The features contain `input_ids` and, if texts are padded, an `attention_mask`.
     """
 
     @property
@@ -214,11 +216,11 @@ class TokenPredictor(TokenEncoder, Protocol):
     def pack(self, rows: Sequence[Sequence[TokenisedText]]) -> Mapping[str, Tensor]:
         """Return one padded batch on the CPU, whose rows each contain several texts one after another.
 
-        `states` computes each text of a row as if it were alone: it reads no other text, and its positions
-        begin at 0. A training with `packing` first tests that on a few texts.
+        `states` computes each text of a row as if it were alone: a text's tokens read no other text, and
+        their positions begin at 0. A training with `packing` first tests this on a few texts.
 
         Raises:
-            NotImplementedError: for a model that cannot keep texts of a row apart.
+            NotImplementedError: for a model that cannot keep the texts of a row apart.
         """
         ...
 
@@ -252,7 +254,8 @@ class PredictionFacts:
 class EncoderFacts:
     """Facts of the encoder that a backbone would load from a checkpoint.
 
-    They come from configs, the tokenizer and the headers of weights. With `problems` the others are unknown.
+    The facts come from configs, the tokenizer and the headers of weights. If there are `problems`, the other
+    facts are unknown.
     """
 
     problems: tuple[str, ...] = ()
@@ -285,7 +288,7 @@ class Backbone:
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         """Return the facts of the encoder that `load` would return, without loading weights.
 
-        With `predicts` they include those for losses over tokens, which take longer.
+        With `predicts`, the facts include those that losses over tokens need; collecting them takes longer.
         """
         return EncoderFacts()
 
@@ -304,7 +307,7 @@ class Backbone:
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         """Load and return an encoder; `dtype` is "float32", "bfloat16" or "float16".
 
-        With `predicts` it is a `TokenPredictor`, if the backbone has one.
+        With `predicts`, the encoder is a `TokenPredictor`, if the backbone has one.
 
         Raises:
             CheckpointError: for missing or unknown weights.

@@ -40,15 +40,17 @@ class Options:
 class Block:
     """Whole rows of one tensor from every model, float32 (float64 in worked-number tests).
 
-    `rows` has their numbers, which are decoded from files when `tensors`, `base` or `deltas` are asked for.
-    The verbs do without: those that change deltas (`keep_largest`, `drop_at_random`, `scale_deltas`, …) are
-    recorded, and those that end a pass (`combine`, `add_deltas`, `elect`, …) do all at once, with compiled
-    kernels where there are any, to the same bytes.
+    `rows` has the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
+    methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
+    `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `add_deltas`, `elect`, …) compute
+    the recorded changes and the result together. They use compiled kernels, if there are any, and give the
+    same bytes without.
 
-    `shape` is that of the full tensor, and `index` the block's place among its granules. `weights` is float64
-    [models], resolved for this tensor. `options` are the resolved schedules of the running stage;
-    `statistics` this layer's or tensor's entries of statistics files by label or model, read when they are
-    asked for. Of an entry with as many rows as the tensor only the block's rows are given.
+    `shape` is the shape of the full tensor, and `index` is the block's number among the tensor's granules.
+    `weights` is float64 [models], resolved for this tensor. `options` are the resolved schedules of the
+    running stage. `statistics` are the entries of statistics files for this layer or tensor, by label or
+    model, read on first use. If an entry has as many rows as the tensor, only the block's rows of it are
+    given.
     """
 
     name: str
@@ -71,7 +73,8 @@ class Block:
     ) -> Block:
         """Build a block of rows in memory, [models, *rows] and [*rows], with defaults for tests.
 
-        Without other `fields` the rows are a whole tensor "w" of models of weight 1, without groups.
+        Without other `fields`, the rows are the whole of a tensor "w", of models with weight 1 and without
+        groups.
         """
         import torch
 
@@ -133,8 +136,8 @@ class Block:
     def uniform(self, salt: str = "") -> Tensor:
         """Return uniform numbers in [0, 1), shaped like `tensors`: hashes of the elements' positions.
 
-        The number of an element depends on (seed, tensor name, the model's fingerprint, salt, its index in
-        the full tensor), never on block size, order, device or worker.
+        The number of an element depends only on the seed, the tensor's name, the model's fingerprint, the
+        salt, and the element's index in the full tensor; never on block size, order, device or worker.
         """
         return self.rows.uniform(self._list_random_keys(salt))
 
@@ -177,7 +180,8 @@ class Block:
     ) -> Tensor:
         """Return base + scale × the weighted mean of the deltas with the sign that `votes` elect.
 
-        Zero elects plus. Without `normalize` the sum is not divided by the weights of those that agree.
+        If the votes add up to zero, the sign is plus. Without `normalize`, the sum is not divided by the
+        weights of the models that agree.
         """
         evaluation = self.rows.evaluate_deltas()
         return evaluation.elect(votes, weights, normalize=normalize, scale=scale)
@@ -185,8 +189,8 @@ class Block:
     def gram(self, vectors: Tensor) -> Tensor:
         """Return the inner products of [n, *rows], float64 [n, n]; sums over blocks give a whole tensor's.
 
-        float32 is summed in runs of 8,192 elements, and the runs in float64: half the time of float64
-        throughout, at a relative error near 1e-7.
+        float32 numbers are summed in runs of 8,192 elements, and the runs' sums are added in float64. This
+        takes half the time of float64 throughout, at a relative error near 1e-7.
         """
         from emberge.numerics import gram
 
@@ -195,8 +199,8 @@ class Block:
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
         """Return Gram matrices, float64 [models, models]: sums over blocks give a whole tensor's.
 
-        "products" is of the models or their `deltas`; "differences", if asked for, of the first one and the
-        others' differences to it.
+        "products" is the matrix of the models, or of their `deltas`. "differences", if asked for, is the
+        matrix of the first model (or delta) and of the others' differences from it.
         """
         return self.rows.inner_products(deltas=deltas, differences=differences)
 
@@ -215,7 +219,7 @@ class Block:
     ) -> Block:
         """Record that each model's deltas below its limit become zero, or with `undo` those that reach it.
 
-        `offset` is the tensor's first place among those that were ranked together.
+        `offset` is the position of the tensor's first element among all elements that were ranked together.
         """
         from emberge.numerics import KeepLargest
 
@@ -245,8 +249,8 @@ class Block:
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
         """Return the block with each delta kept with the probability of its magnitude's rank in its row.
 
-        A line has the least magnitude's chance and what each further rank adds; equal magnitudes are
-        ranked in their order, and a tensor of one dimension is one row.
+        A line has the probability for the least magnitude, and the amount that each further rank adds to it.
+        Equal magnitudes are ranked in their order. A tensor of one dimension is one row.
         """
         width = rows_of(self.shape)[1]
         return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
@@ -316,7 +320,7 @@ class Block:
     ) -> Block:
         """Return the block whose models are weighted sums of these models, given factors by label.
 
-        Their rows are added up when they are asked for; `combine` needs no more than products of factors.
+        The rows are summed when they are read; `combine` only multiplies the factors.
         """
         return self._replace_models(tuple(shares), weights, self.rows.with_sums([*shares.values()]))
 

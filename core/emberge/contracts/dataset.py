@@ -36,7 +36,7 @@ Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
 class Example:
     """One row: an anchor, positives, negatives, and gold or teacher scores from 0 to 1.
 
-    A row of the task `text` is its anchor alone. Images and clips are references within the texts, as
+    A row of the task `text` has only an anchor. Images and clips are references within the texts, as
     `join_parts` writes them.
     """
 
@@ -52,10 +52,10 @@ class Example:
 class DatasetInfo:
     """The facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
 
-    `negatives` is the catalogue's rule for other rows' texts as negatives. `scores` are the lowest and the
-    highest score of all its texts, scaled to 0 to 1; None without scores, or where they are not known.
-    `tokens` counts those of each row of the task `text`, whose rows are windows of texts once it is known.
-    `media` are the facts of images and clips; None for a set of texts.
+    `negatives` is the catalogue's rule about using other rows' texts as negatives. `scores` are the lowest
+    and the highest score of all texts, scaled to 0 to 1; None without scores, or if they are unknown.
+    `tokens` are the numbers of tokens of each row of the task `text`, once they are known; its rows are then
+    windows of texts. `media` are the facts of images and clips; None for a dataset of texts alone.
     """
 
     name: str
@@ -111,8 +111,8 @@ class BadRow:
 class Reader:
     """A reader of one kind of file, row by row.
 
-    `suffixes` are the endings of its files; of several that fit the longest counts. After a raise of
-    `revision` files that an older reader has read are read again.
+    `suffixes` are the endings of the names of its files; if several readers fit a file, the longest ending
+    decides. If `revision` is raised, files that were read by an older revision are read again.
     """
 
     suffixes: tuple[str, ...] = ()
@@ -121,10 +121,10 @@ class Reader:
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         """Yield (line or row number from 1, the row as a mapping of columns), never the whole file in memory.
 
-        A row that cannot be read is given as a `BadRow`, so that the rows after it are looked at too and
-        every fault is reported at once.
+        A row that cannot be read is yielded as a `BadRow`. The rows after it are then checked too, and all
+        faults are reported at once.
 
         Raises:
-            DataError: naming the file, when it cannot be read at all.
+            DataError: naming the file, if it cannot be read at all.
         """
         raise NotImplementedError

@@ -30,12 +30,11 @@ Side = Literal["query", "document"]
 class Units:
     """The values behind a score, unit by unit, so that a paired bootstrap can resample them.
 
-    `statistic` is "mean" (of `values`), "ratio" (of the sum of `values` to that of `gold`), "spearman" or
-    "average_precision" (of `values` against `gold`), or "macro_f1" (of numbers of classes, found in `values`
-    and right in `gold`);
-    `unit` is the word for one of them: query, pair, text. Units come in the same order for every model.
-    With `groups`, one label per unit, the statistic is taken inside each group and averaged over
-    groups (a task of several subsets).
+    `statistic` is "mean" (of `values`), "ratio" (the sum of `values` over the sum of `gold`), "spearman" or
+    "average_precision" (of `values` against `gold`), or "macro_f1" (`values` are the predicted numbers of
+    classes, `gold` the right ones). `unit` is the word for one unit: query, pair, text. Units come in the
+    same order for every model. With `groups`, one label per unit, the statistic is computed inside each group
+    and averaged over the groups (a task of several subsets).
     """
 
     unit: str
@@ -49,10 +48,10 @@ class Units:
 class KeptIndex:
     """An index of documents embedded by `model`, searched with the queries of another model.
 
-    Its vectors may be translated: of the results of steps `translate` in `translations` that one is taken
-    which leads from `model` to the model that is scored, or, one after the other, the fewest that do. With
-    `anew` the scored model embeds the first so many documents that each query finds, and orders them. `name`
-    is its name in tables.
+    Its vectors may be translated by the results of `translate` steps, `translations`: by the one that leads
+    from `model` to the scored model or, if there is none, by the shortest sequence that does. If `anew` is
+    not 0, the scored model embeds the first `anew` documents that each query finds, and orders them by its
+    own embeddings. `name` is the index's name in tables.
     """
 
     model: ModelRef
@@ -81,14 +80,14 @@ def _shorten_reference(reference: FileRef | ModelRef) -> str:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
-    In the domain "elsewhere" a model can only lose what its base could do: nothing like it was trained on.
-    `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (a cut corpus).
-    `fingerprint` hashes all that the score depends on beside the model: data, options, versions; where it is
-    empty, scores are not reused. `split` is the half of the data that is scored, None where the evaluator
-    does not know. `size` is the number of an embedding's first numbers that are scored, None for all of them.
-    `seed` is that of an evaluation which draws, such as a fine-tuning; its name ends with it: `xnli#1`.
-    `index` is the label of the `KeptIndex` that is searched, and `index_of` the text of its model's
-    reference; both are None where a model searches its own documents.
+    The domain "elsewhere" is unlike anything in the training: there a model can only lose what its base could
+    do. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (a cut corpus).
+    `fingerprint` hashes all that the score depends on except the model: data, options, versions; if it is
+    empty, scores are not reused. `split` is the half of the data that is scored, or None if the evaluator
+    does not know. `size` is how many of an embedding's first numbers are scored, or None for all of them.
+    `seed` is the seed of an evaluation that draws random numbers, such as a fine-tuning; its name ends with
+    it: `xnli#1`. `index` is the label of the `KeptIndex` that is searched, and `index_of` is the text of the
+    reference to that index's model; both are None if a model searches its own documents.
     """
 
     name: str
@@ -107,7 +106,7 @@ class TaskInfo:
     def on_index(self, index: KeptIndex, content: str) -> TaskInfo:
         """Return the task on a kept index, with another name and fingerprint.
 
-        `content` names all that decides the index: its model's fingerprint, and those of its translations.
+        `content` identifies the index: the fingerprint of its model, and those of its translations.
         """
         text = f"{self.fingerprint}\0index {content} {index.anew}".encode()
         fingerprint = hashlib.sha256(text).hexdigest() if self.fingerprint else ""
@@ -162,7 +161,8 @@ class TaskInfo:
 class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
-    The score is a share (0 to 1), and more is better; for a metric of `LESS_IS_BETTER` it is the loss.
+    The score is a share (0 to 1), and more is better. If the metric is in `LESS_IS_BETTER`, the score is the
+    loss.
     """
 
     task: TaskInfo
@@ -175,8 +175,8 @@ class TaskScore:
 class Evaluator:
     """An evaluator, which scores models on tasks.
 
-    The step that asks keeps each score under the model's content hash and the task's fingerprint, and
-    asks only for what it does not have.
+    The calling step stores each score under the model's content hash and the task's fingerprint, and asks
+    only for scores that it does not have.
     """
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
@@ -202,7 +202,8 @@ class Evaluator:
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         """Return the tasks known before a run; None if they are unknown or `check` finds faults.
 
-        Names, kinds, metrics and splits are those that `plan` will give; domains and fingerprints may lack.
+        Names, kinds, metrics and splits are those that `plan` will return; domains and fingerprints may be
+        missing.
         """
         return None
 
@@ -211,7 +212,7 @@ class Evaluator:
     ) -> Iterator[TaskScore]:
         """Yield the scores of one model on some tasks, one by one, and report progress.
 
-        The model is whole: an adapter was put on its base, and the folder has both.
+        The model is complete: the folder of an adapted model contains the base with the adapter applied.
         """
         raise NotImplementedError
 
@@ -222,8 +223,8 @@ class Evaluator:
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
         """Return the texts of a task, as queries or documents; None if they are not available.
 
-        All texts of tasks that know no documents, such as pairs of sentences, are queries. Texts that a
-        classifier is fitted on are none of them. The texts may come more than once.
+        All texts of tasks without documents, such as pairs of sentences, count as queries. Texts that a
+        classifier is fitted on are not returned. A text may be returned more than once.
 
         Raises:
             DataError: for data that cannot be read.

@@ -13,7 +13,8 @@ from emberge.documents import Card, Page
 class Reporter(ABC):
     """A reporter, which draws pages and writes model cards.
 
-    A frozen dataclass with a docstring, found by its kind alone, so that its options have defaults.
+    Write it as a frozen dataclass with a docstring. It is found by its kind alone, so all its options need
+    defaults.
     """
 
     @abstractmethod
@@ -21,15 +22,15 @@ class Reporter(ABC):
         """Return a page as one self-contained HTML file.
 
         Raises:
-            DataError: for a figure that is none.
+            DataError: for a figure that cannot be drawn.
         """
 
     @abstractmethod
     def describe_model(self, folder: Path, origin: Path, name: str) -> Card:
         """Return the model card of a step's model in `folder`, from the results of the same run.
 
-        `origin` is the folder that relative paths of the recipe start at, and `name` what the model is opened
-        by, such as its id on a hub.
+        Relative paths of the recipe start at the folder `origin`. `name` is the name by which users load the
+        model, such as its id on a hub.
         """
 
 
@@ -60,14 +61,14 @@ class BoardEntry:
 class Leaderboard(ABC):
     """A leaderboard: a register of models and their scores on tasks.
 
-    A frozen dataclass with a docstring; every one that is installed is asked.
+    Write it as a frozen dataclass with a docstring. Every installed leaderboard is asked.
     """
 
     @abstractmethod
     def tasks_trained_on(self, model: str) -> frozenset[str] | None:
         """Return the tasks that a model of the hub was trained on, by its name; None if unknown.
 
-        The empty set states that it was trained on none.
+        The empty set states that the model was trained on no tasks.
         """
 
     @abstractmethod
@@ -84,8 +85,8 @@ class Leaderboard(ABC):
 class TranslatedRecipe:
     """A recipe in our YAML, with the line of the user's file that each line comes from.
 
-    `lines[i]` belongs to line i + 1 of `text`; both count from 1. Faults are then named at the lines that
-    the user wrote.
+    `lines[i]` is the user's line for line i + 1 of `text`; both count from 1. Faults can then be reported at
+    the lines that the user wrote.
     """
 
     text: str

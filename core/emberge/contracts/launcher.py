@@ -16,9 +16,9 @@ from emberge.contracts.step import Machine
 class Launch:
     """One attempt at a step, by a process with access to the same folders.
 
-    `StepProcess(launch, machine, threads)` starts it. `work` is the step's folder inside OUT, where the
-    process writes its events and where `log` takes what it prints; it starts in `folder` and gets the `call`,
-    plain values that a launcher need not understand.
+    `StepProcess(launch, machine, threads)` starts the process. `work` is the step's folder inside OUT, where
+    the process writes its events; `log` receives what it prints. The process starts in `folder` and receives
+    the `call`, plain values that a launcher need not understand.
     """
 
     step: str
@@ -63,7 +63,7 @@ class StepPool(Protocol):
         """Start a step, or queue it.
 
         Raises:
-            EmbergeError: when it cannot be.
+            EmbergeError: if the step can be neither started nor queued.
         """
         ...
 
@@ -72,13 +72,13 @@ class StepPool(Protocol):
 class Launcher:
     """A launcher, which runs each step in a process as soon as its inputs are finished.
 
-    Its fields are what `--launcher 'name: {options}'` takes; they decide the speed and are never in a
-    recipe. One exception is why they all have `threads`: float32 sums change with the number of threads that
-    add them up, so every step gets the same number, whoever runs beside it and on however many cores. The
-    same recipe then has the same bytes under each launcher, with any number of workers, and in a run without
-    launcher on as many threads (`OMP_NUM_THREADS`); a training that was begun on another number keeps that.
-    Only a training that finds little memory free takes smaller chunks, as it does without a launcher; its
-    `token_budget` fixes that too.
+    Its fields are the options in `--launcher 'name: {options}'`. They decide the speed and are never in a
+    recipe. `threads` is the exception, so every launcher has it: float32 sums change with the number of
+    threads that add them up. Every step gets the same number of threads, whatever runs at the same time and
+    however many cores there are. The same recipe then gives the same bytes under each launcher, with any
+    number of workers, and in a run without a launcher on as many threads (`OMP_NUM_THREADS`). A training that
+    began with another number of threads keeps that number. Only a training that finds little free memory
+    takes smaller chunks, as it does without a launcher; a `token_budget` fixes the chunks' size too.
     """
 
     threads: Count = 1
@@ -100,6 +100,6 @@ class Launcher:
         `machine` is what the run may use of this machine.
 
         Raises:
-            EmbergeError: when it cannot be opened.
+            EmbergeError: if the pool cannot be opened.
         """
         raise NotImplementedError

@@ -26,8 +26,9 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 class Guide:
     """A frozen model whose embeddings of a batch a loss reads in addition to the trained model's.
 
-    `backbone` loads `model`, by default one of the training's kind with default options. Texts get the
-    guide's own prompts, if it has any, and are cut to `max_length` tokens, by default to its own limit.
+    `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
+    get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
+    limit.
     """
 
     model: ModelRef
@@ -43,13 +44,13 @@ class Guide:
 class Embeddings:
     """The global batch of one dataset, gathered from all ranks.
 
-    anchor [b, d], positive [b, p, d], negative [b, n, d]; valid [b, p + n] (bool) is False at
-    filling, where a row has fewer texts; positive_score [b, p] and negative_score [b, n] or None, NaN for a
-    text without one; label [b] (integers, -1 where a row has none) or None; text_id [b, 1 + p + n] is equal
-    for equal texts, and arbitrary where `valid` is False. Embeddings of columns that no loss of the dataset
-    `embeds` are NaN. `layers` are embeddings of the intermediate layers that the loss asks for, `guide` those
-    of its guide, without a gradient. `in_batch` is whether other rows' texts are negatives. Embeddings are
-    those of the encoder: a loss normalises them itself.
+    anchor [b, d], positive [b, p, d] and negative [b, n, d] are embeddings. valid [b, p + n] (bool) is False
+    at padding, where a row has fewer texts. positive_score [b, p] and negative_score [b, n] are None, or NaN
+    for a text without a score. label [b] (integers, -1 for a row without a label) may be None. text_id [b, 1
+    + p + n] is equal for equal texts, and arbitrary where `valid` is False. Embeddings of a column that no
+    loss of the dataset `embeds` are NaN. `layers` are embeddings of the intermediate layers that the loss
+    asks for. `guide` are the embeddings of its guide, without a gradient. `in_batch` is True if other rows'
+    texts are negatives. Embeddings come as the encoder returns them: a loss normalises them itself.
     """
 
     anchor: Tensor
@@ -90,9 +91,10 @@ class Embeddings:
 class Loss:
     """Function of one batch's embeddings. Fields are its YAML options.
 
-    `weight` is its factor in a sum of losses, applied by the runner; `cross_rank` gathers embeddings over
-    ranks (retrieval) or stays local (similarity); `layers` are intermediate layers it wants, fraction f being
-    hidden state floor(f · (L + 1)) with the embeddings at 0.
+    `weight` is the loss's factor in a sum of losses, applied by the runner. With `cross_rank`, embeddings are
+    gathered over ranks (retrieval); without it, the loss stays local (similarity). `layers` are the
+    intermediate layers that the loss reads: fraction f means hidden state floor(f · (L + 1)), where state 0
+    is the embeddings.
     """
 
     weight: AnyNumber = 1.0
@@ -103,8 +105,8 @@ class Loss:
     def needs(self) -> frozenset[str]:
         """Columns required in addition to anchor and positive; rows without them are refused.
 
-        They are of "negative", "positive_score", "negative_score", "label", and "contrast": the row's own
-        negatives in batches whose other rows are no negatives.
+        Possible columns are "negative", "positive_score", "negative_score", "label", and "contrast".
+        "contrast" requires the row's own negatives in batches in which other rows are not used as negatives.
         """
         return frozenset()
 
@@ -112,7 +114,7 @@ class Loss:
     def embeds(self) -> frozenset[str]:
         """Columns whose embeddings it reads: some of "anchor", "positive" and "negative".
 
-        Texts of a column that no loss of a dataset reads never go through the trained model.
+        Texts of a column that no loss of a dataset reads are not encoded by the trained model.
         """
         return COLUMNS
 
@@ -133,7 +135,7 @@ class Loss:
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
         """Return reasons why it cannot learn from a dataset whose scores range from `lowest` to `highest`.
 
-        Scores are scaled to 0 to 1; a dataset without any is refused by `needs`.
+        Scores are scaled to 0 to 1. A dataset without scores is refused by `needs`.
         """
         return ()
 
@@ -154,8 +156,8 @@ class Loss:
 class OuterLoss(Loss):
     """A loss that changes embeddings and passes them to one or several weighted inner losses.
 
-    Their needs, learned values, problems and warnings are its own. A subclass decides about `cross_rank`, and
-    calls the others by `inner`.
+    The inner losses' needs, learned values, problems and warnings become its own. A subclass decides about
+    `cross_rank`, and calls the inner losses by `inner`.
     """
 
     loss: tuple[Loss, ...]
@@ -212,8 +214,8 @@ class OuterLoss(Loss):
 class Tokens:
     """Token ids of one text [t], and the facts about them that a corruption may use.
 
-    `spared` [t] (bool) marks special tokens and those of the prompt, which stay as they are. `mask_id`
-    replaces a hidden token; it is None only for losses that hide none. Ids are below `vocabulary`.
+    `spared` [t] (bool) marks special tokens and tokens of the prompt, which are not changed. `mask_id`
+    replaces a hidden token; it is None only for losses that hide no tokens. Ids are below `vocabulary`.
     """
 
     ids: NDArray[np.int64]
@@ -243,8 +245,8 @@ class LinearHead:
 class TokenLoss:
     """Mean over scored token positions (MLM, MNTP), computed without all logits in memory at once.
 
-    The runner weighs chunks by their number of scored positions, so that the mean is that of the whole batch.
-    `weight` is its factor in a sum of losses, applied by the runner.
+    The runner weights chunks by their number of scored positions, so the result is the mean over the whole
+    batch. `weight` is the loss's factor in a sum of losses, applied by the runner.
     """
 
     weight: AnyNumber = 1.0
@@ -253,7 +255,8 @@ class TokenLoss:
     def causal(self) -> bool:
         """True if it predicts each token from those before it, and masks none.
 
-        Then it needs a model with causal attention; else one that reads both sides and has a mask token.
+        If it is True, the loss needs a model with causal attention; if not, a model that reads both sides and
+        has a mask token.
         """
         return False
 
@@ -269,14 +272,15 @@ class TokenLoss:
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (corrupted ids, labels), both [t]; labels are -100 where no token is scored.
 
-        A pure function: the same text and seed give the same corruption in any batch.
+        This is a pure function: the same text and seed give the same corruption in any batch.
         """
         raise NotImplementedError
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
 
-        `head` gives logits [s, vocabulary] of states [s, d]; with a linear last layer it is a `LinearHead`.
+        `head` returns the logits [s, vocabulary] of states [s, d]. If its last layer is linear, it is a
+        `LinearHead`.
         """
         raise NotImplementedError
 
@@ -326,7 +330,7 @@ def prediction_problems(
 ) -> Iterator[str]:
     """Yield reasons why a backbone's encoder of a checkpoint cannot predict tokens for losses over tokens.
 
-    There are none without such losses, and for an encoder that cannot be loaded at all.
+    There are no reasons without losses over tokens, or for an encoder that cannot be loaded at all.
     """
     over_tokens = [loss for loss in losses if isinstance(loss, TokenLoss)]
     facts = backbone.describe(checkpoint, predicts=True) if over_tokens else EncoderFacts()

@@ -1,8 +1,8 @@
 """Images and audio clips in inputs: an input is one `str` with references to media.
 
-U+FFFC, Unicode's own character for an embedded object, begins and ends a reference to a file: its kind, the
-hash of its content, and its path. Readers of data write references; text that comes from data has none, as
-`plain_text` sees to.
+The character U+FFFC, Unicode's mark for an embedded object, begins and ends a reference to a file. The
+reference contains the file's kind, the hash of its content, and its path. Readers of data write references.
+Text that comes from data cannot contain one, as `plain_text` removes the character.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Media:
     """Image or audio clip in a file: its kind, the hash of its bytes in hex, and its path.
 
     Raises:
-        ValueError: for a path that has the character U+FFFC.
+        ValueError: for a path that contains the character U+FFFC.
     """
 
     kind: MediaKind
@@ -42,9 +42,10 @@ class Media:
 class MediaFacts:
     """Facts of a data set's images and clips, for checks before work; places are `file:line`.
 
-    `pair` is the kind of its pairs (`image-text`), `where` the place of the first medium. `rates` are
-    sampling rates, each with the place of its first clip; `largest` has width, height and place of the
-    largest image, `longest` seconds and place of the longest clip. `stored` is a hash of the files' paths.
+    `pair` is the kind of the dataset's pairs (`image-text`), and `where` is the place of the first image or
+    clip. `rates` are sampling rates, each with the place of its first clip. `largest` is the width, height
+    and place of the largest image, and `longest` the seconds and place of the longest clip. `stored` is a
+    hash of the files' paths.
     """
 
     pair: str

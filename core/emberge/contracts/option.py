@@ -1,7 +1,8 @@
 """Options of components: limits of numbers, default components, and values by dataset.
 
-A field declares the numbers that it takes by its type, `dropout: Share = 0.0`. The recipes' grammar refuses
-other numbers at their line, the verbs refuse them as they parse, and the schema and the tables show them.
+The type of a field declares the numbers that it accepts, such as `dropout: Share = 0.0`. The recipes' grammar
+refuses other numbers and names their line, the verbs refuse them when they parse, and the schema and the
+tables show the limits.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ T = TypeVar("T", covariant=True)
 def component(name: str, **options: Any) -> Any:
     """Return a field whose default is the component of this name, with these options.
 
-    Written `backbone: Backbone = component("text_encoder")`. The recipe's grammar builds it, so that no
-    plugin imports another. In Python, pass the component.
+    Write `backbone: Backbone = component("text_encoder")`. The recipe's grammar builds the component, so that
+    no plugin imports another plugin. In Python code, pass the component itself.
     """
     return field(default=None, metadata={"component": {name: options} if options else name})
 
@@ -129,8 +130,9 @@ def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any]
 class Requires:
     """A mark of an option that only has an effect with another: `Annotated[int, Requires("jaccard")]`.
 
-    A recipe that gives it without the other is refused. The other must be anything but nothing, empty or
-    false; with `value` it must be just that. Of several `others` one is enough.
+    A recipe that gives the marked option without the other is refused. The other option must not be null,
+    empty or false; with `value`, it must be exactly that value. If there are several `others`, one of them is
+    enough.
     """
 
     others: tuple[str, ...]
@@ -155,7 +157,7 @@ class Requires:
 class PerDataset(Generic[T]):
     """An option that may differ: `{default: …, by_task: {sts: …}, by_dataset: {stsb: …}}`; the nearer wins.
 
-    In a recipe a bare value is the default.
+    In a recipe, a bare value is the default.
     """
 
     default: T | None = None

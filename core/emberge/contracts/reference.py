@@ -21,8 +21,8 @@ ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"
 class Reference:
     """A reference in a recipe: to an earlier step's result (`$id`, `$id.part`), or to an outside file.
 
-    A step reference's `text` names one concrete instance after `foreach` is expanded
-    (`$members.ratio=0.2`); `folder` is what relative paths in `text` are relative to.
+    The `text` of a reference to a step names one instance after `foreach` is expanded (`$members.ratio=0.2`).
+    Relative paths in `text` start at `folder`.
     """
 
     text: str
@@ -60,7 +60,7 @@ class Reference:
 class ModelRef(Reference):
     """A model: `./folder`, `owner/name@revision`, `s3://bucket/model`, `$step`, any of them `+adapter`.
 
-    Also `pkg:module`, `hf://owner/name@revision` and `https://server/model`.
+    `pkg:module`, `hf://owner/name@revision` and `https://server/model` are possible too.
     """
 
     accepts: ClassVar[tuple[str, ...]] = ("model",)
@@ -71,7 +71,7 @@ class ModelRef(Reference):
     def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
         """Return a name for each model's part of a step, by the text of the model's reference.
 
-        They are ids of steps such as `model=bls.seed=1`, and differ on every file system.
+        The names are ids of steps such as `model=bls.seed=1`. They stay different on every file system.
         """
         names: dict[str, str] = {}
         taken: set[str] = set()
@@ -91,7 +91,7 @@ class ModelRef(Reference):
 class TensorRef(ModelRef):
     """A model of which only the tensors are read, through a `TensorReader`.
 
-    One on a server (`hf://`, `s3://`, `https://`) is then not downloaded.
+    A model on a server (`hf://`, `s3://`, `https://`) is then not downloaded as a whole.
     """
 
     files: ClassVar[Literal["all", "ranges"]] = "ranges"
@@ -122,28 +122,30 @@ class StepRef(Reference):
 class Artifact:
     """The record of a step's result, written as `artifact.json` into its folder by the runner.
 
-    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the
-    models it came from. `details` is free JSON that reports and cards read. Paths are relative.
+    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the models
+    that the result was made from. `details` is free JSON that reports and cards read. Paths are relative.
 
-    Two of its keys mean something to the runner: `unmet` lists requirements that are not met (the result
-    is published, then the run ends with `RequirementError`); `table` names a Markdown file of the result
-    to show at the end.
+    Two keys of `details` mean something to the runner. `unmet` lists requirements that are not met: the
+    result is published, and then the run ends with `RequirementError`. `table` names a Markdown file of the
+    result that is shown at the end.
 
-    Three mean something to reports. `changes` has for each data set that a step changed the number of `rows`
-    before, those that were `kept`, `dropped` and `changed`, and `notes`, reasons with the rows of each;
-    `examples` names a JSON file of the result with the same and with `examples` of rows. `weights_by_layer`
-    has numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show,
-    each with a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to put beside, and one of
-    - `file`: the name of an SVG file beside the artifact;
+    Four keys mean something to reports. `changes` describes each dataset that a step changed: the number of
+    `rows` before the step, the numbers of rows `kept`, `dropped` and `changed`, and `notes`, which are
+    reasons with the number of rows for each. `examples` names a JSON file of the result that has the same
+    content and `examples` of rows. `weights_by_layer` contains numbers by layer and label, such as each
+    model's weight in a merge. `figures` lists figures to show. Each has a `title`, a `caption`, a `table`
+    (`title`, `head`, `rows`) to show next to it, and one of these keys:
+    - `file`: the name of an SVG file next to the artifact;
     - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
-      null is an empty cell. If any is below 0, the colours are of two kinds, for both sides of 0;
-    - `points`: `x` and `y`, labels of the axes, and `series`, by name a list of [x, y] or [x, y, text];
-    - `lines`: `x` and `y`, labels of the axes, `labels`, names of the places on the x axis, and `series`, by
-      name a list of a number for each of them, in which null is a gap;
-    - `tree`: `names` of leaves in their order; `unions`, each [node, node, height], the lowest first, where a
-      node is the number of a leaf or, counted on from those, of a union; `x`, the label of the axis; and
-      `label`, the tree in words.
-    Data without a table is shown with one of its numbers.
+      null is an empty cell. If any number is below 0, numbers below and above 0 get different colours;
+    - `points`: `x` and `y`, labels of the axes, and `series`, which maps a name to a list of [x, y] or [x, y,
+      text];
+    - `lines`: `x` and `y`, labels of the axes, `labels`, names of the positions on the x axis, and `series`,
+      which maps a name to a list of one number for each position, in which null is a gap;
+    - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
+      a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
+      label of the axis; and `label`, the tree in words.
+    If a figure with data has no table, a table of its numbers is shown.
     """
 
     kind: ArtifactKind
@@ -157,7 +159,7 @@ class Artifact:
         """Return the artifact described by the content of an artifact.json, ignoring unknown keys.
 
         Raises:
-            ValueError: for a field of another type, and without a kind.
+            ValueError: for a field of a wrong type, or an artifact without a kind.
         """
         if not isinstance(record, dict) or record.get("kind") not in get_args(ArtifactKind):
             raise ValueError("it is of no kind")
@@ -177,8 +179,8 @@ class Artifact:
 class Model:
     """A model on disk, resolved from a ModelRef.
 
-    `name` is the model's name in tables (the step's id, the hub id, the folder's name);
-    `fingerprint` hashes its content. With an `adapter` the `folder` is that of its base.
+    `name` is the model's name in tables (the step's id, the hub id, the folder's name). `fingerprint` hashes
+    its content. If there is an `adapter`, `folder` is the folder of its base.
     """
 
     name: str

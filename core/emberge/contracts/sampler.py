@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 class Batches:
     """The batches of one epoch, each computed on demand, so that an epoch can have any length.
 
-    Batch k is a pure function of k: the plan of a training reads batches in any order and keeps none.
+    Batch k depends on k alone: a training reads batches in any order and keeps none in memory.
     """
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Batches:
 class Sampler:
     """A sampler, which selects examples (`select`) or groups them (`batches`), as the last of a chain does.
 
-    Training steps use the `resolved` samplers, so that a sampler may read results of earlier steps.
+    Training steps use the `resolved` samplers, so a sampler may read results of earlier steps.
     """
 
     def files(self) -> list[FileRef]:
@@ -86,10 +86,10 @@ class Sampler:
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
         """Return the sampler with the files named in its options read; by default itself.
 
-        The content is kept as plain values, by which a resumed training recognises it.
+        The files' content is stored as plain values, by which a resumed training recognises the sampler.
 
         Raises:
-            EmbergeError: for a file without the content that the options ask for.
+            EmbergeError: for a file that lacks the content that the options ask for.
         """
         return self
 
@@ -100,11 +100,11 @@ class Sampler:
     def batches(self, pool: Pool, seed: int) -> Iterable[Batch]:
         """Return one epoch's global batches; `seed` is the epoch's.
 
-        A generator is allowed, and read into memory once an epoch. For large data return `Batches`
-        (`DatasetBatches`, `Shuffled`, `InOrder`, `InTurn`), which are computed one by one.
+        The method may be a generator, which is read into memory once per epoch. For large data return
+        `Batches` (`DatasetBatches`, `Shuffled`, `InOrder`, `InTurn`), which compute each batch on demand.
 
         Raises:
-            NotImplementedError: for a sampler that only selects, which cannot be the last.
+            NotImplementedError: for a sampler that only selects, which cannot be the last of a chain.
         """
         raise NotImplementedError(
             f"{type(self).__name__} only selects; end the chain with a grouping one"

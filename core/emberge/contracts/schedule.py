@@ -31,12 +31,12 @@ class Filtered:
 class PerTensor:
     """A number, a list over depth, or a list of `{filter, value}`; the first filter that fits wins.
 
-    A list is interpolated over the layers: for layer l of L, x = (m - 1) · l / (L - 1); tensors outside
-    the layers use x = 0 (methods' convention of the field).
+    A list is interpolated over the layers: layer l of L reads the list at x = (m - 1) · l / (L - 1), where m
+    is the list's length. Tensors outside the layers use x = 0, the convention of merging methods.
 
     Raises:
-        ValueError: for values outside `within` or not finite, an empty list, a value of another form, or
-            an entry after one that speaks of every tensor.
+        ValueError: for values outside `within` or not finite, an empty list, a value of another form, or an
+            entry after one that matches every tensor.
     """
 
     __slots__ = ("entries", "within")
@@ -59,7 +59,7 @@ class PerTensor:
         """Return the number for tensor `name` at relative `depth`, 0 (first layer) to 1 (last).
 
         Raises:
-            ValueError: when no filter fits and there is no default.
+            ValueError: if no filter fits and there is no default.
         """
         for entry in self.entries:
             if entry.matches(name):

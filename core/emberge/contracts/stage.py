@@ -1,7 +1,7 @@
 """Stages of a merge: they measure blocks, and transform or merge them.
 
-A stage sees aligned float32 rows of one tensor from every model and nothing else: no file, device,
-thread or rank. That is what lets the runner stream, chunk, spread and resume any method.
+A stage sees aligned float32 rows of one tensor from every model and nothing else: no file, device, thread or
+rank. The runner can therefore stream, chunk, distribute and resume any method.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Stats = Sequence[Measures]
 class Stage:
     """One link of a merge. Fields are its YAML options; properties may depend on them.
 
-    Number options that may vary are typed `PerTensor` or `PerModel`; the runner resolves them into
-    `block.options` before each call, a float or one float64 tensor [models].
+    Type number options that may vary as `PerTensor` or `PerModel`. The runner resolves them into
+    `block.options` before each call, as one float or one float64 tensor [models].
     """
 
     @property
@@ -79,8 +79,8 @@ class Stage:
     def statistics_of(self) -> Literal["models", "labels"]:
         """The owners of the entries that it reads: "models", matched by content, or "labels".
 
-        Labels are names of models or groups, and what was measured may be others' (specialists). Each that
-        the stage sees needs an entry for every tensor that it merges, or for the tensor's layer.
+        Labels are names of models or groups, and the measured models may be others (specialists). Each label
+        that the stage sees needs an entry for every tensor that the stage merges, or for the tensor's layer.
         """
         return "labels"
 
@@ -112,17 +112,18 @@ class Stage:
     def reads_base(self, number: int) -> bool:
         """Return whether pass `number` (from 0; `passes` means the merge) reads the base's rows.
 
-        They are read if any link says so, and else the block has no base. Default: a stage that takes one.
+        The base's rows are read if any link of the chain returns True; if none does, the block has no base.
+        By default, a stage returns True if it takes a base.
         """
         return self.base_policy != "forbidden"
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         """Return the conclusion of a pass, which replaces stats[-1] in later passes and the merge.
 
-        `block` has no rows, but name, models, weights and options. Here sums become coefficients, once
-        for a tensor rather than once for each of its blocks. Two keys mean something to the runner: a text
-        under "warning" is reported, and so are numbers by label under "findings", such as each model's
-        weight in this tensor, as their means over the elements of each layer.
+        `block` has no rows, only name, models, weights and options. Here sums become coefficients, once per
+        tensor instead of once per block. Two keys mean something to the runner. A text under "warning" is
+        reported. Numbers by label under "findings", such as each model's weight in this tensor, are reported
+        as means over the elements of each layer.
         """
         return stats[-1]
 
@@ -149,7 +150,8 @@ class Stage:
     def entry_problem(self, name: str, shape: Shape, known: Mapping[str, Shape | None]) -> str:
         """Return why a tensor cannot be merged with its models' statistics, in a few words; "" if it can.
 
-        `known` is the shape of each model's entry, None where it has none; asked before any work.
+        `known` has the shape of each model's entry, or None for a model without an entry. The method is
+        called before any other work.
         """
         return ""
 
@@ -204,7 +206,7 @@ class MergeStrategy(Stage):
     def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:
         """Return each model's factor if `merge` is a weighted sum of the models; else None.
 
-        With them, what a later link does to the sums can be done in one step.
+        If factors are returned, a later link can be applied to the weighted sums directly, in one step.
         """
         return None
 
@@ -226,7 +228,7 @@ def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
     """Name a chain of stages, `chain(First, Second, doc="…", option=0.5)`.
 
     Raises:
-        TypeError: when a link but the last is a strategy, or a default fits no link.
+        TypeError: if a link before the last is a strategy, or a default fits no link.
     """
     *transforms, last = links
     for link in transforms:

@@ -36,8 +36,8 @@ class Rehearsal:
 class Machine:
     """Devices, workers and memory of a machine; they affect speed but never the bytes.
 
-    `ranks` is the number of processes that run this step together (see `Step.every_rank`); with `shard`
-    they split weights and optimizer among them.
+    `ranks` is the number of processes that run this step together (see `Step.every_rank`). With `shard` they
+    split the weights and the optimizer among them.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -56,9 +56,9 @@ class Machine:
 class Expected:
     """The expected result of a step, as far as it is known before the step runs.
 
-    `artifact` has what is known of the artifact to come; `rows` the row numbers of every dataset that a
-    training will see; `checkpoints` the number of models that `$id.checkpoints` will lead to at most; `sets`
-    the kind of task of every evaluation set by its name, whose only half is `test`.
+    `artifact` contains what is known of the future artifact. `rows` are the row numbers of every dataset that
+    a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
+    `sets` maps the name of each evaluation set, whose only half is `test`, to its kind of task.
     """
 
     artifact: Artifact
@@ -87,16 +87,17 @@ class Preflight(Protocol):
     def model(self, reference: ModelRef, *, weights: bool = True) -> Path | None:
         """Return a model's folder with at least configs and tokenizer files; weights if it is local.
 
-        None for a model that is yet to be made, or that cannot be seen; the context notes that itself, and
-        shows no note of a step that names a model which is missing. `weights=False` asks for no weights.
+        The result is None for a model that does not exist yet or cannot be seen. The context notes the
+        missing model itself, and then shows no other notes of the step that names it. `weights=False` asks
+        for no weights.
         """
         ...
 
     def whole_model(self, reference: ModelRef) -> Path | None:
         """Return the folder, as `model` does, of a model that the step will open with its adapter applied.
 
-        Configs and headers were compared then: the context notes by itself an adapter that does not fit, and
-        a config, module or tokenizer with which the weights cannot be opened.
+        Configs and headers are compared first: the context itself notes an adapter that does not fit its
+        base, and a config, module or tokenizer with which the weights cannot be opened.
         """
         ...
 
@@ -145,7 +146,7 @@ class Workspace(Protocol):
     def folder(self) -> Path:
         """The folder to fill with the result, published by one rename when `run` returns.
 
-        It exists and is empty when `run` begins, also after a kill.
+        The folder exists and is empty when `run` begins, also after a kill.
         """
         ...
 
@@ -200,10 +201,11 @@ class Workspace(Protocol):
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
         """Return a context with the model's folder; for `base+adapter` a folder with the adapted model.
 
-        That one is in float32, and is removed when the context ends.
+        The adapted model is stored in float32, and its folder is removed when the context ends.
 
         Raises:
-            CheckpointError: when it begins, for an adapter that does not fit its base, and a full disk.
+            CheckpointError: on entering the context, for an adapter that does not fit its base, or a full
+                disk.
         """
         ...
 
@@ -247,28 +249,28 @@ class Step:
     def gather(self, parts: Mapping[str, StepRef]) -> Step | None:
         """Return a step that joins the results of `expand`, given by name; default: none.
 
-        `$id` is then its result, and other steps cannot name the parts.
+        `$id` then means that step's result, and other steps cannot refer to the parts.
         """
         return None
 
     def identity(self) -> str:
         """Return what decides the result besides recipe and inputs, such as versions; default: nothing.
 
-        It is part of the step's fingerprint, so a change of it makes the step run again.
+        The text is part of the step's fingerprint: if it changes, the step runs again.
         """
         return ""
 
     def adapts(self) -> ModelRef | None:
         """Return the model that the result adapts, or another adapter of its base; None for a whole model.
 
-        `$step` then means the base with the result on it.
+        `$step` then means the base with the resulting adapter on it.
         """
         return None
 
     def uploads_to(self) -> Sequence[str]:
         """Return the places outside this machine to which `run` sends data; default: none.
 
-        A run with such a step needs the user's leave (`--allow-upload`), and a rehearsal sends nothing.
+        A run with such a step needs the user's permission (`--allow-upload`), and a rehearsal sends nothing.
         """
         return ()
 
