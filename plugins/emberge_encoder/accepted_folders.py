@@ -1,6 +1,6 @@
 """Folders that `text_encoder` accepts: by the class of the model, and by the inputs that it takes.
 
-The inputs are in sentence_bert_config.json since release 6 of sentence-transformers.
+Since release 6 of sentence-transformers, sentence_bert_config.json lists the inputs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SIZES = ("padding", "truncation", "max_length", "return_tensors")
 def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
     """Refuse a config whose class neither transformers nor a plugin has.
 
-    Nomic's mixture of experts has the model type of transformers' dense class, which would leave all experts
-    out and draw the weights in their place at random.
+    Nomic's mixture of experts has the model type of transformers' dense class. That class would leave out all
+    experts and use random weights instead.
 
     Raises:
         CheckpointError: naming the class.
@@ -53,10 +53,10 @@ def message_of(layout: Layout) -> Mapping[str, Any] | None:
 def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     """Refuse a folder whose inputs do not reach the transformer as messages or texts.
 
-    `kinds` are the media that the model reads; processors of others are refused.
+    `kinds` are the media that the model reads; processors of other media are refused.
 
     Raises:
-        CheckpointError: with the key of sentence_bert_config.json that is not understood.
+        CheckpointError: naming the key of sentence_bert_config.json that is not understood.
     """
     path = f"{layout.trunk_folder}: sentence_bert_config.json"
     settings = read_trunk_settings(layout.trunk_folder)

@@ -46,9 +46,9 @@ def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: boo
 def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
     """Return the innermost modules of a model that mix tokens, deepest first.
 
-    A short text goes through the model once. The derivative of a module's output at one token by its input
-    at another is exactly zero where the module does not read it, in any precision. Outputs of two texts are
-    not compared instead, as experts round differently with other batches.
+    One short text goes through the model once. If a module does not read one token when it computes another,
+    the derivative of that output by that input is exactly zero in any precision. Comparing the outputs of two
+    texts would not work, as experts round differently in other batches.
     """
     with _record_states(model) as calls, torch.enable_grad():
         ids = torch.arange(1, 1 + _LENGTH, device=next(model.parameters()).device)[None]

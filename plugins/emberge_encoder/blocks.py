@@ -48,10 +48,10 @@ class BlockInputs:
 def find_blocks(trunk: Any) -> nn.ModuleList:
     """Return the blocks of a transformer's text stack, from first to last.
 
-    A vision or audio tower may have as many: its list is farther from the word embeddings.
+    A vision or audio tower may have as many blocks, but its list is farther from the word embeddings.
 
     Raises:
-        CheckpointError: for one that does not keep them in one list.
+        CheckpointError: for a transformer that does not keep its blocks in one list.
     """
     count = trunk.config.get_text_config().num_hidden_layers
     embeddings = trunk.get_input_embeddings()

@@ -24,7 +24,7 @@ KEPT_BYTES = 256 << 20
 class ImageReader:
     """Reader of images for a model: the number of their tokens from their size, and their patches.
 
-    Pixels go through the part of the stock processor that is numpy and Pillow alone. With `shrink` an image
+    Pixels go only through the part of the stock processor that uses numpy and Pillow. With `shrink`, an image
     larger than the model's limit is made smaller, as the stock processor does.
     """
 
@@ -66,7 +66,7 @@ class ImageReader:
         """Return the number of tokens of an image, from its header.
 
         Raises:
-            DataError: for one that cannot be read, or is too large.
+            DataError: for an image that cannot be read, or is too large.
         """
         size = image_size(media)
         if problem := self.problem(*size, media.path):
@@ -90,9 +90,10 @@ class ImageReader:
 class ClipReader:
     """Reader of clips for a model: the number of their tokens from their length, and their log-mel frames.
 
-    Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356), made of each clip alone
-    and padded after it, so that a neighbour changes nothing; a clip shorter than half a second is padded with
-    silence first, as Qwen3-ASR does. With `resample` a clip of another sampling rate is resampled.
+    Frames are those of Whisper's extractor (Radford et al., 2022, arXiv:2212.04356). They are computed for
+    each clip alone and padded afterwards, so that the other clips of a batch change nothing. A clip shorter
+    than half a second is first padded with silence, as in Qwen3-ASR. With `resample`, a clip of another
+    sampling rate is resampled.
     """
 
     def __init__(self, support: MediaSupport, *, resample: bool) -> None:
@@ -146,7 +147,7 @@ class ClipReader:
         """Return the number of tokens of a clip.
 
         Raises:
-            DataError: for one that cannot be read, or has another sampling rate.
+            DataError: for a clip that cannot be read, or has another sampling rate.
         """
         return self._count_frames_tokens(len(self._read_samples(media)) // self._hop)
 
@@ -204,8 +205,8 @@ def pad_whole_chunks(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the inputs of the thinker's audio tower, every chunk padded to full length.
 
-    By itself the tower pads chunks to the longest of the batch, so that a clip of less than one chunk would
-    have other features beside a longer one. Qwen3-ASR's tower pads to whole chunks.
+    The tower itself pads chunks to the longest chunk of the batch: the features of a clip shorter than one
+    chunk would then depend on the other clips. Qwen3-ASR's tower pads to whole chunks.
     """
     import torch
     from torch.nn.functional import pad

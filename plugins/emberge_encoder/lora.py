@@ -20,14 +20,14 @@ _OUTER = "base_model.model."
 class Lora:
     """Low-rank factors that are trained on top of frozen weights: W + s · B A with a frozen W.
 
-    Hu et al., 2021, arXiv:2106.09685. `rank` is that of the product; s is `alpha` / rank, by default 1, or
-    alpha / √rank with `rslora` (Kalajdzievski, 2023, arXiv:2312.03732). `dora` trains the length of every row
-    beside its direction (Liu et al., 2024, arXiv:2402.09353). `targets` are modules of the transformer by the
-    end of their name, such as `query`; by default all linear layers of its blocks. `dropout` is that of A's
-    input. B starts at zero and A at random, by `seed`.
+    Hu et al., 2021, arXiv:2106.09685. `rank` is the rank of the product B A. s is `alpha` / rank, by default
+    1, or `alpha` / √rank with `rslora` (Kalajdzievski, 2023, arXiv:2312.03732). `dora` trains the length of
+    every row separately from its direction (Liu et al., 2024, arXiv:2402.09353). `targets` are endings of the
+    names of the transformer's modules, such as `query`; by default all linear layers of its blocks get
+    factors. `dropout` is applied to A's input. B starts at zero, and A at random numbers drawn from `seed`.
 
-    An adapter of the model that the training began from is saved, which a merge takes as it is; with `fold` a
-    whole model, the product added to the weights.
+    The training saves an adapter of the model that it began from, and a merge accepts the adapter as it is.
+    With `fold` it saves a whole model, with the product added to the weights.
     """
 
     rank: Count = 16
@@ -51,7 +51,7 @@ class Lora:
         """Insert factors into a transformer, freeze its weights, and return both as one trunk.
 
         Raises:
-            CheckpointError: for targets that the transformer does not have, or that take no factors.
+            CheckpointError: for targets that the transformer does not have, or that cannot take factors.
         """
         import torch
         from peft import LoraConfig

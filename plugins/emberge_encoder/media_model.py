@@ -29,8 +29,8 @@ _MARKS = (
 class Rendering:
     """Tokeniser of texts with media, which formats them as messages as sentence-transformers does.
 
-    The parts of an input are those of one message; the placeholder that the template prints for a medium is
-    repeated once for each of its tokens.
+    The parts of an input become the parts of one message. The placeholder that the template prints for an
+    image or clip is repeated once for each of its tokens.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Rendering:
         """Return the rendered text with a medium's placeholder repeated once for each of its tokens.
 
         Raises:
-            DataError: for media that the model does not read, and a text that has a placeholder itself.
+            DataError: for media that the model does not read, and a text that itself contains a placeholder.
         """
         media = [part for part in parts if isinstance(part, Media)]
         for part in media:

@@ -60,9 +60,9 @@ def _find_first_position(trunk: Any) -> int:
 def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
     """Restrict the attention masks that a model builds inside the block to tokens of one document.
 
-    transformers finds packed texts by their positions where attention is causal, and not where it is
-    bidirectional. The mask is the model's own, with its windows, and only narrowed, so that it has the form
-    that the kernel needs.
+    transformers recognises packed texts by their positions if attention is causal, but not if it is
+    bidirectional. The model still builds its own mask, with its windows. The mask is only narrowed, so it
+    keeps the form that the kernel needs.
     """
     from transformers.masking_utils import (
         ALL_MASK_ATTENTION_FUNCTIONS,

@@ -54,10 +54,10 @@ _FROM_TOKENIZER = ("pad_token_id", "bos_token_id", "eos_token_id")
 class RandomModel(Step):
     """Make a language model with random weights and a tokenizer: the start of a training from nothing.
 
-    Weights are drawn as transformers draws those of the config's class, always alike for one seed. The
-    tokenizer is that of another model, or a byte-level BPE (Sennrich et al., 2016, arXiv:1508.07909) of the
-    `data`, with tokens to begin, end, pad and hide texts, none of which it adds to a text of itself. The
-    config's number of tokens follows the tokenizer.
+    Weights are drawn as transformers draws them for the config's class; the same seed always gives the same
+    weights. The tokenizer is that of another model, or a byte-level BPE (Sennrich et al., 2016,
+    arXiv:1508.07909) trained on the `data`. The trained tokenizer has tokens that begin, end, pad and hide
+    texts, but adds none of them to a text by itself. The config's number of tokens is set to the tokenizer's.
 
     Example:
         start:
@@ -176,7 +176,7 @@ class RandomModel(Step):
         """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
 
         Raises:
-            CheckpointError: for options that the class does not have, and too few rows for the tokens.
+            CheckpointError: for options that the class does not have, and fewer rows than tokens.
         """
         config = dict(self.config)
         _refuse_unknown(config)
@@ -226,7 +226,7 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
     """Return the language model of a config, its weights drawn from torch's generator or left on "meta".
 
     Raises:
-        CheckpointError: for a config of which no language model can be built.
+        CheckpointError: for a config from which no language model can be built.
     """
     import torch
 
@@ -249,7 +249,7 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
 def _train_tokenizer(texts: Iterator[str], size: int) -> Any:
     """Train a byte-pair tokenizer of at most `size` tokens on the texts.
 
-    Words and spaces are cut as GPT-2 cuts them. No special token is added to a text.
+    Words and spaces are split as in GPT-2. No special token is added to a text.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -65,39 +65,41 @@ _LORA_HAS_NO_HEAD = "lora trains no head that predicts tokens; leave it out for 
 class TextEncoder(Backbone):
     """A transformers model with pooling, as SentenceTransformers understands it.
 
-    A folder with modules.json is used as it says; an option given here overrides it. A bare transformers
-    folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`) unless it is causal, where it is the last
-    token's. `normalize` scales embeddings to length 1, as in a bare folder. `attention` switches
-    causal models to bidirectional attention and back (BidirLM, arXiv:2604.02045). Whenever a model is loaded,
-    each of its layers is seen to obey: hybrids with convolutions or linear attention cannot, and are refused.
-    Mean pooling over causal attention is refused, too, unless `attention: causal` asks for it. `prompts` are
-    texts by name (`query`, `document`), `max_length` counts tokens, `dtype` is that of the weights. Saved
-    models load without remote code.
+    A folder with modules.json is used as that file says; an option given here overrides it. A bare
+    transformers folder needs `pooling` (`mean`, `cls`, `last`, `weighted_mean`), except if the model is
+    causal: then the last token is pooled. `normalize` scales embeddings to length 1; a bare folder does so by
+    default. `attention` switches causal models to bidirectional attention and back (BidirLM,
+    arXiv:2604.02045). Each time a model is loaded, each layer is tested for the required attention. Hybrids
+    with convolutions or linear attention cannot be switched, and are refused. Mean pooling over causal
+    attention is refused too, unless `attention: causal` asks for it. `prompts` are texts by name (`query`,
+    `document`), `max_length` counts tokens, and `dtype` is the dtype of the weights. Saved models load
+    without remote code.
 
-    With `include_prompt: false` the transformer reads a prompt and pooling leaves its tokens out, as CoDiEmb
-    (arXiv:2508.11442) does with instructions; the saved folder has sentence-transformers do the same. A
-    token that crosses the prompt's end is the text's. sentence-transformers counts the tokens of the prompt
-    alone, and so leaves that one out: where words begin with their space (byte-level tokenizers), end such
-    a prompt without one. A chat template's prompt is always pooled.
+    With `include_prompt: false` the transformer reads a prompt, but pooling leaves out its tokens, as CoDiEmb
+    (arXiv:2508.11442) does with instructions. The saved folder tells sentence-transformers to do the same. A
+    token across the prompt's end belongs to the text. sentence-transformers counts the tokens of the prompt
+    alone, and therefore leaves such a token out. If words begin with their space (byte-level tokenizers), end
+    the prompt without a space. A chat template's prompt is always pooled.
 
-    `lora` trains an adapter beside frozen weights. `gradient_checkpointing` keeps only each block's input
-    and computes the rest again: a fifth (MiniLM on a CPU) to a third more time, for activations that grow
-    with the blocks' inputs alone. `torch_compile` compiles the transformer for chunks of any shape. It is
-    off: on a CPU it never pays (MiniLM, one thread: a first step of minutes, later ones four times as long
-    as without). `attn_implementation` is transformers' word for the kernel of the attention, by default its
-    own choice; with `flash_attention_2` (a GPU, bfloat16 or float16, the package flash-attn) texts are
-    attended to without their padding (ModernBERT, Warner et al., 2024, arXiv:2412.13663).
+    `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
+    computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
+    memory for activations grows only with the blocks' inputs. `torch_compile` compiles the transformer for
+    chunks of any shape. It is off by default: on a CPU it never pays (MiniLM, one thread: the first step
+    takes minutes, later steps four times as long as without). `attn_implementation` is transformers' name for
+    the kernel of the attention, by default its own choice. With `flash_attention_2` (a GPU, bfloat16 or
+    float16, the package flash-attn) the attention skips the padding of texts (ModernBERT, Warner et al.,
+    2024, arXiv:2412.13663).
 
-    Losses over tokens train the head of the checkpoint's language model, too, which is saved with the rest
-    under its own names, or not with `keep_head: false`. A checkpoint without one needs `fresh_head: true`,
-    which begins with a new head; where it only shares the embeddings, there is nothing to be new.
-    `mask_token` is the token that hides others, by default the tokenizer's own, and the saved one's.
+    Losses over tokens also train the head of the checkpoint's language model. The head is saved under its own
+    names, or left out with `keep_head: false`. A checkpoint without a head needs `fresh_head: true`, which
+    begins with a new head; if the head only shares the embeddings, no new weights are needed. `mask_token` is
+    the token that replaces hidden tokens, by default the tokenizer's own; the saved tokenizer gets it too.
 
-    A folder that lists image or audio in its `modality_config` reads those, too, through the native classes
-    of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker; every input is then a message of its chat template.
-    `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`, and are
-    saved as they came. An image larger than the model's limit and a clip of another sampling rate are errors;
-    `shrink` and `resample` change them instead.
+    A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
+    classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
+    template. `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`;
+    they are saved unchanged. An image larger than the model's limit and a clip of another sampling rate are
+    errors; `shrink` and `resample` convert them instead.
 
     Example:
         trained:
@@ -343,7 +345,7 @@ class TextEncoder(Backbone):
         """Return the checkpoint's layout with the options applied, and its trunk's config.
 
         Raises:
-            CheckpointError: for pooling that is not known, or that does not fit the attention.
+            CheckpointError: for unknown pooling, or pooling that does not fit the attention.
         """
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
@@ -387,7 +389,7 @@ class TextEncoder(Backbone):
         """Return the layout with pooling as in the options.
 
         Raises:
-            CheckpointError: for pooling that is not known, or that does not fit the attention.
+            CheckpointError: for unknown pooling, or pooling that does not fit the attention.
         """
         causal = is_causal(config)
         pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
@@ -415,7 +417,7 @@ class TextEncoder(Backbone):
         """Return the layout with prompts included in pooling or not, as in the options.
 
         Raises:
-            CheckpointError: for pooling that leaves no prompt out.
+            CheckpointError: for a kind of pooling that cannot leave out a prompt.
         """
         if self.include_prompt is None:
             return layout
@@ -445,7 +447,7 @@ class TextEncoder(Backbone):
     def _require_attention(self, layout: Layout, config: Mapping[str, Any], trunk: Any) -> None:
         """Refuse a model if a layer does not attend as the option or config.json requires.
 
-        Pooling that needs later tokens is refused, too, where a layer does not read them.
+        Pooling that needs later tokens is refused too, if a layer does not read them.
         """
         from emberge_encoder.attention import attention_problem, find_mixers
 
@@ -511,7 +513,7 @@ def _recompute_activations(trunk: Any, checkpoint: Path) -> None:
     """Have a transformer compute its activations again in the backward pass.
 
     Raises:
-        CheckpointError: for a class that cannot.
+        CheckpointError: for a class that cannot do so.
     """
     # Earlier releases have the old name alone, and later ones warn of it.
     old = trunk.gradient_checkpointing_enable

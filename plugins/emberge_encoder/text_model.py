@@ -271,7 +271,7 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
     """Refuse texts that have images or clips, for a model of text.
 
     Raises:
-        DataError: naming the first one.
+        DataError: naming the first image or clip.
     """
     mixed = next((text for text in texts if has_media(text)), None)
     if mixed is not None:
@@ -307,7 +307,7 @@ def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Mo
     """Return a stock module with its weights; `width` is the size of the transformer's states.
 
     Raises:
-        CheckpointError: for one that cannot be loaded.
+        CheckpointError: for a module that cannot be loaded.
     """
     from sentence_transformers.sentence_transformer import modules as stock
 

@@ -25,7 +25,8 @@ from emberge_encoder.trunk_weights import build_config, load_weights, tensor_nam
 class PredictingModel(TextModel):
     """An encoder that can also predict tokens (see `TokenPredictor`); `language_model` has its trunk.
 
-    It is saved with the head under the names that transformers gives it, or without if `keep_head` is False.
+    The model is saved with the head, under the names that transformers gives it, or without the head if
+    `keep_head` is False.
     """
 
     def __init__(
@@ -106,10 +107,11 @@ def load_language_model(
 ) -> Any:
     """Return the language model of a config and the weights in `folder`, with its head.
 
-    With `fresh_head` missing weights of the head are drawn as transformers draws them, always alike.
+    With `fresh_head`, missing weights of the head are drawn as transformers draws them; they are always the
+    same.
 
     Raises:
-        CheckpointError: for weights that cannot be loaded, a missing head, or one that is not understood.
+        CheckpointError: for weights that cannot be loaded, or a head that is missing or not understood.
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
@@ -156,7 +158,7 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
     """Return the id of the mask token: the `given` one, or the tokenizer's; None without one.
 
     Raises:
-        CheckpointError: for a token that the tokenizer does not have, or the embeddings have no row for.
+        CheckpointError: for a token that the tokenizer does not have, or that has no row in the embeddings.
     """
     token = given or tokenizer.mask_token
     if token is None:

@@ -20,7 +20,7 @@ def load_tokenizer(layout: Layout) -> Any:
     """Return the tokenizer of a folder; it lowercases texts if the folder's settings require it.
 
     Raises:
-        CheckpointError: for a tokenizer that is missing, cannot be loaded, or has no words.
+        CheckpointError: for a tokenizer that is missing, cannot be loaded, or knows no words.
     """
     tokenizer = load_folder_tokenizer(layout.trunk_folder)
     if layout.lower_case:
@@ -40,11 +40,11 @@ def _lower_texts(tokenizer: Any) -> None:
 def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: str) -> list[int]:
     """Return the number of each text's leading tokens that belong to its prompt.
 
-    They are the special tokens at the beginning and those that end inside the prompt, by character offsets: a
-    token across the end of the prompt belongs to the text (CoDiEmb, arXiv:2508.11442). Tokenizers without
-    offsets, and sentence-transformers always, count the tokens of the prompt alone. Both counts are equal
-    unless the prompt's end and the text's beginning become one token, as a space and a word do in byte-level
-    tokenizers: sentence-transformers counts that token, too.
+    These are the special tokens at the beginning and the tokens that end inside the prompt, by character
+    offsets; a token across the end of the prompt belongs to the text (CoDiEmb, arXiv:2508.11442). For
+    tokenizers without offsets, the tokens of the prompt alone are counted; sentence-transformers always
+    counts that way. The two counts are equal unless the prompt's end and the text's beginning become one
+    token, as a space and a word do in byte-level tokenizers: sentence-transformers counts that token too.
     """
     if not prompt:
         return [0] * len(texts)
@@ -72,7 +72,7 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     """Return the format of a folder whose texts are messages; None for one of plain texts.
 
     Raises:
-        CheckpointError: for a chat template that is missing, does not take a text or one of the prompts, or
+        CheckpointError: for a chat template that is missing, does not accept a text or one of the prompts, or
             asks for the kind of text.
     """
     message = message_of(layout)
@@ -94,10 +94,10 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
 class ChatFormat:
     """Format of a text as a conversation: its prompt is the system's message, the text the user's.
 
-    It takes the tokenizer's own chat template, as sentence-transformers does. `content` is the form in
-    which the template reads a message (`flat`, `structured`, or `auto`, as the template looks); `options` go
-    to the template. The tokens that end every conversation end one that is cut, too, unless
-    `restore_suffix` among the options is off.
+    The tokenizer's own chat template is used, as in sentence-transformers. `content` is the form in which the
+    template reads a message: `flat`, `structured`, or `auto`, which means that the template is examined.
+    `options` are passed to the template. The tokens that end every conversation also end a conversation that
+    is cut, unless `restore_suffix` among the options is off.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ChatFormat:
         """Return the token ids of each text's conversation, cut to `limit`.
 
         Raises:
-            CheckpointError: for a template that does not take the prompt.
+            CheckpointError: for a template that does not accept the prompt.
         """
         cut = {"truncation": limit is not None, "max_length": limit}
         rows: list[list[int]] = self._format_texts(texts, prompt, **cut)["input_ids"]
@@ -143,7 +143,7 @@ class ChatFormat:
         """Return the conversation of each input as text; its parts are those of the user's message.
 
         Raises:
-            CheckpointError: for a template that does not take them.
+            CheckpointError: for a template that does not accept them.
         """
         messages = [[{"role": "user", "content": list(content)}] for content in contents]
         rendered: list[str] = self._apply_template(messages, prompt, tokenize=False)
@@ -169,7 +169,7 @@ class ChatFormat:
         """Return conversations of messages, with the prompt before them, as the tokenizer returns them.
 
         Raises:
-            CheckpointError: for a template that does not take them.
+            CheckpointError: for a template that does not accept them.
         """
         if prompt:
             messages = self._formatter.prepend_prompt_to_messages(messages, prompt)
@@ -185,7 +185,7 @@ class ChatFormat:
         """Refuse a template that cannot format a text alone and after each of the model's prompts.
 
         Raises:
-            CheckpointError: with the prompt.
+            CheckpointError: naming the prompt.
         """
         for prompt in {"": "", **self._layout.prompts}.values():
             self._format_texts(_FILLERS, prompt, tokenize=False)

@@ -25,7 +25,7 @@ def load_trunk(
 ) -> Any:
     """Return a transformers model of a config and the weights in `folder`, without its unused pooler.
 
-    `kernel` is the attention's implementation, None for the one that transformers prefers.
+    `kernel` is the implementation of the attention, or None for the one that transformers prefers.
 
     Raises:
         CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote
@@ -170,9 +170,10 @@ def save_trunk(
 ) -> None:
     """Write the model's weights under the names of the source checkpoint, with all its other tensors.
 
-    A checkpoint keeps its set of tensors (poolers, language heads, buffers that old releases wrote), so that
-    everything trained from it can be merged with it; only the parts named in `left_out` are not kept. The
-    tensors that were trained have the model's dtype; those of `frozen` parts are the source's, byte for byte.
+    The result has the same set of tensors as the checkpoint (poolers, language heads, buffers that old
+    releases wrote), so that everything trained from the checkpoint can be merged with it. Only the parts
+    named in `left_out` are omitted. Trained tensors have the model's dtype; tensors of `frozen` parts are
+    copied from the source byte for byte.
     """
     from huggingface_hub import save_torch_state_dict
 
@@ -262,7 +263,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
     """Freeze parts of a transformer, so that they get no gradient and no optimiser state.
 
     Raises:
-        CheckpointError: for a name that it does not have, or when nothing is left to train.
+        CheckpointError: for a part that the transformer does not have, or if nothing is left to train.
     """
     if problems := _freeze_problems(trunk, folder, parts):
         raise CheckpointError(problems[0])
