@@ -51,10 +51,10 @@ class Parquet(Reader):
 
 
 def _find_batch_size(metadata: Any, path: Path) -> int:
-    """Return how many rows to unpack together, by the sizes that the file gives.
+    """Return how many rows to unpack together, from the sizes that the file states.
 
     Raises:
-        DataError: for groups of rows that unpack to many times their size, and too many columns.
+        DataError: for groups of rows that unpack to many times their size, and for too many columns.
     """
     from emberge.data import MOST_COLUMNS
     from emberge.wording import human_size, printable

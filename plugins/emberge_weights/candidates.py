@@ -32,9 +32,9 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     """Return weightings [candidates, members], each of sum 1, of `models` and, last, their base.
 
     The first has equal weights of the models and none of the base. Then come every member alone, the means
-    with one model left out, equal weights on their way to the base, and random ones up to `count`: of all
-    members, of all but one, and of the models with a tenth to nine tenths of the base. Those that are fixed
-    are never fewer than they are.
+    with one model left out, mixtures of equal weights with the base, and random weightings up to `count`: of
+    all members, of all but one, and of the models with a tenth to nine tenths of the base. The weightings
+    that are not random are always all there, even if they are more than `count`.
     """
     fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def search(
 ) -> Search:
     """Score all candidates on all sets and choose one.
 
-    Each of `members` has vectors of all sets, those of elsewhere last.
+    Each of `members` has vectors of all sets; the sets elsewhere come last.
     """
     count = len(members)
     weights = draw_candidates(count - base, base, candidates, stable_seed(seed, "candidates"))
@@ -160,7 +160,7 @@ class HeldOut:
 class ChosenWeighting:
     """Chosen weighting, by its place, and its held-out gain over equal weights.
 
-    `worth` is for each member what choosing gained over choosing without it.
+    `worth` is, for each member, the gain of a choice with it over a choice without it.
     """
 
     place: int
@@ -171,10 +171,10 @@ class ChosenWeighting:
 def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWeighting:
     """Return the chosen weighting, and the worth of each member.
 
-    Ten times the units of every set are halved; weights chosen on one half are compared on the other
-    (cross-fitting) with equal weights, and with those chosen among weightings without a member (leave one
-    out). Only where the first gain is clear, the simplest weighting within one standard error of the best
-    is taken (Breiman et al., 1984), which is the one nearest to equal weights.
+    The units of every set are halved at random ten times. Weights chosen on one half are compared on the
+    other half (cross-fitting) with equal weights, and with weights chosen among weightings without one of the
+    members (leave one out). If the gain over equal weights is clear, the result is the weighting nearest to
+    equal weights within one standard error of the best (Breiman et al., 1984); else it is equal weights.
     """
     without = [np.flatnonzero(member == 0) for member in weights.T]
 
@@ -217,7 +217,8 @@ def held_out(
 ) -> list[HeldOut]:
     """Return the gain of a rule's choice over each rival's choice, on units that no rule has seen.
 
-    They take contributions of the units seen and return the place of a weighting, or those of all rivals.
+    `rule` takes the contributions of the units seen and returns the place of its choice; `rivals` takes the
+    same and returns the places of all rivals' choices.
     """
     totals: list[Array] = []
     for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):

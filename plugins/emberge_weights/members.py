@@ -59,7 +59,8 @@ class Prompting:
 def before_length_one(backbone: Backbone) -> Backbone:
     """Return the backbone without the scaling to length one at its end.
 
-    A merge averages what comes before it, so that members count by the lengths of their embeddings.
+    A merge averages weights, which act before that scaling, so members count by the lengths of their unscaled
+    embeddings.
     """
     if any(option.name == "normalize" for option in dataclasses.fields(backbone)):
         return dataclasses.replace(backbone, **{"normalize": False})
@@ -102,7 +103,8 @@ def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
     """Return the plan of a merge of members whose folders all exist.
 
     Raises:
-        CheckpointError: for fewer than two, the same twice, and models that do not fit each other.
+        CheckpointError: for fewer than two members, for the same member twice, and for models that do not fit
+        each other.
     """
     if len(models) < 2:
         raise CheckpointError("weights need two models, or one and its base")

@@ -30,7 +30,8 @@ APART = 0.05
 class RealMerges:
     """Candidates at some places and the scores of their merges: in the data, elsewhere and on the tests.
 
-    The first ones are `anchors`, of which the very first has equal weights, and the others trials.
+    The first `anchors` of the places are anchors, and the others are trials. The first anchor has equal
+    weights.
     """
 
     places: Sequence[int]
@@ -81,7 +82,7 @@ def score_merges(
 ) -> RealMerges:
     """Return the scores of merged models from their vectors by set.
 
-    The sets are those of the data, those elsewhere, and the tests.
+    The order of sets is: the data, the sets elsewhere, and the tests.
     """
     everyone = [*members, *merged]
     each = np.eye(len(everyone))

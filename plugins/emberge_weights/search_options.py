@@ -77,8 +77,8 @@ class SearchOptions(Step):
     trials: WholeNumber = 0
     """Random weightings to merge for real too, which show how well scores are foretold.
 
-    The table has the rank correlation of foretold and real scores, and on `tests` the choice beside the best
-    of the trials: what a sweep of so many merges would have found."""
+    The table has the rank correlation of predicted and real scores. On `tests` it compares the choice with
+    the best of the trials, which a sweep of so many merges would have found."""
     layers: bool = False
     """Weights by layer, fitted by gradients, where they are better than one for all layers."""
     prompt: str | None = None

@@ -122,9 +122,9 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Models and the findings of a search on them; a base is the last of them.
+    """Models of a search and its findings; a base is the last of the models.
 
-    `real` are the merges that were scored themselves, None without any.
+    `real` are the merges that were made and scored, None without any.
     """
 
     models: Sequence[Model]
@@ -285,9 +285,9 @@ class SearchResult:
 def describe_trials(search: Search, real: RealMerges, choice: int) -> dict[str, Any] | None:
     """Return the results of the trials as JSON; None without trials.
 
-    That is the rank correlation of foretold and real scores in the data, the largest error of what is
-    foretold there, and on the tests the real scores of equal weights (always the first merge), of the
-    choice, of the trial that was best in the data, and of the one that is best on the tests themselves.
+    For the data, these are the rank correlation of predicted and real scores, and the largest error of a
+    prediction. For the tests, they are the real scores of equal weights (always the first merge), of the
+    choice, of the trial that was best in the data, and of the trial that is best on the tests.
     """
     trials = range(real.anchors, len(real.places))
     if not trials:

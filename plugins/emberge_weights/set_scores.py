@@ -34,8 +34,8 @@ Measure = Callable[[Tensor], Tensor]
 class PairProducts:
     """Products of all pairs of members for queries and some documents of each.
 
-    `dots` is [terms, queries, documents of each], `queries` and `documents` are squared lengths in the same
-    terms, [terms, queries] and [terms, queries, documents of each].
+    `dots` is [terms, queries, documents of each query]. `queries` and `documents` are squared lengths in the
+    same terms, [terms, queries] and [terms, queries, documents of each query].
     """
 
     dots: Tensor
@@ -103,9 +103,10 @@ def score_set(
 ) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 
-    Of a ranked set only documents are looked at that belong to a query or are among its first hundred by a
-    weighting of `pool`; others are behind the first ten of any mixture of these. Without labels the first
-    `peers` members, by default all, decide together.
+    In a ranked set, a query is compared only with documents that belong to it or that are among its first
+    hundred by a weighting of `pool`; in any mixture of these weightings, other documents come after the first
+    ten. Without labels, weightings are compared with the mean of the first `peers` members, by default of
+    all.
     """
     terms = quadratic(weights)
     values = np.empty((len(weights), len(weight_set.queries)), np.float32)

@@ -19,7 +19,8 @@ Places = NDArray[np.int64]
 class UnitScores:
     """Values of weightings on the units of one set, [weightings, units].
 
-    The score is their mean, or the rank correlation or average precision with `gold`.
+    The score of a weighting is the mean of its values, or their rank correlation or average precision with
+    `gold`.
     """
 
     name: str
@@ -40,8 +41,9 @@ class UnitScores:
     def contributions(self, units: Places | None = None) -> Array:
         """Return numbers [weightings, units] whose mean over the units is the score on them.
 
-        Those of a rank statistic are its influence function (the infinitesimal jackknife: Efron, 1982), so
-        that their spread gives the error of a score, and that of a difference its own.
+        The contributions to a rank statistic are its influence function (the infinitesimal jackknife: Efron,
+        1982). So the spread of contributions gives the error of a score, and the spread of their differences
+        the error of a difference.
         """
         values = self.values if units is None else self.values[:, units]
         if self.statistic == "mean":

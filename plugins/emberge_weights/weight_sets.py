@@ -40,8 +40,8 @@ class SetEntry:
     """Evaluation sets of a catalogue, or those in `only`.
 
     `split` is `dev`, which is for choosing, or `test`. `limit_queries` keeps an even sample of queries, pairs
-    or texts. Of a corpus the documents that belong to a query stay, and `limit_documents` others, which rank
-    weightings much as all of them do and take a part of the time to embed; scores are higher for it.
+    or texts. `limit_documents` keeps the documents that belong to a query and so many others: these rank
+    weightings much as the whole corpus does and take less time to embed, but the scores are higher.
     """
 
     path: DataRef
@@ -55,8 +55,9 @@ class SetEntry:
 class WeightSet:
     """Texts of a set and its judgements.
 
-    Of a ranked set `relevant` has for each query the places of documents and their grades; of pairs `gold`
-    has a number for each query and the document at its place. `alike` texts are all embedded as queries.
+    In a ranked set, `relevant` has for each query the places of its documents and their grades. In a set of
+    pairs, `gold` has a number for each query and the document at the same place. If the texts are `alike`,
+    all are embedded as queries.
     """
 
     name: str
@@ -91,7 +92,8 @@ def read_sets(
     """Yield the sets of all readable entries; `rows` limits each in a rehearsal.
 
     Raises:
-        DataError: naming file and line, for what cannot be read; for a set that cannot be scored so.
+        DataError: for data that cannot be read, naming file and line; for a set that cannot be scored like
+        this.
     """
     for entry in entries:
         path = resolve(entry.path)

@@ -47,9 +47,9 @@ class ConsistencyFilter(TaughtStep):
     positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 + the
     number of documents that score strictly higher (Nomic Embed v2, 2025, arXiv:2502.07972; after E5, 2022,
     arXiv:2212.03533). A document that several rows have counts once, and the other positives of its row do
-    not count against a positive. A last shard of less than 10 % of `shard_size` is joined to the one before
-    it. With several teachers a pair stays that all of them keep. A row loses positives that do not stay, and
-    goes with its last one.
+    not count against a positive. If the last shard has less than 10 % of `shard_size` rows, it is joined to
+    the shard before it. With several teachers, a pair stays only if it passes with each of them. A row loses
+    the positives that do not stay; a row without any positive left is dropped.
 
     Example:
         consistent:
@@ -122,7 +122,8 @@ class ConsistencyFilter(TaughtStep):
 def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.int64]]:
     """Return the rows of each shard of a set of `size` rows, in random order.
 
-    The last shard is smaller; below SMALLEST of a shard it is joined to the one before it.
+    The last shard may be smaller; if it has less than the share SMALLEST of a shard, it is joined to the one
+    before it.
     """
     import numpy as np
 

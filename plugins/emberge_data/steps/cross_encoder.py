@@ -77,11 +77,11 @@ def _silence_loading() -> Iterator[None]:
 class CrossEncoderModel:
     """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
 
-    `max_length` counts the tokens of both texts, by default the model's own limit; what is over is cut from
-    the longer text. `limit` is the number in use.
+    `max_length` is the largest number of tokens of both texts together, by default the model's own limit;
+    excess tokens are cut from the longer text. `limit` is the number in use.
 
     Raises:
-        CheckpointError: for a model of several outputs, or one whose head has no weights in the folder.
+        CheckpointError: for a model of several outputs, or a model whose head has no weights in the folder.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class ListedSet:
     def of(
         cls, dataset: StoredDataset, workspace: Workspace, extra: Iterable[str] = ()
     ) -> ListedSet:
-        """List the texts of a set: those of the first row first, and `extra` texts last.
+        """List the texts of a set, row by row, and the `extra` texts last.
 
         Raises:
             DataError: for a set whose rows have no positives of their own.
@@ -140,7 +140,8 @@ class ChosenTexts(Sequence[str]):
 class ArrangedSet:
     """Distinct anchors and documents of a set: rows with the same anchor are one query.
 
-    `query_of` [rows] has the query of each row, `document_of` the number of each listed text, or -1.
+    `query_of` [rows] has the number of each row's query. `document_of` has the document number of each listed
+    text, or -1 for a text that is no document.
     """
 
     listed: ListedSet

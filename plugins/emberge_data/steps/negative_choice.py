@@ -27,8 +27,9 @@ EMPTY = -1
 def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
     """Return the highest score that a negative of these positives may have: s - (1 - margin) |s|.
 
-    For a positive score that is `margin` times the score (NV-Retriever, arXiv:2407.15831); for a negative
-    one, where the product would be above the score, it is as far below.
+    s is the lowest score of the positives. If s is positive, the threshold is `margin` times s (NV-Retriever,
+    arXiv:2407.15831). If s is negative, that product would be above s, so the threshold is as far below s
+    instead.
     """
     return positives - (1 - margin) * abs(positives)
 
@@ -61,8 +62,8 @@ class ChoiceOptions:
 class Passages:
     """Queries and passages of a search: positives and exclusions by query, and keys of all texts.
 
-    `query_keys` and `keys` are random numbers, uint64, that depend on a seed and the text alone: draws use
-    nothing else, so they are the same in whichever order texts come.
+    `query_keys` and `keys` are random numbers, uint64, that depend on a seed and the text alone. Draws use
+    nothing else, so they do not depend on the order of texts.
     """
 
     positives: Lists
@@ -89,8 +90,9 @@ def choose(
     """Return the negatives of these queries, one space for each teacher.
 
     A candidate passes if no teacher scores it above that teacher's threshold. Each teacher lists candidates
-    by its own scores; lists are joined in turns, the first of each, then the second, and so on.
-    Without `ranks` a list goes as deep as it takes; ranks count what is allowed before the threshold.
+    by its own scores; lists are joined in turns, the first of each, then the second, and so on. Without
+    `ranks` a list has as many ranks as are needed. Ranks count allowed passages before the threshold is
+    applied.
     """
     import numpy as np
 
@@ -216,8 +218,8 @@ def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]
 def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
     """Return the places of a set's passages among its texts, in the order in which they first come.
 
-    They are the positives and negatives of all rows; with a corpus, its texts take the place of negatives.
-    In a set with labels a negative is no passage if no row states its label.
+    The passages are the positives and negatives of all rows; with a corpus, its texts take the place of
+    negatives. In a set with labels a negative is no passage if no row states its label.
     """
     import numpy as np
 
@@ -234,8 +236,8 @@ def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
 def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = False) -> Passages:
     """Return each query's positive passages, and those that it must never get as negatives.
 
-    These are its positives, the query itself, with labels every text of a row that has a label of the query's
-    rows, and, to keep the negatives, those.
+    A query must never get its positives or itself. In a set with labels it must not get any text of a row
+    that has a label of the query's rows; and if its existing negatives are kept, it must not get those again.
     """
     listed = arranged.listed
     positives = arranged.numbers(listed.positives)

@@ -25,7 +25,7 @@ NOTE = "no other row of its label is left"
 class Outcome:
     """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change.
 
-    Rows are counted by their notes. `beside` is what an example of the row is shown with, such as the text
+    Rows are counted by their notes. `beside` is shown next to the row if it is an example, such as the text
     that it repeats.
     """
 

@@ -37,8 +37,8 @@ def list_pairs(segment: Segment) -> list[tuple[str, str]]:
 class PairScores:
     """A model's unscaled scores of a set's rows, in a folder from which a killed run continues.
 
-    Which rows make a segment depends on the set alone, so rows that are scored again are so in the same
-    company, and get the same bytes.
+    The rows of a segment depend on the set alone. So rows that are scored again are scored together with the
+    same other rows, and get the same bytes.
     """
 
     def __init__(self, folder: Path, dataset: Dataset, size: int | None = None) -> None:
@@ -54,7 +54,7 @@ class PairScores:
         ranks: int = 1,
         done: Callable[[int], None] | None = None,
     ) -> None:
-        """Score the segments that the folder lacks; `ranks` take turns.
+        """Score the segments that are missing in the folder; `ranks` take turns.
 
         `done` is called with the number of rows after each segment.
         """

@@ -39,8 +39,8 @@ def fit_coefficients(
 ) -> Array:
     """Return coefficients [blocks, members]; those of a block are weights that sum to 1.
 
-    They begin with `start` [members] in every block, and follow the losses on some units of each set. States
-    to continue a killed fit from are kept in the folder `work`.
+    The coefficients begin with `start` [members] in every block, and gradients of the losses on some units of
+    each set change them. The folder `work` keeps the states from which a killed fit continues.
 
     Raises:
         CheckpointError: for a loss that is not finite, with the step and the set.

@@ -24,8 +24,8 @@ TEMPERATURE = 0.05
 class LabelledTexts:
     """Tokens of a set's texts with its labels.
 
-    Of a ranked set each query brings documents that belong to it, and the nearest others by `weights` of
-    members; documents of one batch are candidates of all its queries.
+    In a ranked set, each query comes with documents that belong to it and with the nearest other documents by
+    the members' `weights`. All documents of a batch are candidates of all its queries.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ def _list_candidates(
 def ranking_loss(cosines: Tensor, relevant: Tensor) -> Tensor:
     """Return InfoNCE (van den Oord et al., 2018, arXiv:1807.03748) of queries [q] over documents [q, d].
 
-    `relevant` is a mask; the probability of all documents that belong to a query counts together.
+    `relevant` is a mask of the documents that belong to each query; their probabilities are added up.
     """
     logits = cosines / TEMPERATURE
     relevant_logits = logits.masked_fill(~relevant, -torch.inf).logsumexp(1)

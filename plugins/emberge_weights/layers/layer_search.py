@@ -32,7 +32,8 @@ PROBED = 8
 class Layers:
     """Coefficients [blocks, members], and their held-out gain over one weighting.
 
-    They are the means of the fits on either half; `by_tensor` is each member's weight for a merge.
+    The coefficients are the means of the fits on the two halves. `by_tensor` has each member's weights of
+    tensors, as a merge takes them.
     """
 
     blocks: Sequence[str]
@@ -68,7 +69,7 @@ class LayerSearch:
     seed: int
 
     def run(self, flat: Array) -> Layers:
-        """Return the coefficients that begin with the weights `flat` [members].
+        """Return the coefficients, fitted from the weights `flat` [members].
 
         Raises:
             EmbergeError: for a model that does not compute with the parameters that it is given.
@@ -159,7 +160,8 @@ class LayerSearch:
 def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
     """Return the gain of the fits over equal layers, each measured on units it was not fitted on.
 
-    The first weighting has equal layers, then comes a fit for each of the `unseen` parts of the units.
+    The first weighting has equal layers. The others are fits, one for each of the `unseen` parts of the
+    units.
     """
     differences = [np.zeros((1, len(set_scores))) for set_scores in scores]
     for number, parts in enumerate(unseen, 1):

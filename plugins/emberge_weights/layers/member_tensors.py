@@ -83,7 +83,7 @@ def _find_first_part(parts: Mapping[str, int], name: str) -> int | None:
 class MemberTensors:
     """Parameters of members as one file's rows, [members, numbers], with each parameter's part of a row.
 
-    `blocks` has the place of each parameter's block.
+    `blocks` has the number of each parameter's block.
     """
 
     rows: NDArray[np.floating]
@@ -149,7 +149,7 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
     """Return the number of each parameter's block.
 
     Raises:
-        CheckpointError: when a parameter is no tensor of the merge.
+        CheckpointError: when a parameter is not a tensor of the merge.
     """
     stored = encoder.stored_names()
     prefix = prefix_of(list(stored.values()))
@@ -169,8 +169,8 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
 class MixedForward:
     """Encoder whose parameters are sums over members, weighed by block.
 
-    In memory are one model, its gradient and the activations of a chunk: the members stay on disk, and
-    each chunk is computed again for the gradient.
+    Memory holds one model, its gradient and the activations of a chunk. The members stay on disk, and each
+    chunk is computed again for the gradient.
     """
 
     def __init__(self, encoder: Encoder, members: MemberTensors) -> None:

@@ -50,22 +50,25 @@ class Decontaminate(DataStep):
 
     A training text contains a test text if both are equal without case, punctuation and white space, if a run
     of `words` words is in both (Brown et al., 2020, arXiv:2005.14165), or if the Jaccard similarity of their
-    runs of `shingle` characters is `jaccard` or more, found by MinHash and then computed exactly. A row whose
-    anchor or positive does so is dropped; a negative that does so is taken out of its row.
+    runs of `shingle` characters is `jaccard` or more, found by MinHash and then computed exactly. A row is
+    dropped if its anchor or a positive contains a test text; a negative that contains one is removed from its
+    row.
 
-    Tests are the tasks of `evaluators` and both halves of `eval_sets`, with their queries and documents; all
-    texts of other tasks than search count as queries. A classifier's own training texts are no test.
+    Tests are the tasks of `evaluators` and both halves of `eval_sets`, with their queries and documents. In
+    tasks other than search, all texts count as queries. The training texts of a classification task are not
+    tests.
 
-    A run of words counts only if at most ten training texts and ten test texts have it, as it is a set phrase
-    otherwise.
+    A run of words counts only if at most ten training texts and ten test texts have it; a more frequent run
+    is a set phrase.
 
-    At 0.55 most questions of ten words are found again after one word was changed. Short texts of one
-    template are as near without being copies, so the sets of other tasks than search have 0.8, and a warning
-    names sets that lose more than a twentieth: look at the examples in `changes.json`, and raise `jaccard`
-    for them (`{default: 0.55, by_dataset: {faq: 0.85}}`). A text of several sets has the lowest of theirs.
+    With a `jaccard` of 0.55 most questions of ten words are still found after one word was changed. Short
+    texts that fill one template are as near to each other without being copies, so the default is 0.8 for
+    sets of tasks other than search. A warning names sets that lose more than a twentieth of their rows: look
+    at the examples in `changes.json`, and raise `jaccard` for these sets (`{default: 0.55, by_dataset: {faq:
+    0.85}}`). A text that is in several sets gets the lowest of their thresholds.
 
-    The table by task has the test texts that the data had, and the rows before and after; cards of models
-    that are trained on the result show it.
+    A table has for each task the number of test texts in the data, and of rows with such texts before and
+    after the step. The cards of models that are trained on the result show this table.
 
     Example:
         clean:

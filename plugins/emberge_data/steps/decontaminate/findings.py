@@ -46,10 +46,10 @@ class TextOverlap:
 
 @dataclass(frozen=True, slots=True)
 class RowFate:
-    """Fate of a row that contains test texts: it goes, or its negatives at `negatives` do.
+    """Fate of a row that contains test texts: the row is dropped, or only its negatives at `negatives`.
 
-    `why` is the finding that decides, None where nothing is done. `before` and `after` are the tasks whose
-    texts the row has.
+    `why` is the finding that decides, None if the row stays as it is. `before` and `after` are the tasks
+    whose texts are in the row before and after the change.
     """
 
     dropped: bool
@@ -77,7 +77,7 @@ class TaskCounts:
 class Findings:
     """Findings by training text, and counts by task.
 
-    `least` is the similarity from which on each training text is near a test text.
+    `least` has for each training text the lowest similarity at which it counts as near to a test text.
     """
 
     least: NDArray[np.float64]

@@ -37,8 +37,8 @@ COMMON = 10
 class Likeness:
     """Thresholds from which on a text contains a test text that it does not equal.
 
-    `words` is the length of a run of words that both have, None for any; `jaccard` the similarity of their
-    shingles of `shingle` characters.
+    `words` is the length of a run of words that both texts have; None compares no runs. `jaccard` is the
+    similarity of the two texts' shingles of `shingle` characters.
     """
 
     words: int | None
@@ -85,8 +85,9 @@ class TestIndex:
 class _Runs:
     """Runs of a number of words in test texts, and the training texts that share them.
 
-    A run of more than COMMON texts of either kind is a set phrase and no sign of a copy (as in GPT-3's
-    filter, Brown et al., 2020, arXiv:2005.14165, which lets 13 words go that are in more than ten documents).
+    A run that is in more than COMMON test texts or training texts is a set phrase and no sign of a copy (as
+    in GPT-3's filter, Brown et al., 2020, arXiv:2005.14165, which ignores 13 words that are in more than ten
+    documents).
     """
 
     def __init__(self, tests: Sequence[str], size: int) -> None:

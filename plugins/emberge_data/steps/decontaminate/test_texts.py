@@ -39,7 +39,7 @@ class EvalSets:
         """Yield (set, side, text) of every set.
 
         Raises:
-            DataError: naming file and line, for what cannot be read.
+            DataError: for data that cannot be read; it names file and line.
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
         for eval_set in pick_eval_sets(workspace.data(self.path), self.only):

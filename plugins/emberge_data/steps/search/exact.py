@@ -1,15 +1,15 @@
 """Cosines that are equal on every machine, and bounds on the cosines of a matrix product.
 
-A product of two float32 numbers is exact in float64, and a sum that halves a vector again and again adds
-element to element in one order. So the cosine of two stored vectors is a function of their bits alone: no
-library, device or block size has a part in it, and equal vectors have equal cosines.
+A product of two float32 numbers is exact in float64. A sum that adds one half of a vector to the other, again
+and again, always adds elements in the same order. So the cosine of two stored vectors is a function of their
+bits alone: it depends on no library, device or block size, and equal vectors have equal cosines.
 
-A matrix product in float32 is many times as fast. It finds the candidates, among which exact cosines
-decide. `slack` bounds how far it may be off. With u = 2^-24: both vectors are scaled to length 1 and rounded,
+A matrix product in float32 is many times as fast. It finds the candidates, among which exact cosines decide.
+`slack` bounds the error of the product. With u = 2^-24: both vectors are scaled to length 1 and rounded,
 which moves their product by at most 2u + u² (Cauchy and Schwarz), and a sum of d products in any order, fused
 or not, is off by at most γ(d) = d u / (1 - d u) times the product of the lengths (Higham, Accuracy and
-Stability of Numerical Algorithms, 2002, section 3.1). γ(d + 4) is more than both with the rounding of the
-exact cosine itself.
+Stability of Numerical Algorithms, 2002, section 3.1). γ(d + 4) is more than the sum of both errors and the
+rounding of the exact cosine itself.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def squared_lengths(vectors: Tensor) -> Tensor:
 def cosines(left: Tensor, right: Tensor, left_lengths: Tensor, right_lengths: Tensor) -> Tensor:
     """Return the exact cosines of float32 vectors [..., d], which broadcast, given their squared lengths.
 
-    A vector of zeros has the cosine 0 with every other.
+    A vector of zeros has the cosine 0 with every other vector.
     """
     products = _sum(left.double() * right.double())
     lengths = (left_lengths * right_lengths).sqrt_()

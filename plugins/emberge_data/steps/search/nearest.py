@@ -44,12 +44,12 @@ def nearest(
 ) -> list[NearestDocuments]:
     """Return for each space the `count` nearest allowed documents of these queries.
 
-    A document is allowed if `excluded` does not name it and if in no space its score is above the query's
-    ceiling (`ceilings` [spaces, queries]). Spaces have the same queries and documents in the same order.
+    A document is allowed if `excluded` does not name it and its score is above the query's ceiling
+    (`ceilings` [spaces, queries]) in no space. Spaces have the same queries and documents in the same order.
 
-    Float32 products find candidates and exact cosines put them in order. A query is done when no other
-    document can be as near as the last one asked for, by the bound on the products; until then it is searched
-    again for more candidates. So the result is a function of the stored vectors.
+    Float32 products find candidates and exact cosines put them in order. A query is done when, by the bound
+    on the products' error, no other document can be as near as its `count`-th; until then the search is
+    repeated with more candidates. So the result is a function of the stored vectors.
     """
     import numpy as np
 
