@@ -28,11 +28,12 @@ class Bagging(Sampler):
     """A random share of every dataset, drawn once for the whole training (BOOM, arXiv:2602.05787).
 
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
-    1}}`); what it does not cover is kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
-    without replacement, or with it if `replacement` (a full bag then has about 63 % distinct rows). Members
-    of one ratio differ by `draw`. `nested` bags of different ratios contain one another. `part: first` and
-    `part: rest` split every dataset in two by its ratio, so that two members share no row and leave none out.
-    It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    1}}`); datasets without a ratio are kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
+    without replacement, or with replacement if `replacement` is true (a full bag then has about 63 % distinct
+    rows). Members of one ratio differ by `draw`. With `nested`, a bag of a larger ratio contains the bags of
+    smaller ratios. `part: first` and `part: rest` split every dataset in two by its ratio, so that two
+    members share no row and together have all rows. This sampler only selects rows: end the chain with a
+    sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         members:
@@ -64,8 +65,8 @@ class Bagging(Sampler):
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
-        Nested bags and parts leave the ratio out of the draw: they are cuts of one order. Bags of large
-        datasets are computed row by row as they are asked for.
+        The draw of nested bags and of parts does not depend on the ratio: they are cuts of one random order.
+        Rows of a large dataset's bag are computed one by one when they are read.
         """
         return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
 
@@ -91,7 +92,7 @@ def require_share(ratio: float) -> None:
     """Refuse a ratio that is no share.
 
     Raises:
-        ValueError: for one of 0 or less, or above 1.
+        ValueError: for a ratio of 0 or less, or above 1.
     """
     if not 0 < ratio <= 1:
         meant = f"; did you mean {ratio / 100:g}?" if 1 < ratio <= 100 else ""

@@ -14,11 +14,12 @@ from emberge_boom.study.study import Study, cluster_lines
 class Cluster(StudySampler):
     """The datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
 
-    `of` is a study of interactions (`$id` of a step `interactions`, or what one left). Its tree is cut at a
-    distance, `threshold`, or into `clusters`. The cluster with most rows is number 1; the study's report
-    lists them all. A threshold's number of clusters is not known before the study: `count` is the number
-    that a recipe trains, so that a study that finds more is an error and no dataset is left out unseen. It
-    selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). The
+    tree of the study is cut at the distance `threshold`, or into `clusters` clusters. The cluster with most
+    rows is number 1; the study's report lists all clusters. With a `threshold` the number of clusters is not
+    known before the study. So `count` states the number that a recipe trains: if the study finds more, that
+    is an error, and no dataset is left out unnoticed. This sampler only selects rows: end the chain with a
+    sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         study:

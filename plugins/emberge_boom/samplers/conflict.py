@@ -17,9 +17,9 @@ _PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
 class Conflict(StudySampler):
     """The datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
 
-    `of` is a study of interactions (`$id` of a step `interactions`, or what one left), `rank` counts its
-    pairs from the one whose loss rises most when trained together, by the study's `ranking`. It selects and
-    does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). `rank`
+    1 is the pair of datasets whose loss rises most when they are trained together, by the study's `ranking`.
+    This sampler only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         study:

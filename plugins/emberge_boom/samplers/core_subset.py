@@ -26,12 +26,12 @@ from emberge_boom.samplers.bagging import count_of, in_order, require_share
 class CoreSubset(Sampler):
     """All rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
 
-    A model trained on that and merged with the one that was trained on the old data takes in the new data at
-    a part of the cost of training on everything again, (|D′| + k|D|) / |D ∪ D′|. Each old dataset keeps
-    max(1, round(`ratio` · size)) rows, `ratio` being k; `of: corpus` draws the same share from all old rows
-    taken together, so that a dataset may keep a little more or less, and keeps the core's row numbers in
-    memory. Another `draw` is another core.
-    It selects and does not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    A model is trained on these rows and merged with the model that was trained on the old data D. The merge
+    learns the new data D′ at a part of the cost of training on all data again: (|D′| + k|D|) / |D ∪ D′|,
+    where k is `ratio`. Each old dataset keeps max(1, round(`ratio` · size)) rows. `of: corpus` instead draws
+    this share from all old rows together, so that a dataset may keep a little more or less; the row numbers
+    of the core are then in memory. A different `draw` gives a different core. This sampler only selects rows:
+    end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         updated:
@@ -57,7 +57,7 @@ class CoreSubset(Sampler):
         """Return all new rows and the core, a function of seed, draw and the old datasets' names and sizes.
 
         Raises:
-            DataError: when `new` names a dataset that is not there, or none is old.
+            DataError: when `new` names a dataset that does not exist, or when no dataset is old.
         """
         names = [info.name for info in pool]
         for name in self.new:

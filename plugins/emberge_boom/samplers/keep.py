@@ -13,9 +13,9 @@ from emberge.contracts import TASK_KINDS
 class Keep(Sampler):
     """The datasets of some tasks, or of some names; the others are left out.
 
-    With one training a task (`foreach: {task: [retrieval, sts]}`) and a merge of them it is BOOM's
-    task-level merging (arXiv:2602.05787); with one a dataset, its dataset-level merging. It selects and does
-    not group: end the chain with a sampler that does, such as `batch_shuffle`.
+    A merge of one training for each task (`foreach: {task: [retrieval, sts]}`) is BOOM's task-level merging
+    (arXiv:2602.05787); a merge of one training for each dataset is its dataset-level merging. This sampler
+    only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         members:

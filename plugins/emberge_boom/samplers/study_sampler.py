@@ -15,7 +15,7 @@ from emberge_boom.study.study import Study, read_study
 class StudySampler(Sampler):
     """The datasets that a study of interactions points to.
 
-    `of` is a step `interactions`, or what one left.
+    `of` is a step `interactions`, or the folder of a finished one.
     """
 
     of: FileRef
@@ -24,7 +24,7 @@ class StudySampler(Sampler):
         """Return the sampler that keeps the chosen datasets.
 
         Raises:
-            DataError: when the study has not what the options ask for.
+            DataError: when the study does not have the cluster or pair that the options ask for.
         """
         raise NotImplementedError
 
@@ -38,8 +38,8 @@ class StudySampler(Sampler):
     def check(self, context: Preflight) -> Iterable[Problem]:
         """Note the choice that an existing study gives, and yield a problem if the study does not fit.
 
-        A study that the recipe makes may be left from an earlier run with other options, so that a misfit is
-        a warning.
+        If the recipe makes the study itself, the existing study may come from an earlier run with other
+        options. So a problem with it is only a warning.
         """
         earlier = self.of.step is not None
         folder = context.earlier_result(self.of) if earlier else context.data(self.of)
@@ -75,7 +75,7 @@ class Members(Sampler):
         """Return the pool without other datasets.
 
         Raises:
-            DataError: where the training's datasets are not those of the study.
+            DataError: when the datasets of the training differ from those of the study.
         """
         names_in_pool = [info.name for info in pool]
         for name in self.names:

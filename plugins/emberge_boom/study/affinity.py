@@ -39,12 +39,13 @@ def compare(
 ) -> tuple[float, float]:
     """Return a pair's loss trained together and trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
 
-    As the paper does it, LC is the mean over the steps of the joint training and LA the mean of the two
-    trainings' own means. Where the two datasets take unequal numbers of steps, or a joint training gives
-    each fewer than it has alone, these differ without any interaction. `matched` compares each dataset's
-    own steps: the mean over its first m in the joint training with that over its first m alone, m being as
-    many as both have, and then averages the two datasets. Either way a joint training takes more steps in
-    all, and all that a model learns from any text counts as help.
+    As in the paper, LC is the mean loss over the steps of the joint training, and LA the mean of the two
+    separate trainings' mean losses. LC and LA differ without any interaction if the two datasets take unequal
+    numbers of steps, or if a joint training gives each of them fewer steps than it has alone. `matched`
+    instead compares the steps of each dataset: the mean over its first m steps in the joint training with the
+    mean over its first m steps alone, where m is the number of steps that both trainings have; then it
+    averages the two datasets. Either way, a joint training takes more steps in all, and whatever a model
+    learns from any text counts as help.
 
     Raises:
         DataError: for a dataset without a step to compare.
@@ -69,9 +70,9 @@ def compare(
 def distance(joint: float, apart: float, how: Distance) -> float:
     """Return the distance of two datasets, given their loss together and apart.
 
-    With `paper` it is 1 - LC / LA where training together helps (LC < LA), so that the strongest synergy has
-    the largest distance below 1, and LC / LA where it does not: the formula as BOOM prints it. `ratio` is
-    LC / LA throughout, below 1 for synergy and above 1 for conflict.
+    `paper` is the formula of BOOM as printed: 1 - LC / LA if training together helps (LC < LA), so that the
+    strongest synergy has the largest distance below 1; otherwise LC / LA. `ratio` is LC / LA in both cases:
+    below 1 for synergy and above 1 for conflict.
     """
     ratio = joint / apart
     return 1 - ratio if how == "paper" and joint < apart else ratio

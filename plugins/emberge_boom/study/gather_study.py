@@ -39,7 +39,7 @@ def gather_study(
 ) -> Study:
     """Build the study from the folders and artifacts of its runs.
 
-    In a rehearsal of two steps a dataset may take none: such trainings are compared as the paper does.
+    In a rehearsal of two steps a dataset may have no step; then the trainings are compared as in the paper.
 
     Raises:
         DataError: when losses cannot be compared.

@@ -37,13 +37,14 @@ _PAIRS = 3
 class Interactions(StudyOptions, Step):
     """A study of the datasets that help one another, trained on alone and in pairs, on equal samples.
 
-    From the mean training losses, alone (loss_i) and jointly (LC_ij), come LA_ij = (loss_i + loss_j) / 2, the
-    difference LC_ij - LA_ij, a distance, and a tree of clusters (BOOM, arXiv:2602.05787, section 5.3). The
-    samplers `cluster` and `conflict` choose datasets by it; a report shows it as a heat map and a tree.
+    The study measures the mean training losses of each dataset alone (loss_i) and of each pair jointly
+    (LC_ij). From these it computes LA_ij = (loss_i + loss_j) / 2, the difference LC_ij - LA_ij, a distance,
+    and a tree of clusters (BOOM, arXiv:2602.05787, section 5.3). The samplers `cluster` and `conflict` choose
+    datasets by the study; a report shows it as a heat map and a tree.
 
-    Every training is a step of its own, `id.alone=a` or `id.pair=a,b`, which launchers run side by side and
-    which keeps losses and no model: n + n (n - 1) / 2 of them for n datasets. The options of training are
-    those of `train`. The order of `data` plays no part.
+    Every training is a separate step, `id.alone=a` or `id.pair=a,b`, which keeps losses and no model;
+    launchers may run these steps in parallel. There are n + n (n - 1) / 2 trainings for n datasets. The
+    options of training are those of `train`. The order of `data` does not matter.
 
     Example:
         study:
@@ -57,24 +58,24 @@ class Interactions(StudyOptions, Step):
     produces = "file"
 
     loss_protocol: LossProtocol = "paper"
-    """Mean losses over all steps of a training (`paper`), or over as many steps of each dataset (`matched`).
-
-    They differ where a dataset takes other numbers of steps jointly than alone, or the two of a pair do.
+    """Mean losses over all steps of a training (`paper`), or over equally many steps of each dataset
+    (`matched`). The two differ if a dataset takes different numbers of steps jointly and alone, or if the two
+    datasets of a pair take different numbers of steps.
     """
     scale: LossScale = "loss"
     """Losses as they are (`loss`), or each in units of its dataset's mean loss alone (`own`).
 
-    As they are, of two datasets with different losses the one with the larger numbers speaks for the pair.
+    With `loss`, the dataset with the larger losses dominates the result of a pair.
     """
     distance: Distance = "paper"
     """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
 
-    As the paper prints it the strongest synergy is farthest apart; with `ratio` it is nearest, and thresholds
-    are near 1.
+    With `paper`, the pair with the strongest synergy is the farthest apart of those that help one another.
+    With `ratio` it is the nearest pair, and useful thresholds are near 1.
     """
     ranking: Ranking = "difference"
-    """Order of the pairs that harm each other, for `conflict` and the tables: LC - LA as in the paper
-    (`difference`), or LC / LA (`ratio`), in which losses of small numbers weigh as much as those of large."""
+    """Order of the pairs that harm each other, for `conflict` and the tables: by LC - LA as in the paper
+    (`difference`), or by LC / LA (`ratio`), so that small losses weigh as much as large ones."""
     linkage: Linkage = "average"
     """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""
     _runs: dict[str, StepRef] = field(default_factory=dict)

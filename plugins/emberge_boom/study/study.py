@@ -42,8 +42,8 @@ class Interaction:
 class Study:
     """The losses of datasets alone and in pairs, and the tree of their distances.
 
-    `names` are in alphabetical order, `sizes` counts all rows of each dataset, of which `rows` were trained
-    on. `tree` is scipy's: [first, second, height, members] of each union.
+    `names` are in alphabetical order. `sizes` has the number of all rows of each dataset; `rows` of them were
+    trained on. `tree` is a linkage matrix of scipy: [first, second, height, members] of each union.
     """
 
     names: tuple[str, ...]
@@ -77,7 +77,7 @@ class Study:
         return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
 
     def strength(self, interaction: Interaction) -> float:
-        """Return how much a pair harms each other: LC - LA, or LC / LA - 1 with `ranking: ratio`."""
+        """Return how much training a pair together raises its loss: LC - LA, or LC / LA - 1 with `ranking: ratio`."""
         return interaction.delta if self.ranking == "difference" else interaction.change
 
     def between(self, a: str, b: str) -> Interaction:
@@ -89,7 +89,7 @@ class Study:
     def clusters(
         self, *, threshold: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
-        """Return the clusters below a distance, or `count` of them: those with most data first.
+        """Return the clusters below a distance, or `count` clusters; clusters with more data come first.
 
         Ties in the tree can leave fewer than `count`.
         """

@@ -110,10 +110,11 @@ def _plan_training(
 def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     """Return an entry for each dataset by a distinct label, in alphabetical order.
 
-    A catalogue is read for the names of its sets; of one that a step writes, `only` must name them.
+    The names of a catalogue's sets are read from it; if a step of the recipe writes the catalogue, `only`
+    must name the sets.
 
     Raises:
-        DataError: where it is not known which datasets there are.
+        DataError: when the names of the datasets cannot be known.
     """
     labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
     labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]

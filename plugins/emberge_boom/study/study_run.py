@@ -52,7 +52,7 @@ class StudyOptions(FitOptions):
     rows: Count | None = None
     """The number of rows of every dataset's sample; by default as many as the smallest has.
 
-    If it is given, a dataset that is added later costs only its own trainings.
+    If the number is given, a dataset that is added later needs only its own trainings.
     """
 
 
@@ -60,7 +60,7 @@ class StudyOptions(FitOptions):
 class StudyRun(StudyOptions, Step):
     """Training on equal samples of some datasets that keeps its steps' losses and no model.
 
-    The samples have `rows` rows, by default as many as the smallest of `data` and `beside` has.
+    Each sample has `rows` rows, by default as many as the smallest dataset of `data` and `beside` has.
     """
 
     produces = "file"
@@ -153,7 +153,7 @@ def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
     """Return the number of rows of every sample, given the number of rows of each dataset.
 
     Raises:
-        DataError: when a dataset has fewer than are wanted.
+        DataError: when a dataset has fewer rows than are wanted.
     """
     smallest = min(sizes, key=lambda name: (sizes[name], name))
     least = sizes[smallest]

@@ -69,9 +69,9 @@ def leaves(tree: Tree) -> list[int]:
 def number_clusters(
     names: Sequence[str], sizes: Mapping[str, int], labels: Sequence[int]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the clusters in a fixed order: most data first, of equals by the alphabet.
+    """Return the clusters in a fixed order: most data first, equally large ones in alphabetical order.
 
-    Inside a cluster the names are in alphabetical order.
+    The names in each cluster are in alphabetical order.
     """
     members_by_label: dict[int, list[str]] = {}
     for name, label in zip(names, labels, strict=True):

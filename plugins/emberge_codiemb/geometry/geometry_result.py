@@ -24,7 +24,7 @@ FORMAT = 1
 class MeasuredSet:
     """Measures of one model on one data set, over texts; `skipped` counts those of fewer than two tokens.
 
-    `states` is the dtype of the hidden states.
+    `states` is the dtype of the hidden states that were measured.
     """
 
     texts: int
@@ -75,7 +75,7 @@ class MeasuredModel:
 class Drifted:
     """Distance of one model's embeddings from the parent's: linear CKA, and the share of common neighbours.
 
-    `cka` is None where all embeddings of one of them are equal.
+    `cka` is None if all embeddings of one of the models are equal.
     """
 
     cka: float | None
@@ -86,7 +86,7 @@ class Drifted:
 class Geometry:
     """Measures of several models, differences being from the first, and drift from their parent.
 
-    `how` are the settings and precisions that the numbers depend on.
+    `how` has the settings and precisions that the numbers depend on.
     """
 
     models: tuple[MeasuredModel, ...]

@@ -118,7 +118,8 @@ class MeasureModel(GeometryOptions, Step):
         """Measure one model, and write its embeddings of the probe set into the step's folder.
 
         Raises:
-            CheckpointError: for an encoder that is not a `TokenEncoder`, and embeddings that are not finite.
+            CheckpointError: for an encoder that is not a `TokenEncoder`, and for embeddings that are not
+            finite.
         """
         import numpy as np
         from emberge.encoding import TextEmbedder
@@ -175,7 +176,7 @@ class MeasureModel(GeometryOptions, Step):
         """Return the mask of each text's measured tokens.
 
         Raises:
-            DataError: for a set in which no text has two.
+            DataError: for a set in which no text has two such tokens.
         """
         import numpy as np
 
@@ -199,7 +200,7 @@ def measure_texts(
     masks: Kept,
     where: str,
 ) -> MeasuredSet:
-    """Return the measures of one model over texts; `where` names both in errors.
+    """Return the measures of one model over texts; `where` names the model and the texts in errors.
 
     Raises:
         CheckpointError: for hidden states that are not finite, or all zero.

@@ -26,9 +26,9 @@ MEASURES = ("token_similarity", "rank", "condition_number", "svd_entropy")
 class TokenGeometry:
     """Measures of token matrices X [n, d] with rows as they are, neither normalised nor centred.
 
-    `tolerance` is the dtype whose epsilon bounds singular values: the rank counts those above max(n, d) ·
-    epsilon · σ₁, and in the condition number the smallest is at least epsilon · σ₁. The entropy is that of
-    shares of σ² (`squares`) or of σ (`values`), in nats.
+    `tolerance` is the dtype whose epsilon bounds singular values. The rank is the number of singular values
+    above max(n, d) · epsilon · σ₁; in the condition number, the smallest one counts as at least epsilon · σ₁.
+    The entropy is computed from the shares of σ² (`squares`) or of σ (`values`), in nats.
     """
 
     entropy_of: EntropyOf = "squares"
@@ -67,8 +67,8 @@ class TokenGeometry:
 def singular_values(matrices: Tensor) -> Tensor:
     """Return the singular values [b, min(n, d)] of float64 matrices [b, n, d], largest first.
 
-    A triangular factor has the same ones and is smaller: half the time, and no digit less, where eigenvalues
-    of XᵀX would lose half of them.
+    They are computed from a triangular factor, which has the same singular values and is smaller. This takes
+    half the time and loses no digits; the eigenvalues of XᵀX would lose half of the digits.
     """
     import torch
 

@@ -21,14 +21,14 @@ class MidNCE(OuterLoss):
     """Contrast of true matches among scored pairs, by a middle layer (CoDiEmb, arXiv:2508.11442).
 
     The inner `loss` (one, or a weighted sum of several) gets the embeddings of `layer`, a fraction of the
-    model's depth, pooled as the model pools. Of an anchor's texts those with a score of at least
-    `least_score` are its positives; all others are negatives, its own and other rows', so that a row without
-    a match is no anchor and its texts are still candidates. Scores run from 0 to 1: the 5 of STS-B is 1. A
-    batch without a match gives 0. Its own `cross_rank`, not the inner loss's, decides whether ranks gather;
-    local to a rank by default.
+    model's depth, pooled as the model pools. The positives of an anchor are those of its texts that have a
+    score of at least `least_score`; its other texts and the texts of other rows are its negatives. So a row
+    without a match has no anchor, but its texts are still negatives of other rows. Scores are from 0 to 1:
+    the 5 of STS-B is 1. A batch without a match gives 0. The option `cross_rank` of `mid_nce`, not that of
+    the inner loss, decides whether texts of all ranks are gathered; by default they are not.
 
-    `layer: null` takes the final embedding: so `mid_nce: {layer: null}` alone is the paper's InfoNCE baseline
-    for similarity data. The paper's whole loss for similarity, with the weights of its code, is this list.
+    `layer: null` takes the final embedding, so `mid_nce: {layer: null}` alone is the paper's InfoNCE baseline
+    for similarity data. The example has the paper's whole loss for similarity, with the weights of its code.
 
     Example:
         trained:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class PairLoss(Loss):
     """Loss of a batch's scored pairs, which learns from how their scores differ; local to a rank by default.
 
-    A subclass has `of_pairs`. The pairs are every anchor with each of its scored positives and negatives.
+    A subclass implements `of_pairs`. The pairs are every anchor with each of its scored positives and
+    negatives.
     """
 
     cross_rank: bool = False

@@ -19,8 +19,9 @@ NO_SPREAD = 1e-8
 class Pearson(PairLoss):
     """Correlation of a batch's cosines with their scores, subtracted from one (CoDiEmb, arXiv:2508.11442).
 
-    Over every anchor with each of its scored positives and negatives. A batch whose scores or cosines are all
-    equal has no correlation: it gives 0 and a gradient of zero. Local to a rank by default.
+    The pairs are every anchor with each of its scored positives and negatives. A batch whose scores or
+    cosines are all equal has no correlation: its loss is 0, with a gradient of zero. By default each rank
+    computes the loss of its own rows.
 
     Example:
         trained:

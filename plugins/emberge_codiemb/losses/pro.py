@@ -21,14 +21,15 @@ TIE = 1e-8
 class PRO(PairLoss):
     """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
 
-    Over every anchor with each of its scored positives and negatives. For pair k and the pairs j with y_j <
-    y_k, with the gaps w_kj = y_k - y_j and the widest of them w_k: minus the logarithm of e^(cos_k · w_k / T)
-    / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)), T being `temperature`. As the authors' code
-    has it, equal scores are no negatives of each other, which the print (eq. 8) leaves open. `reduction: sum`
-    is the printed sum over the list; the code takes the `mean` over pairs that have one below them. It is 0
-    where none has. Gaps multiply the cosines: a number added to all cosines changes the loss, and of pairs
-    with negative cosines those with wider gaps weigh less. The table of pairs is made in blocks. Local to a
-    rank by default.
+    The pairs are every anchor with each of its scored positives and negatives. Pair k is compared with all
+    pairs j of a lower score, y_j < y_k. With the gaps w_kj = y_k - y_j, and w_k the widest of them, its term
+    is minus the logarithm of e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj /
+    T)), where T is `temperature`. As in the authors' code, pairs with equal scores are not negatives of each
+    other; the paper's equation 8 leaves this open. `reduction: sum` adds up the terms, as the equation does;
+    `mean`, as in the code, averages them over the pairs that have a pair below them. Without any such pair
+    the loss is 0. Gaps multiply the cosines: so a number added to all cosines changes the loss, and among
+    pairs with negative cosines those with wider gaps weigh less. The table of pairs is computed in blocks. By
+    default each rank computes the loss of its own rows.
 
     Example:
         trained:

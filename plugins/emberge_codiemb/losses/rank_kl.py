@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 class RankKL(PairLoss):
     """Divergence of a batch's cosines from the ranks of its scores (CoDiEmb, arXiv:2508.11442).
 
-    Over every anchor with each of its scored positives and negatives. Of n pairs in falling order of score,
-    the one of rank r (counted from 0, equal scores share their mean rank) has the target R = (n - 1 - r) / (n
-    - 1); the loss is the Kullback-Leibler divergence of softmax(cos / temperature) from softmax(R /
-    temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean` divides by n, as
-    the authors' code does and its weight of 5 expects; the print (eq. 6) is the `sum`. A batch with equal
-    scores pulls its cosines together. Local to a rank by default.
+    The pairs are every anchor with each of its scored positives and negatives. Among n pairs in falling order
+    of score, the pair of rank r (counted from 0, equal scores share their mean rank) has the target R = (n -
+    1 - r) / (n - 1). The loss is the Kullback-Leibler divergence of softmax(cos / temperature) from softmax(R
+    / temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean` divides by n,
+    as the authors' code does and its weight of 5 expects; the paper's equation 6 is the `sum`. In a batch
+    with equal scores, the loss draws all cosines towards one value. By default each rank computes the loss of
+    its own rows.
 
     Example:
         trained:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class RankNet(PairLoss):
     """Order of pairs: sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML).
 
-    A baseline of CoDiEmb (arXiv:2508.11442), over every anchor with each of its scored positives and
-    negatives, with cosines times `scale`. A sum grows with the square of the batch; `reduction: mean` divides
-    by the number of ordered pairs. The table of pairs is made in blocks. Local to a rank by default.
+    It is a baseline of CoDiEmb (arXiv:2508.11442). The pairs are every anchor with each of its scored
+    positives and negatives; their cosines are multiplied by `scale`. The sum grows with the square of the
+    batch size; `reduction: mean` divides it by the number of comparisons. The table of comparisons is
+    computed in blocks. By default each rank computes the loss of its own rows.
 
     Example:
         trained:
