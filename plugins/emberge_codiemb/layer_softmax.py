@@ -25,10 +25,10 @@ class LayerSoftmax(MergeStrategy):
     """Average of models layer by layer, each weighted by the softmax of its change in that layer.
 
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
-    theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l: hierarchical fusion of CoDiEmb (2025,
-    arXiv:2508.11442, eqs. 10 to 12). After `group` the models are the groups' soups. As printed, norms of
-    real layers that are some units apart saturate the softmax at T = 1; `normalise` divides them first. The
-    weights of each layer are in the artifact's `weights_by_layer`, and a report shows them.
+    theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l. This is the hierarchical fusion of CoDiEmb (2025,
+    arXiv:2508.11442, eqs. 10 to 12). After `group`, the models are the groups' soups. With raw norms, as in
+    the paper, layers whose norms differ by a few units saturate the softmax at T = 1; `normalise` divides the
+    norms first. The weights of each layer are in the artifact's `weights_by_layer`, and a report shows them.
 
     Example:
         merged:
@@ -41,7 +41,7 @@ class LayerSoftmax(MergeStrategy):
     temperature: Positive = 1.0
     """T: low lets the model that moved furthest win, high averages."""
     normalise: Literal["none", "relative", "mean"] = "none"
-    """Divisor of norms: nothing, as the paper prints it; the base's norm of the layer; or the mean over
+    """Divisor of norms: none, as in the paper; the norm of the layer in the base; or the mean norm over all
     layers and models."""
     deltas: FileRef | None = None
     """A statistics file with norms, as of specialists; default: norms of the models' own changes."""

@@ -13,12 +13,12 @@ from emberge.training import Shuffled, batches_by_dataset
 class Mixed(Sampler):
     """Steps of several small batches, each of a dataset of its own: the baseline of CoDiEmb.
 
-    In its comparisons (arXiv:2508.11442) every rank draws by itself, so that tasks differ between the ranks
-    of one step and ranks may have the same rows. Here a step has `draws` small batches, as many as it would
-    have ranks, drawn independently of one another; each has the loss of its own dataset and negatives from
-    itself alone. `batch_size` counts the examples of a whole step and may differ by task or dataset: a
-    small batch has its part of them. An epoch has about as many examples as there are rows; what does not
-    fill a small batch is dropped.
+    In the paper's comparisons (arXiv:2508.11442) every rank draws its own batch, so that the ranks of one
+    step may have different tasks, and may have the same rows. Here a step has `draws` small batches, one for
+    each rank of the paper's setting, drawn independently of one another. Each of them has the loss of its
+    dataset, and its negatives come from itself alone. `batch_size` is the number of examples of a whole step
+    and may differ by task or dataset; a small batch has 1 / `draws` of it. An epoch has about as many
+    examples as there are rows; rows that do not fill a small batch are dropped.
 
     Example:
         trained:

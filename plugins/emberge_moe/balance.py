@@ -1,7 +1,7 @@
 """Losses that keep a router's experts in use, and the routers' health, from sums over tokens.
 
-Once the loads and the number of tokens of the whole batch are known, a chunk's part of a loss is linear in
-its sums with a gradient. So the parts of chunks and ranks add up to the loss of the batch.
+If the loads and the number of tokens of the whole batch are known, a chunk's part of a loss is linear in the
+chunk's differentiable sums. So the parts of all chunks and ranks add up to the loss of the batch.
 """
 
 from __future__ import annotations
@@ -92,10 +92,11 @@ def _sum_layer(routing: Routing, counted: Tensor) -> tuple[Tensor, Tensor, Tenso
 def balance_loss(form: Form, sums: RouterSums, batch: Loads, top_k: int) -> Tensor:
     """Return a chunk's part of the balance loss, given the loads of the whole batch.
 
-    With the load r of an expert and its mean probability p: `switch` is E · Σ r/k · p, averaged over layers
-    (Fedus et al., 2021, arXiv:2101.03961; Gale et al., 2022, arXiv:2211.15841), 1 at best; `paper` is Σ r · p
-    (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1); `hf` is E · Σ r · p over the tokens of all
-    layers together, as transformers has it.
+    r is the load of an expert, p its mean probability, E the number of experts, and k the number that each
+    token goes to. `switch` is E · Σ r/k · p, averaged over layers (Fedus et al., 2021, arXiv:2101.03961; Gale
+    et al., 2022, arXiv:2211.15841), which is 1 at best; `paper` is Σ r · p (Nussbaum and Duderstadt, 2025,
+    arXiv:2502.07972, eq. 1); `hf` is E · Σ r · p over the tokens of all layers together, as transformers has
+    it.
     """
     shares, means = batch.shares, sums.probabilities / batch.tokens
     if form == "hf":
@@ -136,10 +137,11 @@ class RouterLosses:
 class RouterHealth(AuxiliaryMetrics):
     """Health of the routers of `layers`, each of which sends a token to `top_k` of its `experts`.
 
-    By layer: `load/<layer>/<expert>`, the share of tokens that an expert gets; `load_entropy/<layer>`, 1
-    where all get equally many and 0 where one gets all; `dead_experts/<layer>`, those with less than 1 % of
-    the tokens, or a tenth of an even share if that is less; `gate_sum/<layer>`, the mean over tokens of the
-    chosen experts' probabilities together.
+    The measures of a layer are `load/<layer>/<expert>`, the share of tokens that an expert gets;
+    `load_entropy/<layer>`, 1 if all experts get equally many tokens and 0 if one gets all;
+    `dead_experts/<layer>`, the number of experts with less than 1 % of the tokens, or with less than a tenth
+    of an even share if that is less; and `gate_sum/<layer>`, the sum of the chosen experts' probabilities,
+    averaged over tokens.
     """
 
     layers: tuple[int, ...]

@@ -48,7 +48,7 @@ class RoutedModel:
         """The format.
 
         Raises:
-            CheckpointError: for a dense model, and for formats that no dense model is known of.
+            CheckpointError: for a dense model, and for formats without a known dense model.
         """
         config, folder = self.checkpoint.config, self.checkpoint.folder
         kind = str(config.get("model_type"))
@@ -86,10 +86,10 @@ class RoutedModel:
 class Downcycle(Step):
     """Average the experts of an upcycled model into a dense model of the type that it came from.
 
-    It is the way back from sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055): the result is as
-    small and fast as before, and loads with the dense class. Sums are in float64, so a model that was not
-    trained in between comes back bit for bit. `weights: load` counts each expert by the share of choices that
-    fell on it, on `probe`, or in the training that `load_of` names.
+    This reverses sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055): the result is as small and
+    fast as the original dense model, and loads with the dense class. Sums are in float64, so if the model was
+    not trained in between, the result equals the original bit for bit. With `weights: load`, the weight of an
+    expert is its share of the routers' choices, on `probe` or in the training that `load_of` names.
 
     Example:
         dense:

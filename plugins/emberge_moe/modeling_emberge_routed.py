@@ -1,10 +1,10 @@
 """A dense transformer with experts in place of the feed-forward blocks of some layers.
 
 Router, experts and gates are those of sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055) as Nomic
-Embed v2 has it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): each token goes to the `top_k` experts
-with the largest router probabilities, and none is dropped. The dense model may be any of `FEED_FORWARD`;
-attention, norms and embeddings stay its own, under its own names. The file needs torch and transformers
-alone, so that it can travel in a model's folder, where `AutoModel.from_pretrained(folder,
+Embed v2 has it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): each token goes to the `top_k` experts with
+the largest router probabilities, and none is dropped. The dense model may be of any type in `FEED_FORWARD`;
+its attention, norms and embeddings do not change and keep their names. This file imports only torch and
+transformers, so it can be a part of a model's folder, where `AutoModel.from_pretrained(folder,
 trust_remote_code=True)` reads it.
 """
 
@@ -39,7 +39,7 @@ AUTO_MAP = {
 class FeedForward(NamedTuple):
     """Place of a layer's feed-forward block: its path, with {} for the layer, and the modules below it.
 
-    The modules run one after the other; without any, the module at the path is the block.
+    The modules run one after the other. If there are none, the module at the path is the block.
     """
 
     path: str
@@ -161,8 +161,9 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
         """Yield all modules by name, and the dense model by this one's own name.
 
-        There transformers finds the conversions between names in memory and on disk that the dense model has;
-        it comes first, as they hold for its parts too and are then not taken twice.
+        By that name, transformers finds the dense model's conversions between names in memory and on disk.
+        The dense model comes first, as its conversions also hold for its parts and are then not applied
+        twice.
         """
         if "_inner" in self.__dict__:
             yield (args[1] if len(args) > 1 else kwargs.get("prefix", "")), self._inner
@@ -187,8 +188,8 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
 class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
     """A dense model whose `routed_layers` have a router and experts in place of the feed-forward block.
 
-    Inputs and outputs are the dense model's. Its modules are this model's own, so tensors have the names that
-    they have there.
+    Inputs and outputs are those of the dense model. The dense model's modules are attributes of this model,
+    so tensors have the same names as in the dense model.
     """
 
     def _build_inner(self, config: EmbergeRoutedConfig) -> Any:
@@ -204,7 +205,7 @@ class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
 class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
     """A routed model with the dense model's head that predicts tokens, under the names that it has there.
 
-    The head is that for masked tokens, or the one for next tokens of a model that has no other.
+    The head is the dense model's head for masked tokens; if it has none, its head for next tokens.
     """
 
     def _build_inner(self, config: EmbergeRoutedConfig) -> Any:

@@ -59,13 +59,14 @@ _ADAPT = (
 class Rope(Step):
     """Give XLM-R rotary positions in place of its table of 512, as `jina_embeddings_v3`, for longer texts.
 
-    The first step towards Nomic Embed v2 (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): the table of
-    positions is left out, and every layer turns its queries and keys by their places (Su et al., 2021,
-    arXiv:2104.09864). All other weights are XLM-R's, the masked-LM head included where there is one, under
-    the names of a class of transformers, so plain `AutoModel` and SentenceTransformers load the result.
+    This is the first step towards Nomic Embed v2 (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): the table
+    of positions is removed, and every layer rotates its queries and keys by their positions (Su et al., 2021,
+    arXiv:2104.09864). All other weights are those of XLM-R, including the masked-LM head if there is one.
+    They have the names of a class of transformers, so plain `AutoModel` and SentenceTransformers load the
+    result.
 
-    The result does not compute what XLM-R computed, and must be adapted by masked language modelling before
-    any other use; the check warns of that, and so do the artifact and the card.
+    The result does not compute the same as XLM-R, and must be adapted by masked language modelling before any
+    other use; the check, the artifact and the card warn of that.
 
     Example:
         rotary:
@@ -154,7 +155,7 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
     """Return the config of the rotary model.
 
     Raises:
-        CheckpointError: for a model that is no XLM-R.
+        CheckpointError: for a model that is not an XLM-R.
     """
     config = checkpoint.config
     if config.get("model_type") != _FROM:
@@ -180,7 +181,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     """Return the rotary model's tensors: XLM-R's under other names, query, key and value in one.
 
     Raises:
-        CheckpointError: for a tensor that has no place there, such as another task's head.
+        CheckpointError: for a tensor that the rotary model does not have, such as another task's head.
     """
     names = checkpoint.names
     inside = names.prefix.removeprefix(names.outer)

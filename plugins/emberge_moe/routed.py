@@ -25,22 +25,24 @@ _COMPILED = "routed listens to routers, which torch_compile makes impossible: le
 class Routed(Backbone):
     """An encoder with routers, and a loss of its own that spreads tokens over their experts.
 
-    To a training's loss it adds `balance` times the load-balancing loss of the whole batch, without padding.
-    With an expert's load r and its mean probability p, `form: switch` is E · Σ r/k · p for each layer,
-    averaged over layers (Switch Transformers, Fedus et al., 2021, arXiv:2101.03961; 1 at best), `paper` is Σ
-    r · p as Nomic Embed v2 prints it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1; its authors'
-    code has `switch`), and `hf` is that of transformers, over the tokens of all layers together. `z_loss` is
-    a factor too, of the mean squared log-sum-exp of logits (ST-MoE, Zoph et al., 2022, arXiv:2202.08906).
+    The backbone adds `balance` times the load-balancing loss of the whole batch, without padding, to a
+    training's loss. r is the load of an expert, p its mean probability, E the number of experts, and k the
+    number that each token goes to. `form: switch` is E · Σ r/k · p for each layer, averaged over layers
+    (Switch Transformers, Fedus et al., 2021, arXiv:2101.03961; 1 at best). `paper` is Σ r · p as Nomic Embed
+    v2 prints it (Nussbaum and Duderstadt, 2025, arXiv:2502.07972, eq. 1; its authors' code has `switch`).
+    `hf` is the formula of transformers, over the tokens of all layers together. `z_loss` is the factor of a
+    second loss, the mean squared log-sum-exp of logits (ST-MoE, Zoph et al., 2022, arXiv:2202.08906).
     `jitter` multiplies a router's input by random numbers from 1 - jitter to 1 + jitter in training, as
     Switch Transformers do; a training with `dropout: false` draws none.
 
-    At each logged point there are the share of tokens of every expert (`load/<layer>/<expert>`), the entropy
-    of that (`load_entropy/<layer>`, 1 if even), `dead_experts/<layer>` and `gate_sum/<layer>`, the mean
-    probability of a token's experts together; the loads over the steps are a figure of the report. A router
-    that has collapsed is warned about.
+    Each logged point has the share of tokens of every expert (`load/<layer>/<expert>`), the entropy of these
+    shares (`load_entropy/<layer>`, 1 if even), `dead_experts/<layer>`, and `gate_sum/<layer>`, the mean over
+    tokens of the summed probability of a token's experts. The report shows the loads over the steps as a
+    figure. A warning names a router that has collapsed.
 
-    It loads models of Qwen3-MoE, Qwen2-MoE, Mixtral and Granite-MoE, and those upcycled from other encoders.
-    Losses over tokens, such as mlm, train it with the same losses of its own.
+    The backbone loads models of Qwen3-MoE, Qwen2-MoE, Mixtral and Granite-MoE, and models upcycled from other
+    encoders. Losses over tokens, such as mlm, can train it too; the losses of routers are added to them as
+    well.
 
     Example:
         trained:
@@ -94,7 +96,8 @@ class Routed(Backbone):
         """Return the path of the model's routers.
 
         Raises:
-            CheckpointError: for a model without one, or with a jitter beside this one's.
+            CheckpointError: for a model without routers, or with a jitter of its own in addition to this
+            backbone's.
         """
         from emberge_moe.routers import ROUTERS
 

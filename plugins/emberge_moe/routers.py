@@ -17,7 +17,7 @@ ROUTERS = {
 }
 """Path of the router at the end of its module's name, by the model's type.
 
-A router returns its logits [t, experts] first, and the chosen experts [t, k] last.
+A router returns a tuple: first its logits [t, experts], last the chosen experts [t, k].
 """
 
 
@@ -31,8 +31,8 @@ class Routing(NamedTuple):
 class RouterTaps:
     """Hooks on a model's routers that keep their outputs while a `with` block is open.
 
-    With `jitter` a router's input is multiplied by random numbers from 1 - `jitter` to 1 + `jitter` in
-    training.
+    In training with a `jitter`, the input of a router is multiplied by random numbers from 1 - `jitter` to 1
+    + `jitter`.
     """
 
     def __init__(self, model: nn.Module, path: str, jitter: float = 0.0) -> None:

@@ -46,8 +46,8 @@ FILE, TABLE = "geometry.json", "geometry.md"
 class Drift:
     """Drift of embeddings from a parent's, on a probe set.
 
-    It is the linear CKA of both models' embeddings (Kornblith et al., 2019, arXiv:1905.00414), and the share
-    of each text's nearest `neighbours`, by cosine, that are the same in both.
+    Drift is measured by the linear CKA of both models' embeddings (Kornblith et al., 2019, arXiv:1905.00414),
+    and by the share of each text's nearest `neighbours`, by cosine, that are the same in both models.
     """
 
     parent: ModelRef
@@ -66,16 +66,17 @@ class Drift:
 class GeometryStep(GeometryOptions, Step):
     """Geometry of tokens' hidden states, models side by side, and drift of embeddings from a parent.
 
-    Of each text's last hidden states X, one row a token, four measures are taken and averaged over the texts
-    of a data set, with the median beside (CoDiEmb, arXiv:2508.11442, Table 4): the mean cosine of two tokens
-    (`token_similarity`), the number of singular values (`rank`), the largest by the smallest
-    (`condition_number`) and the entropy of their squares (`svd_entropy`, in nats). Singular values are
-    computed in float64; `tolerance` bounds what counts as one, and is named beside the results. A text of
-    one token is left out and counted. Prompts are put before texts as in a training, and their tokens count.
+    X are the last hidden states of a text, with one row for each token. Four measures of X are given as the
+    mean and the median over the texts of a data set (CoDiEmb, arXiv:2508.11442, Table 4): the mean cosine of
+    two tokens (`token_similarity`), the number of singular values (`rank`), the largest singular value
+    divided by the smallest (`condition_number`), and the entropy of the squared singular values
+    (`svd_entropy`, in nats). Singular values are computed in float64; `tolerance` decides from which size on
+    they count, and is stated with the results. Texts of one token are not measured, and their number is
+    stated. Prompts are put before texts as in a training, and their tokens count.
 
-    Every model is measured in a step of its own, `id.model=name`, which launchers run side by side. The
-    result is `geometry.json`, with a table in `geometry.md`; differences are from the first model. A report
-    shows it.
+    Every model is measured in a separate step, `id.model=name`; launchers may run these steps in parallel.
+    The result is `geometry.json`, with a table in `geometry.md`; differences are from the first model. A
+    report shows both.
 
     Example:
         geometry:

@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 class MixExperts(RoutingStep):
     """Make one mixture of experts of several dense models, each of which gives an expert.
 
-    Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): models that were trained apart from one
-    ancestor give the feed-forward blocks of `layers` as experts, all else of them is averaged, and a training
-    afterwards teaches the routers. Here `strategy` may be any merge method, and routers need not begin at
-    random: with `router: states` their rows are the experts' mean hidden states on `probe`, one set for each
-    expert or one for all, which is emberge's own and in no paper.
+    This is Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): the models were trained separately
+    from one ancestor. Their feed-forward blocks in `layers` become the experts, all their other tensors are
+    averaged, and a training afterwards teaches the routers. Here `strategy` may be any merge method, and
+    routers need not begin at random. With `router: states`, the rows of a router are the experts' mean hidden
+    states on `probe`, which has one set for each expert or one for all; this method is emberge's own and in
+    no paper.
 
-    Layers, gates and formats are those of `upcycle`, which copies one model instead.
+    The options of layers, gates and formats are the same as in `upcycle`, which copies one model instead.
 
     Example:
         routed:

@@ -27,8 +27,9 @@ _GATE, _UP, _DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
 class Native(RoutedTarget):
     """A class of transformers whose experts have one name each on disk.
 
-    `sources` are the model types that it continues, `classes` begins the names of its classes, `path` is the
-    block's last part, and `names` are an expert's tensors by the dense ones.
+    `sources` are the types of the dense models that can become this class, `classes` is the beginning of its
+    class names, `path` is the last part of the block's path, and `names` has the name of an expert's tensor
+    by that of the dense tensor.
     """
 
     sources: tuple[str, ...]
@@ -144,7 +145,7 @@ class Qwen3Moe(Interleaved):
 class Qwen2Moe(Interleaved):
     """qwen2_moe, with the shared expert that it must have: of width 1, and zero even after a training.
 
-    All its weights are zero, and so are the gradients of a product of zeros.
+    All weights of the shared expert are zero, and so are the gradients of a product of zeros.
     """
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:

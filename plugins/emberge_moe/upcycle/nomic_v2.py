@@ -25,9 +25,9 @@ _ATTENTION = ((".mixer.Wqkv.", ".attn.Wqkv."), (".mixer.out_proj.", ".attn.out_p
 class NomicV2(RoutedTarget):
     """Nomic's own format, which other programs read; its class is code of Nomic's, in none of transformers.
 
-    A routed block has one bias behind the gates' sum and none inside the experts: the first layer's biases
-    are lost. The pooler and the head have no place in it either. The vocabulary is filled up with zeros to a
-    multiple of 64.
+    A routed block has one bias, which is added after the sum over gates, and none inside the experts: so the
+    biases of the first linear layer are lost. The format has no pooler and no head either. The vocabulary is
+    padded with zeros to a multiple of 64.
     """
 
     @property

@@ -26,7 +26,7 @@ _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 class Beginning:
     """State of routers and experts before a training: deviations of routers and of noise, and their seed.
 
-    `routers` has each layer's router where it is not drawn.
+    `routers` has each layer's router, if routers are not random.
     """
 
     deviation: float = 0.02
@@ -91,7 +91,7 @@ def routed_tensors(
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of the routed model, in the dense model's order.
 
-    `members` give an expert each; a single one, which may be `dense` itself, gives them all.
+    Each of `members` gives one expert; a single member, which may be `dense` itself, gives all experts.
 
     Raises:
         CheckpointError: for a model without tensors of the blocks under the names of its type.
@@ -146,9 +146,9 @@ def _plan_block(
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides an upcycled model: the models, the routing, the format, and how it begins.
+    """All that decides an upcycled model: the models, the routing, the format, and its first weights.
 
-    `content` are the fingerprints of the models.
+    `content` has the fingerprints of the models.
     """
 
     dense: DenseModel

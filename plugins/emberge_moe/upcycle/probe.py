@@ -91,7 +91,7 @@ def block_inputs(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (layer, states [tokens, width]) that enter the modules at the end of these paths, by chunk.
 
-    No text is padded, so every state is a token's.
+    No text is padded, so every state belongs to a token.
 
     Raises:
         CheckpointError: when the model has no module at such a path.
@@ -137,11 +137,12 @@ def write_routers(
 ) -> Mapping[int, TensorSpec]:
     """Write each layer's router, of the experts' mean states, into a folder, and return where they are.
 
-    What all means share moves no token to any expert, as a softmax does not see it, so it is taken off.
-    Rows are as long as those of a router drawn with a standard deviation of 0.02.
+    A part that all means share does not move a token to any expert, as it cancels in the softmax; so the mean
+    of all means is subtracted. The rows are scaled to the length that rows of a random router with a standard
+    deviation of 0.02 have.
 
     Raises:
-        CheckpointError: for experts whose states are the same, which no router tells apart.
+        CheckpointError: for experts with the same mean states, which no router can tell apart.
     """
     import torch
     from safetensors.torch import save_file

@@ -53,8 +53,8 @@ class RoutedBlock:
 class Restored:
     """A routed model's tensors in terms of the dense model.
 
-    `experts` has for each layer its experts' tensors by the dense tensors' full names, `routers` each layer's
-    router, and `rest` everything that the dense model has beside.
+    `experts` has for each layer its experts' tensors by the dense tensors' full names. `routers` has each
+    layer's router, and `rest` all other tensors of the dense model.
     """
 
     routers: dict[int, TensorSpec] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
     """Return the numbers of the layers that an option names, in order.
 
     Raises:
-        ValueError: for layers that a model of this depth does not have, or none at all.
+        ValueError: for layers that a model of this depth does not have, or if no layer is named.
     """
     if layers == "alternate":
         numbers = tuple(range(1, depth, 2))

@@ -57,7 +57,7 @@ from emberge_moe.upcycle.routing import (
 class RoutingStep(Step):
     """Step that puts experts and routers in place of a dense model's feed-forward blocks.
 
-    A subclass has the options that name the dense models and the router.
+    A subclass adds the options that name the dense models and the router.
     """
 
     produces = "model"
@@ -154,7 +154,7 @@ class RoutingStep(Step):
         """Return the format of the result.
 
         Raises:
-            ValueError: for one that would change the model, or loses biases without permission.
+            ValueError: for a format that would change the model, or that loses biases without permission.
         """
         target = choose_target(dense, routing, self.export or self.target)
         if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:

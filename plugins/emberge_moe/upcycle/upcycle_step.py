@@ -32,21 +32,23 @@ _ROUNDING = 1e-4
 class Upcycle(RoutingStep):
     """Make a mixture of experts of a dense model: copies of feed-forward blocks behind routers.
 
-    Sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055), for encoders as in Nomic Embed v2
-    (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): in each of `layers` a router sends every token to the
-    `top_k` of `experts` copies. With `normalize_gates` the routed model is the dense one until it is
-    trained; without, as in the paper, its blocks give less by the gates' sum, which `gate_scale` can make up
-    for on average. `mix_experts` takes the experts from several models.
+    This is sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055), for encoders as in Nomic Embed v2
+    (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): in each of `layers` a router sends every token to
+    `top_k` of `experts` copies of the block. With `normalize_gates` the routed model computes the same as the
+    dense model until it is trained. Without it, as in the paper, the output of a block is multiplied by the
+    sum of the chosen gates, which is below 1; `gate_scale` can correct this on average. `mix_experts` takes
+    the experts from several models.
 
-    Qwen3, Llama, Mistral, EuroBERT and Granite become classes of transformers where those leave the model as
-    it is: plain `AutoModel` loads the result. Any other, and what they cannot express, becomes
-    `emberge_routed`: the one file of its class travels in the folder, and others load it with
-    `trust_remote_code=True`. `check` and the card name which of the two a result is. `export: nomic_v2`
-    writes the format of Nomic Embed v2 from a rotary XLM-R (`jina_embeddings_v3`); it has no room for the
-    biases inside experts, which are lost only with `allow_bias_loss`.
+    Qwen3, Llama, Mistral, EuroBERT and Granite become mixture-of-experts classes of transformers, if such a
+    class does not change the model; then plain `AutoModel` loads the result. All other models become
+    `emberge_routed`: the folder contains the one code file of this class, and other programs load it with
+    `trust_remote_code=True`. `check` and the card state the class of the result. `export: nomic_v2` writes
+    the format of Nomic Embed v2 from a rotary XLM-R (`jina_embeddings_v3`). This format cannot hold the
+    biases inside experts; they are dropped only with `allow_bias_loss`.
 
-    The result is compared with the dense model on `probe`, or a few sentences without one: the largest
-    difference of a hidden state, relative to the largest, is in the artifact and on the card.
+    The result is compared with the dense model on the texts of `probe`, or on a few fixed sentences without a
+    probe set. The largest difference of a hidden state, divided by the largest hidden state, is in the
+    artifact and on the card.
 
     Example:
         routed:
@@ -96,7 +98,7 @@ class Upcycle(RoutingStep):
         """Return the largest difference between hidden states of the routed model and of the dense one.
 
         Raises:
-            CheckpointError: for more than rounding, where the two should be equal.
+            CheckpointError: for a difference of more than rounding, if the two models should be equal.
         """
         texts = probe_texts(self.probe, workspace)
         # One after the other, so that only one of them is in memory.
