@@ -36,13 +36,13 @@ from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 class AsEncoder(Step):
     """Make a causal language model an encoder: bidirectional attention, pooling, a mask token, no training.
 
-    It is Bi+Base of BidirLM (arXiv:2604.02045), the start of masked adaptation and of contrastive training.
-    Weights are copied, the head that predicts tokens among them; config.json, the tokenizer and the modules
-    of SentenceTransformers are written so that plain `AutoModel` and `SentenceTransformer` load an encoder.
-    The result is then loaded, and each of its layers seen to read later tokens.
+    The result is Bi+Base of BidirLM (arXiv:2604.02045), from which masked adaptation and contrastive training
+    start. Weights are copied, including the head that predicts tokens. The step writes config.json, the
+    tokenizer and the modules of SentenceTransformers so that plain `AutoModel` and `SentenceTransformer` load
+    an encoder. Then it loads the result and verifies that each layer reads later tokens.
 
-    Refused by name are hybrids, of which some layers are convolutions or linear attention and stay causal,
-    encoder-decoders, and models that are bidirectional of themselves.
+    The step refuses hybrids, in which some layers are convolutions or linear attention and stay causal;
+    encoder-decoders; and models that are bidirectional already.
 
     Example:
         encoder:
@@ -129,7 +129,8 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a causal model's config with bidirectional attention.
 
     Raises:
-        CheckpointError: for a model that is no causal language model, or would stay one in part.
+        CheckpointError: for a model that is not a causal language model, or of which some layers would stay
+        causal.
     """
     config = checkpoint.config
     try:
@@ -148,7 +149,7 @@ def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
     """Return a checkpoint's way from text to embedding with this pooling; other modules stay as they are.
 
     Raises:
-        CheckpointError: for modules that make no embedding of a transformer's states.
+        CheckpointError: for modules that do not turn a transformer's states into an embedding.
     """
     layout = Layout.read(checkpoint.folder)
     modules = layout.modules

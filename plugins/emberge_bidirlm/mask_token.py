@@ -28,7 +28,7 @@ class MaskToken:
         """Make sure that the tokenizer in a transformer's folder has this mask token, and no new one.
 
         Raises:
-            CheckpointError: where it has another.
+            CheckpointError: if the tokenizer has another mask token.
         """
         tokenizer = load_tokenizer(folder)
         if tokenizer.mask_token_id != self.id:
@@ -42,7 +42,7 @@ def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> Mask
     """Return the mask token of a checkpoint: the `requested` token or id, else its tokenizer's own, if any.
 
     Raises:
-        CheckpointError: for one that the tokenizer has not, or that has no row among the embeddings.
+        CheckpointError: for a token that the tokenizer does not have, or that has no row in the embeddings.
     """
     tokenizer = load_tokenizer(checkpoint.trunk)
     vocabulary: dict[str, int] = tokenizer.get_vocab()

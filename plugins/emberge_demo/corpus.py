@@ -134,7 +134,7 @@ def definitions(
 ) -> Iterator[Definition]:
     """Yield every documented function and method of the package, module by module, in order of lines.
 
-    Files that do not parse under this Python are passed over.
+    Files that this version of Python cannot parse are skipped.
     """
     files = source_files(package, folder)
     for i, (module, path) in enumerate(files):
@@ -171,7 +171,7 @@ def _yield_functions(tree: ast.AST, prefix: str) -> Iterator[tuple[str, Function
 def without_docstring(node: Function, lines: list[str]) -> str:
     """Return the definition's text with decorators and comments, without docstring, at the left margin.
 
-    Empty for a function that has no body beyond the docstring, `pass`, `...` or one `raise`.
+    The text is empty if the function's body has nothing but the docstring, `pass`, `...` or one `raise`.
     """
     if not _has_body(node.body[1:]):
         return ""

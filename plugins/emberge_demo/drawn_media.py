@@ -145,7 +145,8 @@ class Tones:
     def samples(self, draws: Draws) -> NDArray[np.int16]:
         """Return a second of samples, with random begin, loudness and exact pitch.
 
-        Phases are whole numbers and the sine is a table of them, so that all machines make equal samples.
+        Phases are whole numbers, and the sine is looked up in a table, so that all machines make equal
+        samples.
         """
         import numpy as np
 
@@ -182,14 +183,15 @@ _SETS: Mapping[str, tuple[type[_Content], str]] = {
 class DrawnMedia(Step):
     """Drawn images and synthetic sounds with captions, of which a model has to learn what the words mean.
 
-    `drawings` are images of one to four shapes of a colour ("two red circles"), `tones` are clips of a second
-    with one to four beeps of a rhythm, a sound and a pitch ("three quick soft high beeps"). Sizes, places,
-    loudness and the exact pitch are drawn from the recipe's seed: the same bytes on every machine. A share
-    `held_out` of what a caption can be is in no training pair, and both directions of search are tested on
-    it: `images_to_texts`, `texts_to_images`, `clips_to_texts`, `texts_to_clips`. Images have 64 x 64 pixels.
+    `drawings` are images of one to four shapes of one colour ("two red circles"). `tones` are clips of a
+    second with one to four beeps of one rhythm, sound and pitch ("three quick soft high beeps"). Sizes,
+    places, loudness and the exact pitch are drawn from the recipe's seed, so files have the same bytes on
+    every machine. A share `held_out` of all possible captions is in no training pair; both directions of
+    search are tested on these: `images_to_texts`, `texts_to_images`, `clips_to_texts`, `texts_to_clips`.
+    Images have 64 x 64 pixels.
 
-    With `paired: false` the captions of the training pairs are shuffled among the media, and the tests stay
-    as they are: a control that shows what a model scores without having seen what belongs together.
+    With `paired: false` the captions of the training pairs are shuffled among the media, and the tests do not
+    change. This control shows the score of a model that has never seen a medium with its own caption.
 
     Example:
         drawn:

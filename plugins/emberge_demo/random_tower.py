@@ -30,11 +30,11 @@ _LARGEST = 256  # an image's largest area, in areas of the smallest
 class RandomTower(Step):
     """Put a tower with random weights on a text model: a Qwen3-VL (`vision`) or a Qwen3-ASR (`audio`).
 
-    It stands for the specialists that BidirLM composes (arXiv:2604.02045) where a recipe is to run without a
-    download: they are of one family with the text model, as they have its trunk, and know nothing of images
-    or sound yet. `vision` and `audio` are the tower's part of config.json by transformers' names; a value
-    that is left out is the class's own, and the projector follows the trunk. Special tokens follow the
-    tokenizer's own, for which the model needs rows.
+    The result takes the place of the specialists that BidirLM composes (arXiv:2604.02045) in recipes that run
+    without a download. It has the trunk of the text model, so both are of one family, and it knows nothing of
+    images or sound yet. `vision` and `audio` are the tower's part of config.json, with transformers' names;
+    missing values are the defaults of the class, and the size of the projector's output is that of the trunk.
+    The special tokens come after the tokenizer's own tokens, so the model's embeddings need rows for them.
 
     Example:
         seeing:

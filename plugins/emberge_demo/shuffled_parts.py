@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class ShuffledParts(Step):
     """Shuffle the numbers of some parts of a model: a control that keeps their size and nothing they learned.
 
-    In every tensor of a part each row has its own numbers in a random order, so that norms stay; vectors are
-    one row. A score that such a model reaches is not owed to what the parts know: BidirLM's towers
-    (arXiv:2604.02045) have to beat it.
+    In every tensor of a part, the numbers of each row are put in a random order, so the norms of rows do not
+    change; a vector counts as one row. The score of such a model does not come from what the parts have
+    learned: BidirLM's towers (arXiv:2604.02045) have to beat it.
 
     Example:
         blind:

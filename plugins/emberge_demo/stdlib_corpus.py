@@ -36,13 +36,13 @@ _COMMON = {"task": "retrieval", "language": "en", "symmetric": False, "instructi
 class StdlibCorpus(Step):
     """A code-search dataset of the Python files of installed packages.
 
-    The query is the first paragraph of a docstring, the document the function or method without its
-    docstring. Modules are split by a hash of their name: most are trained on, `held_out` of them are
-    searched (a quarter of their queries' modules for development). Every package `out_of_domain` is
-    searched as a set of its own. A query needs `min_words` words and is no example and no signature; a
-    query or document that was met before, in any package, is left out; documents are cut at a line's end
-    to `max_characters`. `limit`, `test_queries`, `dev_queries` and `test_documents` keep even samples, of
-    which a smaller one is part of a larger one.
+    A query is the first paragraph of a docstring; its document is the function or method without the
+    docstring. Modules are split by a hash of their name: most are for training, and the share `held_out` is
+    for search (a quarter of their queries' modules for development). Every package in `out_of_domain` is a
+    search set of its own. A query has at least `min_words` words and is neither an example nor a signature. A
+    query or document that came before, in any package, is left out. Documents are cut to `max_characters`, at
+    the end of a line. `limit`, `test_queries`, `dev_queries` and `test_documents` keep even samples; a
+    smaller sample is part of a larger one.
 
     Example:
         corpus:

@@ -26,12 +26,13 @@ _AFTER = {"def": "definition", "class": "definition", "import": "import", ".": "
 class StdlibTasks(Step):
     """Two tasks to fine-tune on, of the documented functions of the standard library.
 
-    `names` has the words of a function (`words`) with the kind of each (`labels`), as `tokenize` and the
-    words beside it give it: a keyword, an operator, a number, a text, and of names whether they are defined,
-    called, given as an argument, imported, an attribute, or none of these. Some of that follows from the
-    word before, some from the word after. `modules` has first paragraphs of docstrings (`text`) with the
-    module or package they are of (`label`), of the `classes` with most. Functions are split by a hash of
-    their name; sets are called `names_train`, `names_dev`, `names_test` and so on.
+    The task `names` has the words of a function (`words`) with the kind of each word (`labels`), which is
+    derived from `tokenize` and the neighbouring words. A word is a keyword, an operator, a number, a text, or
+    a name; a name is defined, called, given as an argument, imported, an attribute, or none of these. Some
+    kinds follow from the word before, some from the word after. The task `modules` has first paragraphs of
+    docstrings (`text`) with their module or package (`label`), for the `classes` labels with most texts.
+    Functions are split by a hash of their name; sets are called `names_train`, `names_dev`, `names_test` and
+    so on.
 
     Example:
         tasks:

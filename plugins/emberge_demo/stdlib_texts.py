@@ -37,9 +37,9 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 class StdlibTexts(Step):
     """Texts of the Python files of installed packages: of each module its docstrings, and its code without.
 
-    They are two sets for losses over tokens, `prose` and `code`, of which a text is a module. `held_out` of
-    the modules, by a hash of their name, are development sets of the same names, which a recipe reads with
-    `split: dev`. Code has no comments.
+    The result is two sets for losses over tokens, `prose` and `code`; each text is from one module. The share
+    `held_out` of the modules, by a hash of their name, is in development sets with the same names, which a
+    recipe reads with `split: dev`. Code has no comments.
 
     Example:
         texts:
@@ -69,7 +69,7 @@ class StdlibTexts(Step):
         """Read the packages' files and write the sets and their catalogue.
 
         Raises:
-            DataError: for a package that is not installed, or where a set would have no text.
+            DataError: for a package that is not installed, or if a set would have no text.
         """
         rows = _Rows()
         for number, package in enumerate(self.packages):

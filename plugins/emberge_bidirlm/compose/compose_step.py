@@ -40,22 +40,22 @@ _PIECE = 1 << 24
 class Compose(Step):
     """Make one encoder of text, images and sound: a text trunk with the towers of specialists.
 
-    As in BidirLM's omnimodal model (arXiv:2604.02045): `text` is an encoder, there the merge of a text
-    model's trunk with those of `vision` (a Qwen3-VL) and `audio` (a Qwen3-ASR) by a step `merge` with
-    `part: text`. Towers and projectors are copied byte for byte; their hashes are in the artifact. Trunks
-    and heads of specialists are left out, and named.
+    The step follows BidirLM's omnimodal model (arXiv:2604.02045). `text` is an encoder; in the paper it is
+    the merge of a text model's trunk with the trunks of `vision` (a Qwen3-VL) and `audio` (a Qwen3-ASR),
+    which a step `merge` with `part: text` makes. Towers and projectors are copied byte for byte; their hashes
+    are in the artifact. Trunks and heads of specialists are not copied; the artifact names them.
 
-    With both the result is a dense `qwen3_omni_moe_thinker`, with one of them of that one's own class; plain
-    `AutoModel` loads it, and SentenceTransformers 6 opens it as one encoder for all its inputs. Every token
-    stays on its id; one that only a specialist has brings its embedding. Pooling and prompts are the text
-    model's, by default the mean.
+    With both specialists the result is a dense `qwen3_omni_moe_thinker`; with a single one it has the class
+    of that specialist. Plain `AutoModel` loads the result, and SentenceTransformers 6 opens it as one encoder
+    for all its inputs. Every token keeps its id; if only a specialist has a token, the embedding of the token
+    comes from it. Pooling and prompts are those of the text model; the default pooling is the mean.
 
-    A trunk turns positions by the base of `rope_from` where text and vision model have different ones;
-    without it they are refused. Images have places by the vision model's sections.
+    If the text model and the vision model have different bases of rotary positions, `rope_from` chooses one
+    of them; without it such models are refused. Positions in images use the vision model's sections.
 
-    The stock class for both towers reads a clip of less than a second, if it is alone, a little otherwise
-    at its end than Qwen3-ASR, which pads it to whole seconds, and its processor one of less than half a
-    second.
+    The class of transformers for both towers gives slightly different states than Qwen3-ASR at the end of a
+    clip of less than a second that is alone in its batch, as Qwen3-ASR pads it to whole seconds. Its
+    processor differs for clips of less than half a second.
 
     Example:
         omni:
@@ -206,7 +206,7 @@ def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> 
     """Return size and hash of a specialist's tower, which is the same in a finished result.
 
     Raises:
-        CheckpointError: when a tensor is another there.
+        CheckpointError: when a tensor of the tower is different in the result.
     """
     specs = Checkpoint(result).specs
     copies = {name: specs[target.name(name)] for name in specialist.tower}

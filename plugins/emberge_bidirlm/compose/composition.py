@@ -63,7 +63,8 @@ class Composition:
     """Text model and specialists of one encoder; `names` are the recipe's names for them.
 
     Raises:
-        CheckpointError: when they do not fit, before anything is read but configs, tokenizers and headers.
+        CheckpointError: when the models do not fit each other; only configs, tokenizers and headers are read
+        before.
     """
 
     text: Checkpoint
@@ -258,12 +259,13 @@ def rope_parameters(
 ) -> dict[str, Any]:
     """Return the rotary positions of the composed trunk.
 
-    The base is the text model's or, by choice, the vision model's; the sections of time, height and width
-    are the vision model's. A text has the same position in all three, so its embedding is the trunk's own.
+    The base comes from the text model or, by option, from the vision model. The sections of time, height and
+    width come from the vision model. A text token has the same position in all three sections, so the
+    embedding of a text is the same as the trunk's.
 
     Raises:
-        CheckpointError: for a config that leaves the base to its class, positions that are scaled, and
-            sections that do not fill a head.
+        CheckpointError: for a config without the base, for positions that are scaled, and for sections that
+        do not fill a head.
     """
     _require_plain(text)
     rope: dict[str, Any] = dict(text_config(text).rope_parameters)
@@ -307,10 +309,10 @@ def _require_plain(checkpoint: Checkpoint) -> None:
 def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) -> TokenPlan:
     """Plan the vocabulary of a composed model; the first of `models` is the text model.
 
-    Every token stays on its id. `names` has the tensors of the models whose weights are here.
+    Every token keeps its id. `names` has the tensors of the models whose weights are local.
 
     Raises:
-        CheckpointError: for two tokens on one id, or one token on two, naming both.
+        CheckpointError: for two tokens with one id, or one token with two ids, naming both.
     """
     first = next(iter(models))
     plan = align_tokens(
@@ -331,8 +333,8 @@ def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) ->
 class OwnedRows(DerivedTensor):
     """Embeddings whose rows come from the first model that has the row's token.
 
-    `origins` are the models' embeddings; a row is row `places` of the one numbered `owners`, and zero where
-    that is -1.
+    `origins` are the models' embeddings. Row i is row `places[i]` of `origins[owners[i]]`, or zeros if
+    `owners[i]` is -1.
     """
 
     origins: tuple[TensorSpec, ...]

@@ -35,7 +35,7 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
     """Return the content of processor_config.json for transformers' class `processor`.
 
     Raises:
-        CheckpointError: for a specialist without the files.
+        CheckpointError: for a specialist without the files of its processor.
     """
     content: dict[str, Any] = {"processor_class": processor}
     for specialist in specialists.values():
@@ -62,7 +62,8 @@ def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
 def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> dict[str, Any]:
     """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
 
-    Both are equal from half a second on; Qwen3-ASR pads shorter clips to that first.
+    Whisper and Qwen3-ASR compute the same from half a second on; Qwen3-ASR pads shorter clips to half a
+    second first.
     """
     numbers = {key: extractor[key] for key in _SPECTRA if key in extractor}
     return {
@@ -85,7 +86,8 @@ def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
 def chat_template(tokens: Mapping[str, str]) -> str:
     """Return a template that prints the contents of messages and nothing else.
 
-    SentenceTransformers makes a message of every input: so a text is that text, with its prompt before it.
+    SentenceTransformers makes a message of every input. With this template, a message with a text becomes the
+    text itself, with its prompt before it.
     """
     kinds = {
         "image": ("vision_bos_token", "image_token", "vision_eos_token"),

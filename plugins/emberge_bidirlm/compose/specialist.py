@@ -23,8 +23,8 @@ Kind = Literal["vision", "audio"]
 class _Family:
     """Names that a family's class and config have for a tower and its tokens.
 
-    `tokens` has by a processor's name of a token the option of the config with its id; `marks` are tokens
-    whose ids no config has, and that the tokenizer's own config may name.
+    `tokens` maps a processor's name for a token to the config option that has its id. `marks` are tokens
+    whose ids no config has; the config of the tokenizer may name them.
     """
 
     model_type: str
@@ -61,7 +61,7 @@ class Specialist:
     """A model with a tower for one more kind of input, read from its config, tokenizer and headers.
 
     Raises:
-        CheckpointError: when it has no such tower.
+        CheckpointError: when the model has no such tower.
     """
 
     kind: Kind
@@ -126,7 +126,7 @@ class Specialist:
         """The tokenizer, by its files.
 
         Raises:
-            CheckpointError: when there is none.
+            CheckpointError: when the model has no tokenizer.
         """
         read = Tokenizer.read(self.checkpoint)
         if read is None:
@@ -140,7 +140,7 @@ class Specialist:
         """The special tokens of the kind, by the names that processors give them.
 
         Raises:
-            CheckpointError: for one that the tokenizer has not.
+            CheckpointError: for a token that the tokenizer does not have.
         """
         family, tokenizer = _FAMILIES[self.kind], self.tokenizer
         named = _read_named_tokens(tokenizer.folder / "tokenizer_config.json")

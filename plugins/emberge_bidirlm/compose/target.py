@@ -123,7 +123,7 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
     """Return the text config that all three classes share, bidirectional.
 
     Raises:
-        CheckpointError: for windows of attention, which they have not.
+        CheckpointError: for windows of attention, which the classes do not have.
     """
     config = text_config(text).to_dict()
     if "sliding_attention" in (config.get("layer_types") or ()):

@@ -77,7 +77,7 @@ class Study:
         return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
 
     def strength(self, interaction: Interaction) -> float:
-        """Return how much joint training raises a pair's loss: LC - LA, or LC / LA - 1 with `ranking: ratio`."""
+        """Return how much joint training raises a pair's loss: LC - LA, or LC / LA - 1 by `ratio`."""
         return interaction.delta if self.ranking == "difference" else interaction.change
 
     def between(self, a: str, b: str) -> Interaction:
