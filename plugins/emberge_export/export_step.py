@@ -55,13 +55,13 @@ class Export(Step):
     """Export a model to ONNX and OpenVINO beside its own weights, and measure every file in its runtime.
 
     The transformer is exported by transformers' own exporters, in float32, in float16, and with int8 weights
-    (dynamic quantisation, one scale a channel); pooling and what follows it stay modules of
-    SentenceTransformers, as its backends and text-embeddings-inference have it. Each file is then loaded by
-    onnxruntime or OpenVINO, and its embeddings are compared with torch's: cosine (mean and least), nDCG@10 on
-    the probe, texts a second. The table is `export.md`, and the figures are in the model's card.
+    (dynamic quantisation, one scale per channel). Pooling and later modules remain modules of
+    SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime or OpenVINO
+    loads each file, and the file is compared with torch: cosine of the embeddings (mean and least), nDCG@10
+    on the probe, texts per second. The table is `export.md`, and the figures are also in the model's card.
 
-    `check` also lists what text-embeddings-inference and vLLM need of the model's files, and warns of what
-    they lack. With int8 that loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
+    `check` also lists the files that text-embeddings-inference and vLLM need, and warns of those that are
+    missing. If int8 loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
 
     Example:
         served:
@@ -76,11 +76,11 @@ class Export(Step):
     formats: tuple[Format, ...] = ("float32", "float16", "int8")
     """The files to write: three of ONNX, and OpenVINO."""
     probe: DataRef | None = None
-    """A catalogue, of which the first retrieval set is embedded; by default a few sentences."""
+    """A catalogue whose first retrieval set is embedded; by default a few sentences are embedded."""
     probe_set: str | None = None
     """The name of another retrieval set of the catalogue."""
     queries: Count = 200
-    """Queries of the probe, at most; as many documents come with theirs."""
+    """Most queries of the probe; as many other documents are added to their relevant ones."""
     most_loss: Share = 0.02
     """nDCG@10 that int8 may lose on the probe, of at most 1."""
 

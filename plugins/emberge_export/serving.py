@@ -20,7 +20,7 @@ _TEI_TYPES = frozenset(
 )
 _TEI_POOLING = frozenset({"cls", "mean", "lasttoken", "last"})
 _CLASSIC = "sentence_transformers.models."
-# What both read of config.json, whatever the model.
+# Keys of config.json that both servers read for every model.
 _FIELDS = ("architectures", "model_type", "hidden_size", "num_hidden_layers", "vocab_size")
 _LENGTH = "max_position_embeddings"
 

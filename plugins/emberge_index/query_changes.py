@@ -103,7 +103,7 @@ def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> Qu
     )
 
 
-# Words of a name; rounds of k-means, which has come to rest by then, and points that a start is chosen of.
+# Words in a topic's name, rounds of k-means (enough to converge), and candidates for each starting point.
 _WORDS, _ROUNDS, _DRAWN = 3, 50, 8
 _SEED = 0
 
@@ -130,7 +130,8 @@ def topics_of(
 ) -> list[Topic]:
     """Return at most `count` topics of the queries, whose vectors are [n, d], the worst first.
 
-    Topics are sorted by fewer kept hits, then more changed first documents, then larger size.
+    The worst topic has the fewest kept hits; if equal, the most changed first documents, then the largest
+    size.
     """
     import numpy as np
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 class Refresh(Translate):
     """Curve of the gain kept against the share of documents that are embedded anew, for three orders.
 
-    A translation is fitted as by the step `translate`, and the vectors that it gives to documents which it
-    has not seen are replaced, a share after the other, by the new model's: those that queries hit most first
-    (`hits`), those that are least like the texts of the fit (`strange`), and at random. Half of the queries
-    are the log that gives the hits, the other half is scored by nDCG@10. Gain kept is (mixed - old) / (new -
-    old). A library call and the verb `emberge refresh` give the order for an index.
+    A translation is fitted as by the step `translate`, and translates documents that it was not fitted on.
+    Then a growing share of these vectors is replaced by the new model's, in three orders: the documents that
+    queries hit most first (`hits`), the documents least similar to the texts of the fit first (`strange`),
+    and at random. Half of the queries are the log that gives the hits; the other half is scored by nDCG@10.
+    The kept gain is (mixed - old) / (new - old). A library call and the verb `emberge refresh` give the order
+    for an index.
 
     Example:
         curve:

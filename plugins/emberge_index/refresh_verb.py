@@ -54,8 +54,8 @@ def order_of(
     """Return (row numbers of a file of old vectors, their names), the most urgent to embed again first.
 
     `queries` is a file of the new model's vectors of logged queries: the documents that they hit most come
-    first. Without it the documents least similar to the texts of the fit come first. Zero vectors, as of
-    empty documents, come last. `any_model` accepts vectors that look like another model's.
+    first. Without `queries` the documents least similar to the texts of the fit come first. Zero vectors,
+    which empty documents have, come last. `any_model` accepts vectors that look like another model's.
 
     Raises:
         DataError: for vectors that the translation does not fit, or that are not finite.
@@ -155,7 +155,7 @@ def strangeness_of_each(
 ) -> NDArray[np.float64]:
     """Return each vector's distance from those of the fit, which grows with the translation's error.
 
-    A zero vector, as of an empty document, gets -1, as there is nothing to embed.
+    A zero vector, which an empty document has, gets -1, as there is nothing to embed.
     """
     import numpy as np
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# False-positive rates of the table, and of the points in between that the map is kept as.
+# False-positive rates of the table, and the number of points that the map is stored as.
 RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001)
 _POINTS = 512
 # Least number of texts of a map, and of pairs behind a threshold that is known.
@@ -25,8 +25,8 @@ FEWEST = 30
 class MovedThreshold:
     """Threshold of the old model, that of the new model with equal false positives, and their rate.
 
-    `known` is True if at least 30 pairs of different texts are above it, and not all of them: nothing is
-    measured below the smallest cosine, unless both models have the same one.
+    `known` is True if at least 30 pairs of different texts, but not all pairs, are above the old threshold:
+    below the smallest cosine nothing is measured, unless both models have the same smallest cosine.
     """
 
     old: float
@@ -62,7 +62,7 @@ class ThresholdMap:
     def __call__(self, threshold: float) -> float:
         """Return the new model's threshold with as many false positives as this one of the old model.
 
-        It is interpolated linearly between points, and from -1 to the first point.
+        The threshold is interpolated linearly between points, and from -1 to the first point.
 
         Raises:
             DataError: for a number outside of -1 to 1.
@@ -151,7 +151,7 @@ def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> T
     # Evenly spaced in the logarithm, down to a single pair.
     rates = np.geomspace(1.0, 1.0 / pairs, min(_POINTS, pairs))
     sides = [one.quantiles(1 - rates) for one in cosines]
-    # `np.interp` wants cosines that rise: of equal ones the last counts.
+    # `np.interp` requires ascending cosines; if some are equal, the last one counts.
     first, second = (np.maximum.accumulate(np.append(side, 1.0)).tolist() for side in sides)
     return ThresholdMap((*rates.tolist(), 0.0), tuple(first), tuple(second), pairs)
 

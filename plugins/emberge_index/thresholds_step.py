@@ -40,11 +40,11 @@ _SAME = "old and new are the same model, so every threshold stays as it is"
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftRequirement:
-    """Claim about thresholds that must be true, or the run ends with exit code 3.
+    """Claim about thresholds; if it is false, the run ends with exit code 3.
 
-    Each threshold of the step's `at` may be at most `threshold_shift` away from the new model's with as many
-    false positives. One that fewer than 30 pairs of texts are behind, or all of them, cannot be told, and is
-    not met.
+    Each threshold in the step's `at` may differ by at most `threshold_shift` from the new model's threshold
+    with as many false positives. If fewer than 30 pairs of texts, or all pairs, are above a threshold, its
+    shift cannot be measured, and the claim is not met.
     """
 
     threshold_shift: Annotated[float, NumberRange(least=0, most=2)]
@@ -54,12 +54,12 @@ class ShiftRequirement:
 class Thresholds(Step):
     """Map of thresholds of cosine from an old model to a new one, at equal rates of false positives.
 
-    A rule such as "a duplicate from 0.8 on" lets another share of pairs pass under another model. Both models
-    embed the same texts as documents; all pairs of different ones are false positives, but for documents of
-    one query. The new threshold lets as many of them pass as the old one.
+    If a rule such as "a duplicate from 0.8 on" is used with another model, another share of pairs passes.
+    Both models embed the same texts as documents. Every pair of different texts counts as a false positive,
+    except two documents of one query. As many false positives pass the new threshold as the old one.
 
     The result has the map as `thresholds.json`, which other programs can read, and a table. With `require:
-    {threshold_shift: 0.05}` the run ends with exit code 3 where a threshold of `at` moves further than that.
+    {threshold_shift: 0.05}` the run ends with exit code 3 if a threshold in `at` moves by more than 0.05.
 
     Example:
         rules:
@@ -77,18 +77,18 @@ class Thresholds(Step):
     old: ModelRef
     """Model that thresholds were chosen for."""
     new: ModelRef
-    """Model that takes its place."""
+    """Model that replaces the old one."""
     data: tuple[DataEntry, ...] = ()
     """Texts to compare, passages of pairs and lone texts; by default paragraphs of Python's own help, which
     are few and unlike each other."""
     at: tuple[Cosine, ...] = ()
     """Thresholds in use, from -1 to 1."""
     require: ShiftRequirement | None = None
-    """Claim about them that must be true."""
+    """Claim about the thresholds in `at` that must be true."""
     sample: Annotated[int, NumberRange(least=FEWEST)] = 2000
-    """Texts at most, evenly taken of the data."""
+    """Most texts to compare, an even sample of the data."""
     backbone: Backbone = component("text_encoder")
-    """Reading of both checkpoints."""
+    """Backbone that loads both checkpoints."""
     max_length: TextLength | None = None
     """Tokens of a text at most; by default what each model reads."""
 

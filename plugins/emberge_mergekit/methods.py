@@ -1,7 +1,8 @@
 """The inputs of each of mergekit's methods: its parameters, a base or none, how many models.
 
 The table is kept here so that reading a config needs no import of mergekit, which takes seconds; a test
-compares it with mergekit's own registry. A method that is not in the table is looked up there.
+compares it with mergekit's own registry. A method that is not in the table is looked up in mergekit's
+registry.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Parameter:
 class Method:
     """Method of mergekit.
 
-    `least` and `most` bound the number of inputs with the base, `models` the number without it.
+    `least` and `most` limit the number of inputs, the base included; `models` is the number without the base.
     """
 
     name: str

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Mergekit(MergeStrategy):
     """Merge by one of mergekit's own methods, as mergekit computes it (`mergekit.merge_methods`).
 
-    `{mergekit: {method: nuslerp, parameters: {nuslerp_flatten: false}}}`. Each tensor is merged whole, one
-    at a time. The models' weights are its `weight`; a model may set other parameters of its own under
-    `options: {mergekit: {density: 0.7}}`. Methods that draw at random are seeded by the recipe's seed, the
-    tensor's name and the models' content.
+    `{mergekit: {method: nuslerp, parameters: {nuslerp_flatten: false}}}`. Whole tensors are merged, one at a
+    time. The models' weights become the method's `weight`. A model may set other parameters for itself under
+    `options: {mergekit: {density: 0.7}}`. Random methods are seeded by the recipe's seed, the tensor's name
+    and the models' content.
 
     Example:
         merged:

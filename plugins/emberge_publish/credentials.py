@@ -31,7 +31,7 @@ _NAMES = tuple(_FORMS)
 # Bytes that are searched at once, and those of them that are searched again with the next ones: no form
 # needs more to be known.
 _PIECE, _OVERLAP = 1 << 20, 1 << 10
-# A file with a zero byte among its first ones is no text.
+# A file with a zero byte among its first bytes is not a text.
 _SNIFFED_BYTES = 1 << 13
 _HEADER_SIZE_BYTES = 8  # bytes of the number before a safetensors header
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emberge.model_folder import licence_limits
 
-# Licences that ask for notices at most, from the freest on: of several, the last asks for what all ask for.
+# Licences that only ask for notices, the freest first: each asks for all that the licences before it ask for.
 _PERMISSIVE = (
     *("cc0-1.0", "unlicense", "wtfpl", "mit", "isc", "bsd-2-clause", "bsd", "bsd-3-clause"),
     *("zlib", "postgresql", "afl-3.0", "cdla-permissive-2.0", "cdla-permissive-1.0"),
@@ -16,7 +16,7 @@ _PERMISSIVE = (
 _NC = ("cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0")
 _NC_SA = ("cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0")
 _SA = ("cc-by-sa-3.0", "cc-by-sa-4.0")
-# Licences that what is derived may have: each allows itself, and those behind it.
+# Licences that a derived work may have: each licence allows itself and the licences listed for it.
 _COPYLEFT: dict[str, tuple[str, ...]] = {
     **{name: (*_NC[i:], *_NC_SA[i:]) for i, name in enumerate(_NC)},
     **{name: _NC_SA[i:] for i, name in enumerate(_NC_SA)},
@@ -32,7 +32,7 @@ _COPYLEFT: dict[str, tuple[str, ...]] = {
     "odbl": ("odbl",),
     "cdla-sharing-1.0": ("cdla-sharing-1.0",),
 }
-# Pairs (first, second): what is under the first cannot be taken into work under the second.
+# Pairs (first, second): work under the first licence cannot become part of work under the second.
 _CONFLICTS = {("apache-2.0", "gpl-2.0")}
 # Licences by other names.
 _ALIASES = {

@@ -147,7 +147,7 @@ def _build_board_entry(
 ) -> BoardEntry:
     known_sets = [one for one in tasks.values() if one is not None]
     is_complete = len(known_sets) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
-    # No register knows the sources of the data that the run itself trained on.
+    # The sources of the data that the run itself trained on are in no register.
     is_complete = is_complete and not ancestors.data
     backbone = plugins.find("text_encoder", "backbone").type()
     return BoardEntry(

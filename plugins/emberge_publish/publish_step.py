@@ -29,14 +29,15 @@ _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 class Publish(Step):
     """Publish a model on a hub, with its card, lineage, licence, and results for mteb's leaderboard.
 
-    The licence is the freest one that those of all parents allow; what a parent forbids is refused. The card
-    names the models that it goes back to, their training data, and the test sets among it that are known.
-    Without `upload` the step only gathers and checks all this; `emberge publish` then shows it, asks and
-    uploads. With it the model is uploaded when the step runs, in a run with `--allow-upload`; without that
-    the run is refused before any work.
+    The licence is the freest licence that the licences of all parents allow; a licence that a parent forbids
+    is refused. The card names the model's ancestors, their training data, and the known test sets in that
+    data. Without `upload` the step only gathers and checks the files; `emberge publish` then shows them, asks
+    and uploads. With `upload` the model is uploaded when the step runs. Such a run needs `--allow-upload`,
+    and is refused before any work without it.
 
-    The result has `published.md`, the files with their sizes, and for a model of sentence embeddings `mteb/`:
-    an entry for mteb's register, and results on its tasks in the layout of its results repository.
+    The result has `published.md`, a list of the files with their sizes. For a model of sentence embeddings it
+    also has `mteb/`: an entry for mteb's register, and results on mteb's tasks in the layout of mteb's
+    results repository.
 
     Example:
         soup:
@@ -54,13 +55,13 @@ class Publish(Step):
     name: str
     """Its name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
-    """Steps to wait for: evaluations whose scores belong to it, or a gate."""
+    """Steps to wait for: evaluations whose scores are published with the model, or a gate."""
     upload: bool = False
     """Upload when the step runs, which needs `emberge run --allow-upload`."""
     private: bool = False
     """Create a repository that only you and your team see."""
     replace: bool = False
-    """Replace what a repository of this name has."""
+    """Replace the files that a repository of this name has."""
     licence: str | None = None
     """A licence that all parents allow, if not the freest."""
     licences: Mapping[str, str] = field(default_factory=dict)

@@ -32,8 +32,8 @@ def published_card(
 ) -> Card:
     """Return the model's card with sections on its ancestors, their data, test sets and licence.
 
-    `tasks` has the test sets that each ancestor was trained on (None if unknown), `scored` those that the
-    model was scored on.
+    `tasks` has the test sets that each ancestor was trained on (None if unknown), `scored` the test sets that
+    the model was scored on.
     """
     full_card = card.with_sections(
         _build_lineage_section(ancestors),

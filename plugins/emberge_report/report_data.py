@@ -236,7 +236,7 @@ def _find_base(
     """Return the base of a training, or the common base of a merge's parents; None without one.
 
     Raises:
-        CheckpointError: when it is not there any more, or is another model now.
+        CheckpointError: when the base is missing or has changed.
     """
     bases = _find_bases(model, {other.name: other for other in models})
     if len(bases) != 1:

@@ -14,13 +14,14 @@ FILE = "report.html"
 class Report(Step):
     """Report on earlier steps as one self-contained HTML page, `report.html`.
 
-    It shows what was run, the scores of all models with their intervals, differences from the first model
-    scored, scores over parameters where models differ in them, the loss curves of trainings, how far each
-    layer of every model moved from the base, and every warning. The page loads nothing from anywhere, so it
-    can be mailed, printed and kept.
+    It shows the steps that were run, the scores of all models with their intervals, differences from the
+    first scored model, scores over the number of parameters if models differ in it, the loss curves of
+    trainings, the distance of each layer of every model from the base, and every warning. The page loads no
+    other file, so it can be mailed, printed and kept.
 
     `of` are the steps to report on: trainings, merges, scores. `base` is the model that distances are
-    measured from; without it each training's own base serves, and a merge's if all its parents share one.
+    measured from; without it, distances are measured from the base of each training, and from the common base
+    of a merge's parents if they share one.
 
     Example:
         scores:

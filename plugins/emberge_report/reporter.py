@@ -13,8 +13,8 @@ from emberge.documents import Card, Page
 class Html(Reporter):
     """Pages as one HTML file that loads nothing from anywhere, and cards in the form of the Hugging Face hub.
 
-    Figures are drawn as SVG with their numbers in a table below. A card has what the run left and nothing
-    else: use, scores, parents, method, data, licences, limits, and how to make the model again.
+    Figures are drawn as SVG with their numbers in a table below. A card has only facts that the run stored:
+    use, scores, parents, method, data, licences, limits, and the way to make the model again.
 
     Example:
         emberge diff ./base ./merged --page diff.html

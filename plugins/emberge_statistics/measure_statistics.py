@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 class MeasureStatistics(BatchOptions, Step):
     """Statistics of models, measured once and kept in a file that merges can name.
 
-    `fisher` is the diagonal Fisher information, the mean over batches of the squared gradient of the loss,
-    one number for each of the model's (for the strategy `fisher`; Matena and Raffel, 2022,
-    arXiv:2111.09832). `gram` are the Gram matrices of what each linear layer is fed, and the counts of tokens
-    (for `regmean`; Jin et al., 2023, arXiv:2212.09849). Both are measured on `data`, in batches as the
-    `sampler` groups them, without dropout, and each model becomes a step and a file of its own.
-    `delta_norms` are the norms ‖theta − theta₀‖ over all parameters of each layer, from weights alone (for
-    `layer_softmax`; CoDiEmb, 2025, arXiv:2508.11442, eq. 11), in one file.
+    `fisher` is the diagonal Fisher information: the mean over batches of the squared gradient of the loss,
+    one number for each parameter of the model (for the strategy `fisher`; Matena and Raffel, 2022,
+    arXiv:2111.09832). `gram` are the Gram matrices of the inputs of each linear layer, and the counts of
+    tokens (for `regmean`; Jin et al., 2023, arXiv:2212.09849). Both are measured on `data`, in the batches of
+    the `sampler`, without dropout; each model has its own step and file. `delta_norms` are the norms ‖theta −
+    theta₀‖ over all parameters of each layer, from weights alone (for `layer_softmax`; CoDiEmb, 2025,
+    arXiv:2508.11442, eq. 11), in one file.
 
     The file, `statistics.safetensors`, states what was measured, on which data (names, numbers of rows and
-    hashes, never a text), with which seed and versions, and of which models: a merge refuses it for others.
-    It can be shared without the data.
+    hashes, never a text), with which seed and versions, and of which models. A merge of other models refuses
+    the file. It can be shared without the data.
 
     Example:
         fisher:
@@ -72,7 +72,7 @@ class MeasureStatistics(BatchOptions, Step):
     base: ModelRef | None = None
     """Model that the others were trained from, for `delta_norms`."""
     data: tuple[DataEntry, ...] = ()
-    """Data of `fisher` and `gram`: best those that the model was trained on."""
+    """Data to measure `fisher` and `gram` on, ideally the data that the model was trained on."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle", batch_size=8, tail="keep")
     """Chain that cuts the data into batches."""
     loss: PerDataset[tuple[Loss, ...]] = component("infonce")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Largest distance of a text's two vectors, as a share of their length, in one space: a cosine of 0.998.
 SAME = 0.0632
-# Least share of texts that find themselves among all others once their vectors are translated.
+# Least share of texts whose translated vector is nearest to their own true vector.
 FOUND = 0.9
 # Distance from length one of vectors that other tools have rounded.
 _ROUNDED = 1e-2
@@ -92,7 +92,7 @@ def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> No
     """Check that all vectors except zeros have the size and the norm that the passport states.
 
     Raises:
-        DataError: when they have not.
+        DataError: for vectors of another size or norm.
     """
     if passport.dimension is not None and rows.shape[1] != passport.dimension:
         raise DataError(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # facts alone, and `emberge space MODEL` embeds its canaries where there is room.
 SMALL = 1 << 28
 CODES: dict[SpaceVerdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
-# Texts that show whether vectors are a model's.
+# Number of texts that are embedded to check that stored vectors are the model's.
 _SAMPLE = 32
 
 

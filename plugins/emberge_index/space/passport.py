@@ -32,8 +32,9 @@ _SIZES = ("hidden_size", "d_model", "dim", "n_embd")
 class Passport:
     """Facts of a space: models with equal facts have equal embeddings of documents.
 
-    `weights` hashes all tensors by name, `tokenizer` its files; `pooling` names all modules after the
-    transformer. `prompts` are those before queries and documents. `canaries` may be missing.
+    `weights` is a hash of all tensors by name, `tokenizer` a hash of the tokenizer's files. `pooling` names
+    all modules after the transformer. `prompts` are the texts before queries and before documents. `canaries`
+    may be missing.
     """
 
     weights: str

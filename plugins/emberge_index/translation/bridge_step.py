@@ -21,16 +21,17 @@ from emberge_index.translation.two_models import TwoModels, write_details
 class Bridge(TwoModels):
     """The new model with a stock `Dense` after it, for queries to an index that cannot be touched.
 
-    The data's queries are embedded by both models, and a map from the new model's vectors to the old one's is
-    fitted: a `shift` by one constant vector (Query Drift Compensation, arXiv:2506.00037), or an `orthogonal`
-    map (Procrustes: Schönemann, 1966; on queries: Drift-Adapter, arXiv:2509.23471). It becomes a `Dense`, and
-    a `Normalize` where the old vectors have length 1, so that the folder loads in plain SentenceTransformers
-    without remote code. Measures of queries that the map has not seen are as in the step `translate`, which
-    keeps more of the new model's gain wherever the index may be rewritten.
+    The data's queries are embedded by both models, and a map from the new model's vectors to the old model's
+    is fitted: a `shift` by one constant vector (Query Drift Compensation, arXiv:2506.00037), or an
+    `orthogonal` map (Procrustes: Schönemann, 1966; on queries: Drift-Adapter, arXiv:2509.23471). The map
+    becomes a `Dense`, followed by a `Normalize` if the old vectors have length 1. So the folder loads in
+    plain SentenceTransformers without remote code. The map is measured like that of the step `translate`, on
+    queries that it was not fitted on. If the index may be rewritten, `translate` keeps more of the new
+    model's gain.
 
-    With `router` the folder has both sides: `encode_query` is the bridged new model and `encode_document`
-    the old one (`Router.for_query_document`). Such a model is for search, and emberge trains the folder of
-    one side alone.
+    With `router` the folder has both sides: `encode_query` is the bridged new model and `encode_document` the
+    old one (`Router.for_query_document`). This model is only for search: emberge can train the folder of one
+    side, but not both together.
 
     Example:
         queries:
@@ -48,7 +49,7 @@ class Bridge(TwoModels):
     texts: Side = "queries"
     """Texts to fit on."""
     router: bool = False
-    """One folder for both sides, documents by the old model."""
+    """Write one folder for both sides, in which the old model embeds documents."""
 
     @property
     def side(self) -> Side:

@@ -83,7 +83,7 @@ class Moments:
 def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> Map:
     """Return the map of a kind with the least squared error, fitted after removing both means.
 
-    `ridge` is in units of `Moments.variance`, so that it means the same for any number of texts.
+    `ridge` is in units of `Moments.variance`, so its strength does not depend on the number of texts.
 
     Raises:
         DataError: for no texts at all, and for vectors without a single map of finite numbers between them.

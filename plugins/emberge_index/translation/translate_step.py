@@ -21,7 +21,7 @@ from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
 from emberge_index.translation.two_models import TwoModels, write_details
 
-# Above it the last places of float64 have the identity alone, which `kind: shift` is.
+# With a larger ridge float64 rounds the matrix to the identity, which `kind: shift` has.
 MOST_RIDGE = 1e9
 
 
@@ -29,19 +29,19 @@ MOST_RIDGE = 1e9
 class Translate(TwoModels):
     """A map from an old model's vectors to a new one's, so that an index needs no embedding anew.
 
-    The data's documents are embedded by both models, and the map is fitted in closed form, in float64, with
-    both means removed:
-    - `affine`: a matrix by ridge regression towards the identity, or to zero between other dimensions;
+    The data's documents are embedded by both models. The map is fitted in closed form, in float64, after both
+    means are removed. Its `kind` is:
+    - `affine`: a matrix by ridge regression towards the identity, or towards zero if dimensions differ;
     - `orthogonal`: a rotation (Procrustes: Schönemann, 1966; bounds for embeddings: arXiv:2510.13406);
     - `low_rank`: the identity and a change of rank `rank`, by ridge regression of reduced rank (the low-rank
       affine adapter of Drift-Adapter, arXiv:2509.23471, in closed form and for documents, not for queries);
     - `shift`: one constant vector (Query Drift Compensation, arXiv:2506.00037).
 
     The result is a safetensors file with both models' fingerprints in its header; `emberge translate VECTORS
-    --by DIR --out FILE` rewrites files of vectors by it. Five folds over texts give the ridge, and measures
-    of texts that the map has not seen: the cosine to the new model's vectors, the share of its first ten
-    hits, and nDCG@10 where the data has pairs, with the share of the new model's gain that is kept. One
-    number, the ridge, is chosen on the same folds.
+    --by DIR --out FILE` rewrites files of vectors with it. The map is measured in five folds, on texts that
+    it was not fitted on: cosine to the new model's vectors, share of the new model's first ten hits, and, if
+    the data has pairs, nDCG@10 and the kept share of the new model's gain. One number, the ridge, is chosen
+    on the same folds.
 
     Example:
         bridge:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Vectors from which the usual distance is learnt.
 SAMPLE = 4096
-# Usual distance of vectors that differ by rounding alone; that of a model is about its dimension.
+# Usual distance of vectors that differ only by rounding; a model's usual distance is about its dimension.
 ALIKE = 1e-6
 
 
@@ -65,20 +65,20 @@ class TwoModels(Step):
     loads: ClassVar[tuple[str, ...]] = ("torch", "transformers")
 
     old: ModelRef
-    """Model of the vectors that an index has."""
+    """Model that embedded the vectors of the index."""
     new: ModelRef
-    """Model that takes its place."""
+    """Model that replaces the old one."""
     data: tuple[DataEntry, ...]
-    """Texts to fit on: files, catalogues, hub datasets or earlier steps. Passages of pairs are documents,
-    their anchors queries; lone texts are documents."""
+    """Texts to fit on: files, catalogues, hub datasets or earlier steps. Passages of pairs and single texts
+    are documents, anchors of pairs are queries."""
     backbone: Backbone = component("text_encoder")
-    """Reading of both checkpoints."""
+    """Backbone that loads both checkpoints."""
     max_length: TextLength | None = None
     """Tokens of a text at most; by default what each model reads."""
     old_prompt: str | None = None
-    """Text before those that are fitted on, by the old model; by default its own for the side."""
+    """Prompt of the old model before each text of the fit; by default its own prompt for the side."""
     new_prompt: str | None = None
-    """The same by the new model."""
+    """Prompt of the new model before each text of the fit; by default its own prompt for the side."""
 
     @property
     def side(self) -> Side:

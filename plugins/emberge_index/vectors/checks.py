@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emberge_index.translation import Side, SpaceOf, Translation
 
 
-# Rows that are looked at, from this many places of the file.
+# Rows of the sample, and the number of places in the file that they are read from.
 SAMPLE, PLACES = 1024, 16
 # Times the usual distance that are too many. MiniLM fitted on docstrings of numpy and others: 1 for those,
 # 2.7 for other docstrings, 3.3 for random words, 4.8 for German, and 6.1 for the same vectors rotated, as

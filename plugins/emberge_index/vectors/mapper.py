@@ -58,7 +58,7 @@ class Mapper:
             return Mapped(vectors, bool(np.isfinite(checked).all()), int(is_zero.sum()))
 
 
-# A fit in float64 leaves this of a rank that it has not.
+# Singular values below this share are rounding errors of a fit in float64, not part of the rank.
 _ROUNDED = 1e-9
 
 

@@ -1,7 +1,6 @@
 """Pieces of a file of vectors in order: unchanged bytes, new bytes, and rows to map.
 
-A format is read into such a list once, from headers alone. The rows of a file are then rewritten by one loop,
-whatever its format.
+Each format is read into a list of pieces, from headers alone. Then one loop rewrites the rows of any format.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 # Bytes of vectors that are mapped at once. It decides the shape of a product and so perhaps its last bit:
 # it depends on no machine.
 BLOCK = 4 << 20
-# Numbers of a vector at most; models have some thousands.
+# Most numbers of a vector; models have some thousands.
 WIDEST = 1 << 16
 # Rows that are not finite and named in an error.
 SHOWN = 10

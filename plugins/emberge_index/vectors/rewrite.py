@@ -1,8 +1,9 @@
 """The loop that rewrites a file of vectors: in bounded memory, resumed after a kill, published by one rename.
 
-The pieces of a plan are written one after the other to a file in a hidden folder beside OUT, which is locked
-against other processes. A journal beside it has the length that is on the disk for sure; a later call with
-the same input and translation goes on from there, with the same blocks, and so ends with the same bytes.
+The pieces of a plan are written in order to a file in a hidden folder next to OUT; the folder is locked
+against other processes. A journal in the folder has the length of the file that is safely on the disk. A
+later call with the same input and translation resumes at this length with the same blocks, so it writes the
+same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from emberge_index.vectors.pieces import Piece, VectorSource
 
 
-# Seconds of work that a power cut can cost.
+# Seconds between two notes in the journal: the most work that a power cut can lose.
 NOTED = 5.0
 
 Progress = Callable[[int, int], None]
@@ -116,7 +117,7 @@ def require_new(out: Path, suffix: str) -> None:
 def working_on(work: Work) -> Iterator[None]:
     """Lock the work folder, and remove it after the block or an error that another try would meet too.
 
-    After a full disk or a kill it stays, and a later call goes on.
+    After a full disk or a kill the folder remains, and a later call resumes the work.
 
     Raises:
         CheckpointError: when another process works there.

@@ -62,8 +62,8 @@ def translate_file(
 ) -> Translated:
     """Rewrite the vectors of one file into another by a translation; return how many there are.
 
-    A killed call, repeated, goes on from where it was, to the same bytes. `progress(done, total)` is called
-    after each block.
+    If a killed call is repeated, it resumes where it stopped and writes the same bytes. `progress(done,
+    total)` is called after each block.
 
     Raises:
         DataError: for vectors that the translation does not fit, before anything is written, and for a

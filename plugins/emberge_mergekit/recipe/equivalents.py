@@ -1,7 +1,7 @@
 """Strategies of emberge that compute what mergekit's methods compute, with their options.
 
-Options in a table here are those whose defaults differ between the two; the agreement is tested
-method by method. What a strategy cannot express exactly goes to mergekit itself, by the strategy `mergekit`.
+The tables here have the options whose defaults differ between emberge and mergekit; tests check every method.
+If no strategy can express a setting exactly, mergekit's own code is called, by the strategy `mergekit`.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _map_nearswap(given: Given) -> Equivalent:
 
 
 def _map_passthrough(given: Given) -> Equivalent:
-    # A filter by layer number would mean the model's own layer there, and the result's here.
+    # In mergekit a filter by layer number means the model's own layer, but in emberge the result's layer.
     numbered = any(
         any(c.isdigit() for c in e.filter or "") for e in given.settings.get("scale", ())
     )

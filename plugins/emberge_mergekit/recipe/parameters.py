@@ -1,7 +1,8 @@
 """Parameters of a config: values by filter and over depth, and the order in which settings apply.
 
-mergekit reads a source's own parameters first, then those of its slice, its module and the config, and in
-each uses the first filter that matches. One list of all settings in this order has the same meaning.
+mergekit reads a source's own parameters first, then the parameters of its slice, its module and the config.
+In each of them it uses the first filter that matches. One list of all settings in this order has the same
+meaning.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FORMER_PARAMETERS: Mapping[str, str] = {
     "lambda_": "it is 'lambda'",
 }
 
-# It saves mergekit memory and changes no result, and configs have it with methods that never knew it.
+# It only saves memory in mergekit, and configs set it even for methods that do not have it.
 HARMLESS = "int8_mask"
 NONE = ConfigValue(None, 1, "nothing")
 Scalar = bool | int | float | str
@@ -125,7 +126,8 @@ def require_method(
 ) -> Parameters:
     """Return the parameters converted to the types that the method declares; report unknown ones.
 
-    With `beside` they belong to one model, where mergekit never reads a parameter of the whole merge.
+    With `beside` the parameters belong to one model, for which mergekit reads no parameter of the whole
+    merge.
     """
     settings: dict[str, Setting] = {}
     for name, setting in parameters.settings.items():

@@ -155,7 +155,7 @@ class _Planner:
         notes = (*match.notes, *self._list_notes(model_settings))
         base = self.base
         if self.method.name == "slerp" and base is not None:
-            # mergekit's base is where the way begins; ours is the first of two models.
+            # mergekit interpolates from its base; emberge interpolates from the first of two models.
             planned, base = [PlannedModel(base), *planned], None
         return PlannedMerge(tuple(planned), base, links, notes, self.part.line)
 

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 class MergekitVocabulary(VocabularyOptions, Step):
     """Make one vocabulary for several models, and embeddings for it, by mergekit's own tokenizer code.
 
-    A merge of the same models names it as its `vocabulary`. Tokens that only one model has, or that the base
-    has, take its embedding where a model lacks them; others the mean of those that have them; `tokens` has
-    other rules token by token. `dtype` is that of the embeddings, by default the widest of the models'.
+    A merge of the same models names this step as its `vocabulary`. If a model lacks a token, it gets the
+    embedding of the base or of the only model that has the token, otherwise the mean over the models that
+    have it. `tokens` has other rules for single tokens. `dtype` is the type of the embeddings, by default the
+    widest type of the models.
 
     Example:
         vocabulary:

@@ -12,7 +12,7 @@ from emberge import ModelRef, NumberRange, WholeNumber
 class TokenRule:
     """Source of a token's embedding: a model's own, that of another token of a model, or zeros.
 
-    With `force` it takes the place of the embedding even of models that have the token.
+    With `force` this embedding also replaces the embedding of models that have the token.
     """
 
     model: ModelRef | None = None
@@ -38,15 +38,15 @@ class VocabularyOptions:
     models: tuple[ModelRef, ...]
     """Every model of the merge, its base too."""
     base: ModelRef | None = None
-    """The model whose embeddings come first where others lack a token."""
+    """The model whose embedding is preferred if another model lacks a token."""
     source: Literal["union", "base"] | ModelRef | None = "union"
     """The tokens: those of all models, of the base, of one model; null keeps all embeddings as they are."""
     tokens: dict[str, TokenRule] = field(default_factory=dict)
-    """Rules for single tokens; those that no tokenizer has are added."""
+    """Rules for single tokens; tokens that no tokenizer has are added."""
     pad_to_multiple_of: Annotated[int, NumberRange(least=1, most=2**20)] | None = None
     """The number of embeddings is raised to a multiple of this; those beyond the tokens are their mean."""
     chat_template: str | None = None
-    """A template of mergekit's by name, a template as text, or `auto`: that of most of the models."""
+    """Name of a template of mergekit, a template as text, or `auto`: the template of most models."""
     dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
 
     def __post_init__(self) -> None:

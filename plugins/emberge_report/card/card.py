@@ -52,9 +52,9 @@ class ModelOrigin:
 class CardFacts:
     """Facts that a card is made of.
 
-    `name` is that of the step, `opened_as` what others open the model by, if that is another. `roots` are the
-    models outside the run that it goes back to, `data` all that it and its parents learned from, `scores`
-    evaluations of exactly these weights, `contamination` what of tests that data had.
+    `name` is the step's name; `opened_as` is the name by which others load the model, if it differs. `roots`
+    are the ancestors outside the run, `data` all data that the model and its parents were trained on,
+    `scores` the evaluations of exactly these weights, `contamination` the test texts found in that data.
     """
 
     name: str

@@ -98,7 +98,8 @@ class _Grid:
 def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Markup:
     """Return the drawing, `WIDTH` units wide; numbers are left out where cells are too small for them.
 
-    Numbers below 0 are blue and those above it orange, else the scale goes from the lowest to the highest.
+    If there are numbers below 0, they are blue and numbers above 0 orange; else the scale goes from lowest to
+    highest.
     """
     scale, grid = _Scale.of(values), _Grid(rows, columns)
     digits = _choose_digits(values, scale, grid)

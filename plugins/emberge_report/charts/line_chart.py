@@ -24,9 +24,9 @@ _NAME_ROOM = 24
 class Line:
     """Named line through points (x, y); `faint` are the raw numbers behind a smoothed one.
 
-    `breaks` are places in `points` where the line is interrupted before the point; `end` is the one that
-    its name is beside (default: the last). `bars` are intervals (x, low, high) around points. A
-    `dashed` line is no curve but a level to compare with.
+    `breaks` are indexes in `points` before which the line is interrupted. `end` is the point next to the
+    line's name (default: the last point). `bars` are intervals (x, low, high) around points. A `dashed` line
+    is no curve but a level to compare with.
     """
 
     name: str
@@ -189,8 +189,9 @@ def _spread_heights(heights: Sequence[float], gap: float, top: float, bottom: fl
 def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
     """Return a smooth line through noisy numbers, by local linear regression (Cleveland, 1979).
 
-    `share` of the curve, at least nine points, counts as neighbours, the nearer ones more; at the ends as
-    many of them are on one side. Numbers that are not finite are left out, long curves are thinned first.
+    A `share` of the curve's points, at least nine, are neighbours of each point, and nearer neighbours weigh
+    more. At the ends of the curve there are as many neighbours, all on one side. Numbers that are not finite
+    are left out, and long curves are thinned first.
     """
     points = thin([(a, b) for a, b in curve if math.isfinite(b)])
     near = max(9, round(len(points) * share))

@@ -18,7 +18,7 @@ Child = str | Markup | None | Iterable["Child"]
 def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup:
     """Return one element with its children inside.
 
-    Attribute names lose a trailing underscore and turn the others into hyphens (`class_`,
+    Attribute names lose a trailing underscore, and other underscores become hyphens (`class_`,
     `stroke_width`); an attribute or child that is None is left out. Elements without children close
     themselves, so that the page is XML as well as HTML.
     """

@@ -42,11 +42,11 @@ class Figure:
 def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
     """Return the figures that a step's artifact has in `details["figures"]`, in order.
 
-    A page's colours in a file are the style sheet's: `var(--ink)`, `var(--c0)` and so on. Data without a
-    table has one of its numbers.
+    A file uses the page's colours by the names of the style sheet: `var(--ink)`, `var(--c0)` and so on. Data
+    without a table gets a table of its numbers.
 
     Raises:
-        DataError: for a figure that is none, and a drawing that cannot be read.
+        DataError: for an invalid figure, and for a drawing that cannot be read.
     """
     entries = figure_data(step, artifact.details.get("figures", ()))
     try:
@@ -147,7 +147,7 @@ def _choose_cell_style(word: str) -> str | None:
     return None if _NUMBER.fullmatch(word) else "words"
 
 
-# What a drawing may be made of: shapes and words, nothing that runs or loads.
+# Elements that a drawing may have: shapes and words, but no element that runs code or loads files.
 _SHAPES = frozenset(
     {
         *("svg", "g", "title", "desc", "text", "tspan"),

@@ -70,7 +70,7 @@ def _draw_chart(
 def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -> list[str]:
     """Return the Pareto front of models, from the (size, score) of each, smallest first.
 
-    With `less` lower scores are better. Of models that are equal in both the first is included.
+    With `less` lower scores are better. If models are equal in size and score, only the first is included.
     """
     front: list[str] = []
     best = float("-inf")
