@@ -1,11 +1,11 @@
 """Atomic files and folders, whole or absent even after a kill or a power cut.
 
-What is written goes under a side name that nobody can guess (`.name.<random>.part`), created by us and never
-through a link, is synced, and gets its name by one rename. Its process has the side file locked, so that a
-second writer is turned away, and a file that is being written differs from one that a killed writer left. A
-file's data is on the disk once the file was synced, its name once its folder was; without the first, a power
-cut may leave a name with nothing behind it. `durable=False` saves the syncs where that costs only time: for a
-file inside a folder that is published as a whole, and for logs and caches whose readers pass over torn
+A file or folder is written under a side name that nobody can guess (`.name.<random>.part`), which we create
+and which is never a link. It is then synced, and gets its final name by one rename. The writing process locks
+the side file: a second writer is refused, and a file in use can be told from one that a killed writer left. A
+file's data is on the disk once the file was synced, its name once its folder was; if the data was not synced,
+a power cut may leave a name without content. `durable=False` omits the syncs where a loss costs only time:
+for a file inside a folder that is published as a whole, and for logs and caches whose readers skip torn
 content. Errors of writing name the place and the remedy.
 """
 

@@ -1,8 +1,9 @@
 """Safe opening of our own files and folders in OUT and work folders, never through links.
 
-What a run continues, skips or appends to must have been made by this user. Whoever may write in a folder, or
-could name it before we did (in `/tmp`, on a shared disk, in an archive), could else have a run empty, extend
-or replace a file of ours by a link, or have foreign weights published as a result. So:
+What a run continues, skips or appends to must have been made by this user. Others may be able to write in a
+folder, or to create its name before we do (in `/tmp`, on a shared disk, in an archive). Through a link there,
+they could make a run empty, extend or replace one of our files, or publish foreign weights as a result.
+Therefore:
 
 * A folder is taken over only if it belongs to this user or to root, and not everybody may write to it. Then
   nobody else can plant anything in it later; members of its group are trusted.

@@ -1,8 +1,8 @@
 """Checking, reading and loading of the tokenizers of model folders.
 
-They are never loaded with a folder's code, and never made up: where a folder has no vocabulary, transformers
-makes a tokenizer of special tokens alone, for which every word is unknown. Embeddings of such texts are of
-nothing, and no later step would notice.
+A folder's code is never used to load a tokenizer, and a tokenizer is never made up. If a folder has no
+vocabulary, transformers makes a tokenizer of special tokens alone, for which every word is unknown.
+Embeddings of such texts mean nothing, and no later step would notice.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def load_tokenizer(folder: Path) -> Any:
     """Return transformers' tokenizer of a model's or a transformer's folder.
 
     Raises:
-        CheckpointError: for a folder without one that can be loaded, one that knows no words, and one with
-            more tokens than the model has rows.
+        CheckpointError: for a folder without a loadable tokenizer, a tokenizer that knows no words, or a
+            tokenizer with more tokens than the model has rows.
     """
     from transformers import AutoTokenizer
 

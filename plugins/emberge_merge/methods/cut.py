@@ -1,6 +1,6 @@
 """The k-th largest of many magnitudes: bracketed by a sample, found by counts, ties kept in order.
 
-Magnitudes are handled as their bit patterns, whole numbers of the same order.
+Magnitudes are handled as bit patterns: integers that have the same order as the magnitudes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _OFTEN, _FREQUENT = 8, 8
 class Cut:
     """The knowledge of one ranking's limit, the k-th largest bit pattern: it is from `low` to `high`.
 
-    `frequent` values in between have many ties, which are counted row by row. The others are collected with
-    the rows they are in, or counted in bins while they are many. At the end `row`
-    is the flat index where the row begins that has the last tie that stays, the `quota`-th in it, with
-    infinity for all. While `keep_count` is not `sure`, but estimated from the sample, zeros do not count.
+    `frequent` values in the bracket have many ties, which are counted row by row. The other values are
+    collected together with their rows, or counted in bins while there are many of them. At the end, `row` is
+    the flat index at which one row begins: the row with the last tie that is kept, its `quota`-th tie. `row`
+    is infinity if all ties are kept. If `keep_count` is not `sure`, but estimated from the sample, zeros do
+    not count.
     """
 
     keep_count: int
@@ -252,8 +253,9 @@ class Tally:
 def off_heap(values: np.ndarray) -> np.ndarray:
     """Return a copy in memory outside the heap.
 
-    What stays from every block must not be on the heap: between blocks of megabytes that come and go it
-    would keep the heap from closing up, and memory would grow by a block for each small array.
+    What is kept from every block must not be on the heap. Blocks of megabytes are allocated and freed all the
+    time; small arrays between them would keep the heap from shrinking, and memory would grow by a block for
+    each small array.
     """
     if not values.nbytes:
         return values

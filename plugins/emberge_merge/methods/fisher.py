@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class Fisher(MergeStrategy):
     """Average the models number by number, weighted by their diagonal Fisher information.
 
-    W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on data of its
-    own (Matena and Raffel, 2022, arXiv:2111.09832): a number that a model's loss hangs on is taken from that
-    model. `measure_statistics: {measure: fisher}` measures it once; its files name their models.
+    W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on the model's
+    own data (Matena and Raffel, 2022, arXiv:2111.09832). A number that strongly affects one model's loss is
+    therefore taken from that model. `measure_statistics: {measure: fisher}` measures Fᵢ once; its files name
+    their models.
 
     Example:
         fisher:

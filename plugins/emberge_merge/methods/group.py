@@ -29,8 +29,8 @@ _INSIDE = "inside"  # the key of the groups' own measures, beside those that the
 class Group(MergeTransform):
     """Merge the models of each `group` by one strategy; the groups are the models of the links after it.
 
-    The first step of hierarchical fusion (CoDiEmb, 2025, arXiv:2508.11442, eq. 10). Every model has a
-    group. Weights of the recipe count inside the groups.
+    This is the first step of hierarchical fusion (CoDiEmb, 2025, arXiv:2508.11442, eq. 10). Every model must
+    have a group. The recipe's weights are used inside the groups.
 
     Example:
         merged:

@@ -23,12 +23,12 @@ _STRIDE = 4099
 class Ranking(MergeTransform):
     """A transform that keeps the largest values, once it has found how large the least of them is.
 
-    A subclass defines what is ranked and how many stay; `stats[-1]["cuts"]` then has a `Cut` for each row of
-    `ranked`. A sample brackets each limit and counts inside the bracket find it. Among equal values
-    those stay that come first.
+    A subclass defines what is ranked and how many values are kept; `stats[-1]["cuts"]` then has a `Cut` for
+    each row of `ranked`. A sample brackets each limit, and counts inside the bracket find the limit. Among
+    equal values, the first ones are kept.
 
-    With a wider `scope` than a tensor, all its tensors are ranked as one laid end to end; then
-    `stats[-1]["offset"]` is where this one begins.
+    If `scope` is wider than a tensor, all tensors of the scope are ranked together, as if concatenated;
+    `stats[-1]["offset"]` is then the position at which this tensor begins.
     """
 
     passes = 9

@@ -17,10 +17,10 @@ class Regmean(MergeStrategy):
     """Merge each linear layer so that on each model's inputs it does what that model's layer does.
 
     W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
-    form of a regression (Jin et al., 2023, arXiv:2212.09849). In the embedding of tokens Gᵢ is diagonal, the
-    counts of tokens, so a row comes from the models that saw its token. Every other tensor is averaged
-    by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files record which
-    models they belong to. A layer is merged in one piece, in float64.
+    form of a regression (Jin et al., 2023, arXiv:2212.09849). For the token embedding, Gᵢ is diagonal and
+    contains the counts of tokens, so a row comes from the models that saw its token. Every other tensor is
+    averaged by the weights. `measure_statistics: {measure: gram}` measures Gram matrices once; the files
+    record which models they belong to. Each layer is merged as a whole, in float64.
 
     Example:
         grams:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Spectral(MergeStrategy):
     """A merge that needs whole matrices, in float64; other tensors take the mean of their changes.
 
-    A matrix with the vocabulary's rows is one too, and slow: give embeddings another strategy by a rule.
+    This includes matrices whose rows are the vocabulary, and they are slow: give embeddings another strategy
+    by a rule.
     """
 
     scale: PerTensor = PerTensor(1.0)

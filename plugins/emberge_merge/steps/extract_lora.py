@@ -27,9 +27,9 @@ class ExtractLora(Step):
     """Make a LoRA adapter of what a fine-tune changed of its base.
 
     Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
-    of them, to as few as have `energy` of its squared norm, or to the fewer of both. Norms, biases and
-    whatever is no matrix are kept whole. The result is a folder that peft reads, and `$step` means the base
-    with it on; how much is left out of each tensor is in its artifact.
+    values, to as few values as contain `energy` of the squared norm, or to the fewer of both. Norms, biases
+    and other tensors that are not matrices are kept whole. The result is a folder that peft reads, and
+    `$step` means the base with the adapter on it. The artifact shows how much is left out of each tensor.
 
     Example:
         adapter:

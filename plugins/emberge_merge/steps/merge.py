@@ -60,16 +60,17 @@ if TYPE_CHECKING:
 class Merge(Step):
     """Merge models into one, complete with tokenizer, configs, pooling and prompts.
 
-    `strategy` is a name, or a list of links whose last one merges, by default the average; `rules` give
-    tensors whose name contains a text another one. `weights: size` multiplies each weight by the number of
-    examples that the model was trained on, and `weights: $found` by what `find_weights` has found for models
-    of this content. `keep: 0.5` merges what comes of it half and half with the base, whatever the strategy
-    and the rules. `template` (default: the first model) gives everything that is not
-    merged, `tokenizer` the tokenizer. `missing` decides on a tensor that some model lacks. `dtype` is
-    what is computed in; what is stored has `out_dtype`, by default the template's.
+    `strategy` is a name, or a list of links whose last one merges; by default, models are averaged. `rules`
+    give another strategy to tensors whose name contains a text. `weights: size` multiplies each weight by the
+    number of examples that the model was trained on, and `weights: $found` by the weight that `find_weights`
+    found for a model with the same content. `keep: 0.5` averages the merged weights with the base's, half and
+    half, whatever the strategy and the rules. `template` (default: the first model) gives everything that is
+    not merged, and `tokenizer` gives the tokenizer. `missing` decides about a tensor that some model lacks.
+    `dtype` is the dtype of the computation, `out_dtype` that of the stored weights, by default the
+    template's.
 
-    `check` shows the cost of training its models, of those that steps of the recipe train, against one
-    training on all their rows; after the run it is `training_cost` in the artifact's details.
+    For models that steps of the recipe train, `check` shows the cost of training them, compared to one
+    training on all their rows. After the run, the cost is `training_cost` in the artifact's details.
 
     Example:
         merged:
@@ -100,8 +101,8 @@ class Merge(Step):
     vocabulary: VocabularyPolicy | FileRef | None = None
     """The rule for rows where tokenizers differ, or a step's vocabulary in place of all of them.
 
-    `token_aware` (the default) goes by id and token, `union` by token, `mean` by row. A step's vocabulary
-    brings embeddings and a tokenizer.
+    `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number. A step's
+    vocabulary contains embeddings and a tokenizer.
     """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"

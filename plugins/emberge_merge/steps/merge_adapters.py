@@ -49,11 +49,12 @@ from emberge_merge.steps.training_cost import cost_details, describe_cost
 class MergeAdapters(Step):
     """Merge models of one base into an adapter on it.
 
-    With `linear` or `task_arithmetic` and no `rank` the adapters' factors are set side by side: the result is
-    exact, and its rank the sum of theirs. With a `rank`, an `energy` or both, the changes of any strategy
-    are cut to their largest singular values, and how much is left out of each tensor is in the artifact.
-    Modules that the adapters save whole are merged by the same strategy and saved whole. The result is a
-    folder that peft reads, and `$step` means the base with it on; `merge` makes a whole model instead.
+    With `linear` or `task_arithmetic` and no `rank`, the adapters' factors are concatenated: the result is
+    exact, and its rank is the sum of the adapters' ranks. With a `rank`, an `energy` or both, the changes of
+    any strategy are cut to their largest singular values, and the artifact shows how much is left out of each
+    tensor. Modules that the adapters save whole are merged by the same strategy and saved whole. The result
+    is a folder that peft reads, and `$step` means the base with the adapter on it. `merge` makes a whole
+    model instead.
 
     Example:
         merged:

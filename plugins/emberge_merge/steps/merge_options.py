@@ -40,10 +40,11 @@ _POLICIES = ("token_aware", "mean", "union")
 class ModelEntry:
     """One model of a merge.
 
-    `weight` is a number, a list over depth, or `[{filter, value}]`; `group` its label for staged fusion;
-    `options` are its own numbers for the strategy's links: `{trim: {density: 0.7}}`. With `part: text` only
-    its text trunk is taken, whatever class is around that: vision, speech, a classifier. Towers, projectors
-    and heads are left out, and of its configs only that of the trunk has to fit.
+    `weight` is a number, a list over depth, or `[{filter, value}]`. `group` is the model's label for staged
+    fusion. `options` are the model's own numbers for the strategy's links: `{trim: {density: 0.7}}`. With
+    `part: text`, only the model's text trunk is used, whatever class contains it: vision, speech, a
+    classifier. Towers, projectors and heads are left out, and of the model's configs only the trunk's has to
+    fit.
     """
 
     model: TensorRef
@@ -82,8 +83,8 @@ class LayersEntry:
 class SliceEntry:
     """Layers of the result, merged from as many layers of each model.
 
-    `strategy` is the merge's own by default. Weights and options that are lists over depth go from the
-    slice's first layer to its last.
+    `strategy` is by default the strategy of the merge. Weights and options that are lists over depth go from
+    the slice's first layer to its last.
     """
 
     models: tuple[LayersEntry, ...]
@@ -154,9 +155,9 @@ def find_by_check(
 ) -> Find:
     """Return the `find` of a check: each model once, by its reference, with a folder where one exists.
 
-    The content of the models under `fingerprints` that are in folders here is hashed, at the speed of the
-    disk. A check reads no weights; this exception is for statistics files, as one of another model would else
-    be found only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
+    The models named in `fingerprints` that are in local folders are hashed, at the speed of the disk. Other
+    checks read no weights. This one must, for statistics files: statistics of another model would else be
+    noticed only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
     """
 
     def find(reference: ModelRef) -> Sequence[FoundModel]:
@@ -281,8 +282,8 @@ def weight_problems(
 ) -> Iterator[Problem]:
     """Yield problems of found weights, which multiply the models' own weights.
 
-    These are models whose number of examples is not known, and models that a file of weights is not for,
-    of those that are in folders here.
+    The problems are models whose number of examples is unknown, and models in local folders for which a file
+    of weights was not made.
     """
     if weights == "size":
         yield from _size_problems(entries, context)
@@ -456,8 +457,8 @@ def token_policy(
 ) -> VocabularyPolicy:
     """Return the policy with models by the names that the merge gives them.
 
-    A recipe may name a model by the name that it gives it, or as it refers to it; `entries` has for each of
-    the inputs the one that it comes from.
+    A recipe may refer to a model by the name that it gives it, or by the model's reference. `entries`
+    contains, for each input, the entry that it comes from.
     """
     if not isinstance(vocabulary, VocabularyPolicy):
         return VocabularyPolicy()

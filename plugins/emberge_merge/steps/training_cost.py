@@ -24,9 +24,9 @@ Trained = Mapping[str, Mapping[str, Any]]
 class MembersCost:
     """TC = Σₘ |D⁽ᵐ⁾| / |D|, the rows of all members by those of all their data (arXiv:2602.05787).
 
-    `members` are the terms of the sum by training. `rows` and `of` are None where data could not be counted.
-    `examples` are the rows that were trained on, in all epochs, and `seconds` and `cpu_seconds` the time that
-    took; None before the run.
+    `members` are the terms of the sum by training. `rows` and `of` are None if data could not be counted.
+    `examples` are the rows trained on, over all epochs; `seconds` and `cpu_seconds` are the time that the
+    training took. All three are None before the run.
     """
 
     members: Mapping[str, float]
@@ -82,7 +82,8 @@ class Overlap:
 def training_cost(trained: Trained) -> MembersCost | None:
     """Compute the cost of trainings from their artifacts; None without any, or if sizes are unknown.
 
-    All data are the union of the trainings' datasets by name, each of the largest size that one names.
+    All data are the union of the trainings' datasets by name. If trainings give different sizes for a
+    dataset, the largest counts.
     """
     shares = {name: training.get("share") for name, training in trained.items()}
     if not trained or any(
@@ -129,7 +130,7 @@ def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[
 def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
     """Return the trainings behind the model of step `name`: the step itself, or those of a merge.
 
-    Trainings that a member itself started from are not among them, nor models from outside the run.
+    Not listed are trainings that a member itself started from, and models from outside the run.
     """
     details = artifact.details if artifact is not None else {}
     if isinstance(details.get("trained"), Mapping):

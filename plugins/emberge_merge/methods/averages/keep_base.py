@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class KeepBase(MergeStrategy):
     """Merge by a strategy, and what comes of it with the base (WiSE-FT, arXiv:2109.01903).
 
-    W = keep · W₀ + (1 - keep) · by(W₁, …) (Wortsman et al., 2022). What a model gains by fine-tuning on its
-    own tasks it loses in part on others, and the base in the result brings much of that back. The option
-    `keep` of `merge` puts it around the last link of every strategy there.
+    W = keep · W₀ + (1 - keep) · by(W₁, …) (Wortsman et al., 2022). Fine-tuning improves a model on its own
+    tasks, but worsens it on others; the base in the result restores much of the loss. The option `keep` of
+    `merge` applies this strategy to the last link of every strategy in that merge.
 
     Example:
         merged:

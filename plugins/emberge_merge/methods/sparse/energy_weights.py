@@ -12,8 +12,8 @@ from emberge import Block, Measures, MergeTransform, NonNegative, Stats
 class EnergyWeights(MergeTransform):
     """Weight each model by its share of the deltas' squared norm, tensor by tensor (the C of SCE).
 
-    Where nothing moved the weights are equal (Wan et al., 2024, arXiv:2408.07990). The weights of the
-    recipe are not used.
+    If no model changed a tensor, the weights are equal (Wan et al., 2024, arXiv:2408.07990). The recipe's
+    weights are not used.
 
     Example:
         merged:
@@ -26,7 +26,7 @@ class EnergyWeights(MergeTransform):
     least_energy: NonNegative = 0.0
     """Sum of the models' mean squares up to which weights are equal.
 
-    mergekit has 1e-6, more than most fine-tuning changes: then every tensor's weights are equal.
+    mergekit uses 1e-6, which is more than most fine-tuning changes: every tensor then gets equal weights.
     """
 
     base_policy = "required"

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class SignConsensus(MergeStrategy):
     """Elect a sign for each number and average the changes that have it (TIES, arXiv:2306.01708).
 
-    The sign is that of Σ αᵢ τᵢ, plus for zero; a model takes part where αᵢ τᵢ has it. With `normalize` the
-    sum of those is divided by their Σ αᵢ; `scale` multiplies the result (Yadav et al., 2023). Trim before
-    it: the chain of both is `ties`.
+    The elected sign is the sign of Σ αᵢ τᵢ, plus for zero. A model takes part if αᵢ τᵢ has that sign. With
+    `normalize`, the sum over these models is divided by their Σ αᵢ; `scale` multiplies the result (Yadav et
+    al., 2023). Put `trim` before this link: the chain of both is `ties`.
 
     Example:
         merged:

@@ -15,8 +15,8 @@ from emberge_merge.methods.ranking import Ranking
 class Trim(Ranking):
     """Keep the share `density` of each tensor's largest changes and undo the others (arXiv:2306.01708).
 
-    Exactly k = max(1, int(density · n)) of n changes stay; among equal ones those that come first in the
-    tensor. A density of 1 keeps all, 0 none (Yadav et al., 2023).
+    Of n changes, exactly k = max(1, int(density · n)) are kept; among equal changes, the first in the tensor.
+    A density of 1 keeps all, 0 none (Yadav et al., 2023).
 
     Example:
         merged:
@@ -31,7 +31,7 @@ class Trim(Ranking):
     trim_scope: Literal["tensor", "layer", "model"] = "tensor"
     """Among what changes are the largest: mergekit trims by tensor, the paper's code the whole model.
 
-    The wider two take one density for all tensors.
+    `layer` and `model` need one density for all tensors.
     """
 
     def __post_init__(self) -> None:

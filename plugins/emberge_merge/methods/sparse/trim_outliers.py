@@ -14,9 +14,9 @@ from emberge_merge.methods.ranking import Ranking
 class TrimOutliers(Ranking):
     """Undo the largest changes of each tensor and so many small ones that `density` stays (breadcrumbs).
 
-    Of n changes the int(gamma · n) largest go, and int(density · n) of the rest stay, the largest ones;
-    fewer large ones go where too few would be left. A density of 1 keeps all (Davari and Belilovsky,
-    2023, arXiv:2312.06795).
+    Of n changes, the int(gamma · n) largest are undone, and the int(density · n) largest of the rest are
+    kept. If too few would be left, fewer of the largest are undone. A density of 1 keeps all (Davari and
+    Belilovsky, 2023, arXiv:2312.06795).
 
     Example:
         merged:

@@ -18,8 +18,8 @@ class Karcher(GramStrategy):
     """Find the point of the sphere that is nearest to all models' directions, at their mean length.
 
     M ← exp_M(Σ αᵢ log_M(uᵢ)) from the normalised mean until a step is shorter than `tol` (Karcher, 1977; for
-    merging arXiv:2603.04972). It needs a hundred numbers, not a hundred passes: the mean is in the
-    models' span, so all steps are taken on their inner products.
+    merging arXiv:2603.04972). The mean lies in the models' span, so all steps are computed on the models'
+    inner products: about a hundred numbers, without further passes over the weights.
 
     Example:
         merged:

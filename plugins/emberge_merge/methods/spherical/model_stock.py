@@ -19,12 +19,12 @@ _SINGULAR = 1e-6
 class ModelStock(GramStrategy):
     """Go from the base towards the models' mean by how far their changes agree (arXiv:2403.19522).
 
-    W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c) and c the mean cosine of all pairs of
-    changes (Jang et al., 2024). Weights are not used. A pair of which one did not change counts as
-    orthogonal, and where 1 + (N - 1) c vanishes t is 0.
+    W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c), where c is the mean cosine of all pairs of
+    changes (Jang et al., 2024). Weights are not used. If one model of a pair did not change, the pair counts
+    as orthogonal. If 1 + (N - 1) c is zero, t is 0.
 
-    Each layer's t is in the artifact's `weights_by_layer`, as the mean over its elements where its tensors
-    or columns have numbers of their own; with rows as granules there is none.
+    The artifact's `weights_by_layer` has each layer's t. If a layer's tensors or columns have different t, it
+    is the mean over the layer's elements. With rows as granules, no t is recorded.
 
     Example:
         merged:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 class SequentialSlerp(GramStrategy):
     """Walk from the first model towards each next one in turn, in the order in which they are listed.
 
-    The way to model j goes the share wⱼ / (w₁ + … + wⱼ) of the great circle: 1/j of it with equal weights,
-    and with `weights: size` as much as its examples are of all until then (BOOM's SLERP of more than two,
-    arXiv:2602.05787). Another order gives another model; the paper takes tasks as sts, clustering,
-    classification, retrieval. `multi_slerp` and `karcher` heed no order.
+    The step towards model j is the share wⱼ / (w₁ + … + wⱼ) of the great circle: 1/j of it with equal
+    weights. With `weights: size`, it is the share of model j's examples among those of the first j models
+    (BOOM's SLERP of more than two, arXiv:2602.05787). Another order gives another model; the paper takes
+    tasks as sts, clustering, classification, retrieval. `multi_slerp` and `karcher` do not depend on the
+    order.
 
     Example:
         merged:
