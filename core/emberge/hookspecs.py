@@ -122,10 +122,11 @@ def locate_model(
 ) -> Path | None:
     """Find a model that is no local folder (`owner/name`, `pkg:module`, your own scheme).
 
-    Returns a folder, or None for a reference that is not yours. With `files="metadata"` only configs and
-    tokenizer files are needed; with `files="ranges"` notes of weights (`ServerFile.note`) do, as tensors
-    are read one by one: in a folder of `ServerFile.cache()`, where alone notes count. Raise `CheckpointError`
-    for a reference that is yours and cannot be found, `ConnectionError` when it could not be looked for.
+    Returns a folder, or None for a reference that is not yours. With `files="metadata"`, only configs and
+    tokenizer files are needed. With `files="ranges"`, tensors are read one by one, so notes of weights
+    (`ServerFile.note`) are enough; they must be in a folder of `ServerFile.cache()`, as notes elsewhere are
+    not trusted. Raise `CheckpointError` for a reference that is yours and cannot be found, and
+    `ConnectionError` if it could not be searched for.
     """
 
 

@@ -15,8 +15,9 @@ from typing import Any
 def python_command(*words: str) -> list[str]:
     """Return the command that runs this interpreter with the words, such as `-m emberge run`.
 
-    `-P` keeps the current folder off the path: `python -m` and `python -c` would import a file that somebody
-    has left there, such as `json.py`, in the place of the library's. What the process starts keeps to it too.
+    `-P` keeps the current folder off the path: otherwise `python -m` and `python -c` would import a file that
+    somebody left there, such as `json.py`, instead of the library's module. Child processes of the command
+    also keep the folder off the path.
     """
     return [sys.executable, "-P", *words]
 
@@ -42,8 +43,9 @@ def keep_freed_blocks() -> None:
 def return_freed_memory() -> None:
     """Give the system back whole pages that nothing uses any more.
 
-    Blocks of many sizes, as a model's activations are, leave holes between those that live longer. glibc
-    fills few of them again, so that a process grows for hours whose work needs no more than at its start.
+    Blocks of many sizes, such as a model's activations, leave holes between blocks that live longer. glibc
+    fills few of the holes again, so a process can grow for hours although its work needs no more memory than
+    at its start.
     """
     trim = _find_glibc_function("malloc_trim")
     if trim is not None:

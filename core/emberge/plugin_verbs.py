@@ -22,11 +22,11 @@ _PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 class Verb:
     """A verb: its help, its options, and the place of the one call that does its work.
 
-    `add_options` is called with the verb's parser. A file that the verb writes has the type
-    `output_file`: then it is refused before the call where it cannot be written, another option names the
-    same file, or another command is writing it. `run`, written as "module:function", is imported when the
-    verb is used; it gets the parsed options and the loaded plugins, prints its outcome, and returns the exit
-    code: 0 done, 3 a requirement not met. Errors are raised: an `EmbergeError` brings its own code.
+    `add_options` is called with the verb's parser. Give the option for a file that the verb writes the type
+    `output_file`: the file is then refused before the call if it cannot be written, another option names it,
+    or another command is writing it. `run`, written as "module:function", is imported when the verb is used.
+    It gets the parsed options and the loaded plugins, prints its outcome, and returns the exit code: 0 for
+    done, 3 for a requirement not met. Errors are raised: an `EmbergeError` has its own exit code.
     """
 
     summary: str

@@ -227,11 +227,11 @@ def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) ->
 class Names:
     """One model's tensors under canonical names, and the prefix that was taken off.
 
-    `outer` is the part of the prefix that a wrapper of training put there and no class would load; `heads`
-    names the tensors of its task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
-    unknown); `tied` is whether its language head is its input embedding, None without a word in its config.
-    `left` names the tensors that are not taken, where only the text trunk is. `modules` are the prefixes of
-    further modules' tensors (`2_Dense.`), and `folder` is the model's, for messages.
+    `outer` is the part of the prefix that a training's wrapper added and that no class would load. `heads`
+    names the tensors of the task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
+    unknown). `tied` is True if the language head is the input embedding, None if the config does not say.
+    `left` names the tensors that are not used, if only the text trunk is. `modules` are the prefixes of
+    further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
     """
 
     prefix: str

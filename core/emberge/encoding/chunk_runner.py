@@ -1,9 +1,10 @@
 """Runner of a batch's chunks, with equal random numbers in each pass and graphs kept as memory allows.
 
-Losses of embeddings and losses over tokens differ in what they make of a chunk's output. How chunks run is
-the same: each by itself, under its own random numbers and in the plan's precision; in a first pass over the
-whole batch, whose counts a model's own loss term needs, as many graphs are kept as fit into memory, and the
-other chunks are run again. Both ways give the same bits, as a chunk sees the same texts, seed and order.
+Losses of embeddings and losses over tokens use a chunk's output differently, but run chunks in the same way.
+Each chunk runs by itself, with its own random numbers and in the plan's precision. If a model's own loss term
+needs counts, a first pass goes over the whole batch; it keeps as many graphs as fit into memory, and the
+other chunks are run again. Kept and repeated chunks give the same bits, as texts, seed and order are the
+same.
 """
 
 from __future__ import annotations
@@ -89,11 +90,12 @@ def saved_bytes(module: nn.Module) -> Iterator[list[int]]:
 class EncodePlan:
     """Settings of a batch's passes: chunk size, activations kept, precision, random numbers, ranks.
 
-    Activations are kept for `kept_tokens` tokens, or if that is None for as many as fit into `kept_bytes`;
-    with neither all are: the plain pass. `autocast` is a dtype or None for the weights' own. `dropout`
-    is whether a pass draws random numbers of any kind, which are then the same in both passes. With `sharded`
-    the `ranks` have a share of the weights each, and run as many chunks at the same time. Texts of losses
-    over tokens are packed into rows of `packing` tokens, unless that is None.
+    Activations are kept for `kept_tokens` tokens or, if that is None, for as many tokens as fit into
+    `kept_bytes`. If both are None, all are kept: the plain pass. `autocast` is a dtype, or None for the dtype
+    of the weights. `dropout` is True if a pass draws random numbers of any kind, which are then the same in
+    both passes. With `sharded`, each of the `ranks` holds a share of the weights, and all run as many chunks
+    at the same time. Texts of losses over tokens are packed into rows of `packing` tokens, unless that is
+    None.
     """
 
     token_budget: int
@@ -110,9 +112,9 @@ class EncodePlan:
 class PassResult:
     """Loss and counts of tokens of a training pass on one rank.
 
-    `loss` is its share of the batch's, detached and on the device; `tokens` are counted without padding and
-    `padded` with it; of those, activations were kept for `kept`. `counts` are the model's own of the whole
-    batch on all ranks, which `metrics` reads.
+    `loss` is the rank's share of the batch's loss, detached and on the device. `tokens` is the number of
+    tokens without padding, and `padded` the number with padding; activations were kept for `kept` of those.
+    `counts` are the model's own counts of the whole batch on all ranks, which `metrics` reads.
     """
 
     loss: Tensor

@@ -26,8 +26,9 @@ TEXTS_WEIGHED = 4096
 def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
     """Cut texts into chunks whose padded size, rows times longest, stays within `budget` tokens.
 
-    Longest first, so that a device meets its largest chunk at once; ties keep their order. The cuts are those
-    that make padding and the chunks' own overhead least. A text longer than the budget is a chunk of its own.
+    The longest texts come first, so that a device meets its largest chunk at once; texts of equal length keep
+    their order. The cuts minimise the padding and the chunks' own overhead. A text longer than the budget is
+    a chunk of its own.
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
     order = np.argsort(-sizes, kind="stable")

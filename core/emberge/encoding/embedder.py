@@ -134,11 +134,11 @@ class TextEmbedder:
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
 
-        `kept` is a mask of the tokens that are given of each text, by default all. Texts with the most come
-        first; none is padded.
+        `kept` is a mask of the tokens of each text whose states are returned, by default all. Texts with the
+        most such tokens come first; no text is padded.
 
         Raises:
-            CheckpointError: for an encoder that is no `TokenEncoder`.
+            CheckpointError: for an encoder that is not a `TokenEncoder`.
         """
         encoder = self.encoder
         if not isinstance(encoder, TokenEncoder):
@@ -204,9 +204,9 @@ MOST_BYTES = 1 << 30
 class PackedWeights:
     """Packed copies of the weights of a model's linear layers, built once and cached.
 
-    Of float32 on a CPU, oneDNN multiplies by a packed matrix about a fifth faster than by one that it must
-    read in PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results
-    differ by rounding. Where there is nothing to gain, the model runs as it is.
+    For float32 on a CPU, oneDNN multiplies by a packed matrix about a fifth faster than by a matrix in
+    PyTorch's layout (MiniLM's layers, 2,048 rows, one thread: 99 against 75 GFLOP/s). Results differ by
+    rounding. If packing would not help, the model runs unchanged.
     """
 
     module: nn.Module

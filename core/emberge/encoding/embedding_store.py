@@ -55,13 +55,13 @@ class Vectors:
 class EmbeddingStore:
     """Embeddings by model, prompt, length and text, in a folder that steps and models share.
 
-    They are embedded in segments of SEGMENT texts, each written at once. The segments of a list of texts are
-    cut once and written down, so that a killed run, continued, embeds the same texts together and ends with
-    the same bytes; ranks take turns. A text that an earlier list has brought is not embedded again.
+    Texts are embedded in segments of SEGMENT texts, each written at once. The segments of a list of texts are
+    planned once and written down: if a killed run is continued, it embeds the same texts together and gives
+    the same bytes. Ranks take turns. A text that an earlier list contained is not embedded again.
 
-    `model` names all that decides an embedding beside prompt, length and text: the checkpoint's fingerprint
-    and the options of its backbone. `dtype` is that of the files; `progress(done, total, unit)` is called
-    after every chunk, and `name` is the model's in messages.
+    `model` identifies all that decides an embedding except prompt, length and text: the checkpoint's
+    fingerprint and the options of its backbone. `dtype` is the dtype of the files. `progress(done, total,
+    unit)` is called after every chunk. `name` is the model's name in messages.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class EmbeddingStore:
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
         """Return embeddings of tokenised texts, stored for exactly this list of texts.
 
-        Other lists that have some of them are not looked at, so that the bytes do not depend on what came
-        before, as a training demands.
+        Other stored lists are not searched for these texts: a training demands that the bytes do not depend
+        on earlier work.
 
         Raises:
             CheckpointError: for embeddings that are not finite.

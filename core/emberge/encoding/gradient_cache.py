@@ -1,8 +1,9 @@
 """Gradient cache: the loss of a whole batch's embeddings, with few activations in memory.
 
-A batch of texts is cut into chunks of like length. Each runs by itself; the loss sees all embeddings at once
-and gives back their gradients; each chunk then takes its share through the model. A chunk whose activations
-do not fit in memory until then is run again (Gao et al., 2021, arXiv:2101.06983).
+A batch of texts is cut into chunks of similar length. Each chunk is encoded by itself. The loss is computed
+on all embeddings at once and returns their gradients, and each chunk then sends its share of them through the
+model. If a chunk's activations do not fit in memory until then, the chunk is encoded again (Gao et al., 2021,
+arXiv:2101.06983).
 """
 
 from __future__ import annotations

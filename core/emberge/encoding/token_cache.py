@@ -135,8 +135,8 @@ def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
-    It is a folder of segments, each written at once under the hash of its texts. A segment's content is
-    found by the texts' hashes, so a text that another task or an earlier model has brought is not tokenised
+    It is a folder of segments, each written at once under the hash of its texts. The content of segments is
+    found by the texts' hashes, so a text that another task or an earlier model has used is not tokenised
     again.
     """
 

@@ -1,10 +1,11 @@
 """Passes of token losses over a batch's corrupted texts, chunk by chunk.
 
-Such a loss is a mean over the scored places of the whole batch, and their number is known before the first
-chunk runs. So each chunk goes forward and backward once, weighed by its places, and nothing of it is kept:
-neither its activations nor its logits are in memory together with another chunk's. A model with a loss term
-of its own, which needs the counts of the whole batch, first runs all chunks to its hidden states, as the
-gradient cache does for embeddings: their graphs are kept while memory lasts, and the others made again.
+Such a loss is a mean over the scored positions of the whole batch, and their number is known before the first
+chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions, and nothing
+of it is kept: its activations and logits are never in memory together with another chunk's. A model with a
+loss term of its own needs the counts of the whole batch. It first runs all chunks up to their hidden states,
+as the gradient cache does for embeddings: graphs are kept while memory lasts, and the other graphs are
+computed again.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def score_texts(
 ) -> TokenScores:
     """Return the losses of texts, computed in chunks of `token_budget` tokens.
 
-    A text is corrupted by the seed of its place, and so in the same way for every model with its tokens.
+    The position of a text decides the seed of its corruption, so the corruption is the same for every model
+    with the same tokens.
     """
     nats = np.zeros(len(texts))
     scored, tokens = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)

@@ -49,10 +49,10 @@ def merge_state_dicts(
 ) -> dict[str, Tensor]:
     """Merge tensors that are in memory, by the same stages and the same runner.
 
-    `settings` may be dtype ("float32", or "float64"), seed, block and granule (elements), workers,
-    device, groups (one label a model), options (one mapping a model), statistics (by tensor, each model's
-    entry) and compiled (kernels, if they work here; the bytes are the same). Tensors of integers must be
-    equal.
+    The stages and the runner are those of a merge of folders. `settings` may contain dtype ("float32" or
+    "float64"), seed, block and granule (elements), workers, device, groups (one label per model), options
+    (one mapping per model), statistics (each model's entry, by tensor) and compiled (kernels are used if they
+    work here; the bytes are the same). Tensors of integers must be equal.
 
     Raises:
         CheckpointError: when names or shapes differ, or a tensor has NaN.

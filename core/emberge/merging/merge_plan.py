@@ -89,13 +89,13 @@ class EffectiveWeight:
 class MergePlan:
     """A merge planned from headers and configs alone: output tensors, problems and warnings.
 
-    `weights` are each model's mean effective weight over elements (divided by their sum where a strategy
-    takes shares), and `shares` have them by layer; `weight_sum` is the mean sum of the weights as given.
-    `unseen` names the models that do not exist yet; with `alike` the others differ in nothing but their
-    weights. `left` names the tensors left out of models whose text trunk alone is taken. `licences` are those
-    that the parents' cards state, `changes_alike` estimated cosines of the models' changes from the base, by
-    pair. `tokens` is None where all tokenizers are equal byte for byte. `plans` are those of the slices,
-    where there are slices.
+    `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
+    uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
+    `unseen` names the models that do not exist yet; with `alike`, the other models differ only in their
+    weights. `left` names the tensors left out of models of which only the text trunk is used. `licences` are
+    the licences that the parents' cards state. `changes_alike` are estimated cosines of the models' changes
+    from the base, by pair. `tokens` is None if all tokenizers are equal byte for byte. `plans` are the plans
+    of the slices, if there are slices.
     """
 
     request: MergeRequest
@@ -232,8 +232,8 @@ def _show_number(value: float) -> str:
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
     """Return each model's effective weight and the sum of the recipe's weights, as means over elements.
 
-    Where a strategy takes shares, a weight is divided by the sum over those it is merged with. Where one
-    merges its result with the base, the base has a weight too, and the models what that leaves.
+    If a strategy uses shares, a weight is divided by the sum over the models merged together. If a strategy
+    merges its result with the base, the base has a weight too, and the models share the rest.
     """
     sums: dict[str, _WeightSum] = {m.name: _WeightSum() for m in plan.request.inputs}
     keeping = any(_find_base_share(chain) for chain in plan.request.chains)

@@ -104,11 +104,11 @@ def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
 class MergeInput:
     """One model of a merge.
 
-    `folder` is None while a recipe is checked and the model is yet to be made. `options` are the model's own
-    numbers for the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies its content, and
-    keys random masks and resumption. An `adapter` changes the model of `folder`, its base. `first` is the
-    layer that a slice begins with. Of the `part` "text" the trunk is taken alone, without towers,
-    projectors, heads and modules.
+    `folder` is None if a recipe is checked before the model exists. `options` are the model's own numbers for
+    the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies the model's content, and
+    decides its random masks and whether a merge can be resumed. An `adapter` changes the model of `folder`,
+    its base. `first` is the layer with which a slice begins. If `part` is "text", only the trunk is used,
+    without towers, projectors, heads and modules.
     """
 
     name: str

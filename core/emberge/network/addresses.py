@@ -1,9 +1,10 @@
 """Checks of addresses: allowed schemes and redirects, and no private network unless named.
 
-A recipe, a note or a redirect may come from somebody else. So a private address is asked only where the user
-named it: written as it is (`http://10.0.0.5/model`), as `localhost`, as the hub (`HF_ENDPOINT`), or by its
-host's name in `EMBERGE_PRIVATE_HOSTS`. Plain http is for addresses that were written with it: whoever is on
-the way can change what it brings, so nothing else leads to it, a redirect from https least of all.
+A recipe, a note or a redirect may come from a stranger. A private address is therefore contacted only if the
+user named it: as it is (`http://10.0.0.5/model`), as `localhost`, as the hub (`HF_ENDPOINT`), or by its
+host's name in `EMBERGE_PRIVATE_HOSTS`. Plain http is used only for addresses that were written with it, as
+anybody on the network's path can change the answers. Nothing else leads to plain http, least of all a
+redirect from https.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The client of hubs, huggingface_hub, made to use the connections of this room.
 
-It follows redirects by itself, to anywhere, reads answers of any length, and waits as long as a server does.
-So its transport is replaced: only the hub's own servers are asked, at addresses that may be asked, their
-answers are bounded, and what waits ends with the work. Behind a proxy of the environment the proxy connects:
-there names are checked and addresses are not. Files that come by hf_xet do not come through here.
+By itself, huggingface_hub follows redirects to anywhere, reads answers of any length, and waits as long as a
+server does. Its transport is therefore replaced: only the hub's own servers are contacted, at allowed
+addresses, the size of their answers is limited, and waiting requests end with the work. If the environment
+sets a proxy, the proxy connects: then names are checked, but addresses are not. Files fetched by hf_xet do
+not use these connections.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transport of huggingface_hub's HTTP library over the connections of this room.
 
-The library is httpx, or its successor of the same interface: its classes are only known when it is there, so
-those that it must see as its own are made from ours and theirs.
+The library is httpx, or its successor with the same interface. Its classes are only known once it is
+imported, so the classes that it must accept as its own are built from ours and theirs.
 """
 
 from __future__ import annotations

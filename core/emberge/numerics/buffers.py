@@ -20,8 +20,8 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """Return a contiguous tensor of arbitrary content, typed and (by default) shaped like another.
 
     It uses memory of this thread that no tensor uses any more. New pages cost more than most arithmetic on
-    them, and an allocator that many sizes go through, with small results between them that stay, keeps
-    several times what is in use.
+    them. An allocator that serves many sizes, with small results that stay between them, would hold several
+    times the memory in use.
     """
     shape = tuple(like.shape if shape is None else shape)
     count = math.prod(shape)

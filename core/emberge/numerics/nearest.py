@@ -1,7 +1,8 @@
 """Search of the nearest rows by cosine and metrics of ranked lists, in numpy; ties keep row order.
 
-scikit-learn's `ndcg_score` wants the scores of all documents in one matrix and averages over the orders of
-equal ones or takes the later first; here a list of ten is measured, in an order that the vectors decide.
+scikit-learn's `ndcg_score` needs the scores of all documents in one matrix, and averages over the orders of
+equal scores or puts the later document first. Here a list of ten is measured, in an order that the vectors
+decide.
 """
 
 from __future__ import annotations

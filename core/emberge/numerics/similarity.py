@@ -69,10 +69,10 @@ def log_sum_products(
 ) -> Tensor:
     """Return log sum_j e^<left_i, right_j> for each i [k], of left [k, d] and right [m, d].
 
-    `barred(block)` is a mask [rows of the block, m] of the entries that take no part, or None; a row without
+    `barred(block)` is a mask [rows of the block, m] of the entries that are left out, or None. A row without
     any other entry gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is
-    computed in blocks, and again in the backward pass: beside the vectors' gradients that takes the memory of
-    one block, and one product more than the three of a table that is kept.
+    computed in blocks, and again in the backward pass. Besides the vectors' gradients, that takes the memory
+    of one block, and one matrix product more than the three of a table that is kept.
     """
     if not len(right):
         return left.sum(1) * 0 + lowest_score(left)

@@ -105,10 +105,10 @@ def main_dtype(specs: Iterable[TensorSpec]) -> str:
 def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     """Return a safetensors file's tensors by name, and its metadata; also from a note of a file on a server.
 
-    Every file that is taken is taken by the reference implementation too (safetensors 0.8). Stricter than
-    it, this refuses a name that is there twice, or is unprintable or longer than 1,000 characters; element
-    types smaller than a byte; tensors of more than 64 dimensions, and empty ones whose shape torch cannot
-    count; entries written as lists instead of mappings, and what is nested a hundred deep.
+    Every accepted file is also accepted by the reference implementation (safetensors 0.8). In addition, these
+    are refused: names that occur twice, are unprintable or are longer than 1,000 characters; element types
+    smaller than a byte; tensors of more than 64 dimensions; empty tensors whose shape torch cannot count;
+    entries written as lists instead of mappings; and values nested a hundred deep.
 
     Raises:
         CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names

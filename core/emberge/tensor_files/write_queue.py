@@ -1,12 +1,12 @@
 """A queue of writes: workers fill buffers, one thread puts them into the files in the order given.
 
-What is queued after a write is done after it: that is how a journal names a tensor only when its bytes are in
-the file, and how syncing costs no worker its time.
+The queue keeps its order: a journal names a tensor only when its bytes are in the file, and syncing costs the
+workers no time.
 
-Files are written past the page cache. Buffered writing costs a copy into the cache and, where the kernel must
+Files are written past the page cache. Buffered writing costs a copy into the cache and, if the kernel must
 first find new pages, many times that. Direct writing (`O_DIRECT`) takes whole pages from memory that is
-aligned like the file. The fragments before and after them go through the cache, so that each page goes one
-way only. Where a file system refuses, all goes through the cache.
+aligned like the file. The fragments before and after these pages go through the cache, so that each page is
+written in one way only. If a file system refuses direct writing, everything goes through the cache.
 """
 
 from __future__ import annotations

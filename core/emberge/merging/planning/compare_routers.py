@@ -1,10 +1,10 @@
 """A check that the routers of all models come from one upcycling; loads torch.
 
-Experts are merged by their numbers, which mean the same in all models of one upcycling: it leaves a
-fingerprint in config.json, and every training and merge keeps that. Where models have none or others, those
-that were upcycled apart have other experts under one number, which shows in their routers: a row of each
-expert, drawn at random or of its own data. Routers are small, so they are read before the work. They are no
-proof against siblings, whose rows may have begun at zeros and then turned anywhere.
+Experts are merged by their numbers, which mean the same in all models of one upcycling. An upcycling leaves a
+fingerprint in config.json, and every training and merge keeps it. If models have no fingerprint or different
+ones, they may come from separate upcyclings, with other experts under the same number. The routers show this:
+they have a row for each expert, drawn at random or from the expert's data. Routers are small, so they are
+read before the work. They cannot expose siblings whose rows began at zeros and then turned anywhere.
 """
 
 from __future__ import annotations

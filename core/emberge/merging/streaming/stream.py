@@ -1,8 +1,8 @@
 """Building of a complete model folder: jobs are streamed into its weights, a template gives the rest.
 
-Tensors are measured in granules that only their shape decides, and measures are summed in granule order, each
-on one thread: how many workers there are, and how much memory, cannot show in the bytes. By a journal of what
-is done a killed run continues.
+Tensors are measured in granules, which only the tensor's shape decides, and measures are summed in the
+granules' order, each on one thread. The number of workers and the size of memory therefore cannot change the
+bytes. A journal of finished tensors lets a killed run continue.
 """
 
 from __future__ import annotations

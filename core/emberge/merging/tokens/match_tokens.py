@@ -1,8 +1,9 @@
 """Matching of rows of embeddings that are one token: by ids, or by the tokens' texts.
 
-By ids (`token_aware`) every id stays where it is: rows whose token is the same in all models are merged, a
-token that some models lack takes its row from those that have it, and two tokens on one id are refused. By
-texts (`union`) rows are found by token, and tokens that the chosen tokenizer lacks are appended.
+By ids (`token_aware`), every id stays where it is: rows whose token is the same in all models are merged, a
+token that some models lack takes its row from the models that have it, and two different tokens with one id
+are refused. By texts (`union`), rows are found by token, and tokens that the chosen tokenizer lacks are
+appended.
 """
 
 from __future__ import annotations
