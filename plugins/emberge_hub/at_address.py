@@ -1,7 +1,8 @@
 """Models at an address: `hf://owner/name@revision`, `s3://bucket/model`, `https://server/model`.
 
-A mirror folder has the model's configs and tokenizer, and in place of weights notes with their headers,
-unless the whole model is wanted. It is named after the versions of all files, so it is never out of date.
+A mirror folder has the model's configs and tokenizer. Unless the whole model is wanted, it has notes with the
+headers of the weights in place of the weights. The folder is named after the versions of all files, so it is
+never out of date.
 """
 
 from __future__ import annotations
@@ -66,12 +67,13 @@ _MOST_FILES = 10_000
 
 
 def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
-    """Return a folder with the files of the model at an address; without `all`, notes of its weights.
+    """Return a folder with the files of the model at an address; without `all`, weights are only noted.
 
-    None for an address of another kind than those that emberge reads, which may be another plugin's.
+    Returns None for a kind of address that emberge does not read, because another plugin may read it.
 
     Raises:
-        CheckpointError: when there is no model, its server refuses it, or files cannot be read in part.
+        CheckpointError: when there is no model at the address, the server refuses access, or the server
+            cannot send parts of files.
         ConnectionError: when the server cannot be reached.
     """
     if not ServerFile.reads(reference):

@@ -62,7 +62,8 @@ _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait fo
 def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
     """Return a folder with the files of a model on the hub, downloaded once into the hub's own cache.
 
-    Of several formats safetensors are taken; a pickle only where there is nothing else.
+    If the model has weights in several formats, safetensors are taken; pickles are taken only if there is no
+    other format.
 
     Raises:
         CheckpointError: when the hub has no such model or revision, or does not allow the download.

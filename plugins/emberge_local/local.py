@@ -18,9 +18,9 @@ from emberge.wording import parse_size
 class Local(Launcher):
     """Launcher of steps side by side on this machine, each in a process of its own.
 
-    As many run at a time as there are GPUs, and each gets one; without GPUs as many as there are pairs of
-    cores. Cores and `--memory` are divided among them. A step whose process is killed goes on from its last
-    state; Ctrl-C ends all of them, and none outlives the run.
+    As many steps run at a time as there are GPUs, and each step gets one GPU; without GPUs, as many steps as
+    there are pairs of cores. Cores and `--memory` are divided among the steps. A step whose process is killed
+    continues from its last state. Ctrl-C ends all steps, and no step runs on after the run.
 
     Example:
         emberge run recipe.yaml --out out --launcher local
@@ -30,8 +30,8 @@ class Local(Launcher):
     workers: Count | None = None
     """Steps that run at a time; with more than there are GPUs, some share one."""
     memory: str | None = None
-    """Memory that a step may need, such as 4GB: no more run at a time than fit into `--memory`, or else into
-    this machine's."""
+    """Memory that a step may need, such as 4GB. No more steps run at a time than fit into `--memory`, by
+    default this machine's memory."""
 
     least = {**Launcher.least, "workers": 1}  # noqa: RUF012 — the contract's, and never changed
 
@@ -39,7 +39,7 @@ class Local(Launcher):
         """Return the part of the machine for each of the steps that run at a time.
 
         Raises:
-            RecipeError: for a memory that is no size.
+            RecipeError: when `memory` is not a size such as 4GB.
         """
         gpus = [device for device in machine.devices if device != "cpu"]
         count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))

@@ -74,32 +74,33 @@ class _Source:
 class Mteb(Evaluator):
     """Scores by mteb's own evaluators (Muennighoff et al., 2023, arXiv:2210.07316).
 
-    `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub; of tasks in many
-    languages, `languages` (such as "eng") keeps some. `only` pins which tasks of the benchmark are meant, in
-    that order: a name that mteb's release has not in it is an error. `data` are evaluation sets of
-    catalogues, which are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts (Spearman of the
-    cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts a label),
-    clustering (V-measure) and pair classification (average precision of the cosine).
+    `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub. For tasks in many languages,
+    `languages` (such as "eng") are the languages to keep. `only` lists the tasks of the benchmark to score,
+    in that order; a name that the benchmark does not have in this mteb release is an error. `data` are
+    evaluation sets of catalogues, which are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts
+    (Spearman of the cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts
+    a label), clustering (V-measure) and pair classification (average precision of the cosine).
 
-    Tasks of images and sound, as those of MIEB (Xiao et al., 2025, arXiv:2504.10471) and MAEB, take a model
-    that reads them; so do sets of catalogues whose texts have images or clips. Kinds of tasks are the columns
-    of BidirLM's tables: of MIEB(lite) seven, in which both kinds of retrieval are one, beside visual STS,
-    which they leave out.
+    Tasks with images or sound, such as those of MIEB (Xiao et al., 2025, arXiv:2504.10471) and MAEB, need a
+    model that reads them; so do catalogue sets whose texts have images or clips. Kinds of tasks are the
+    columns of BidirLM's tables: for MIEB(lite) seven kinds, with both kinds of retrieval as one, and in
+    addition visual STS, which those tables leave out.
 
-    By default a model's own prompts are used, and none where it has none. `prompt` is a text to put before
-    queries (before all texts where both sides are alike) instead; in it `{instruction}` is the
-    task's instruction and `{prompt}` a local set's own prompt. `in_domain` names mteb tasks whose
-    sources were trained on, and `in_domain_of` is training data whose catalogue names them (`ind_tasks`); the
-    other named tasks then count as out of domain. For local sets their catalogue states it.
+    By default a model's own prompts are used, if it has any. `prompt` is a text to put before queries instead
+    (before all texts if both sides are alike); in it `{instruction}` is the task's instruction and `{prompt}`
+    a local set's own prompt. `in_domain` names the mteb tasks whose sources were trained on, and
+    `in_domain_of` is training data whose catalogue names such tasks (`ind_tasks`). All other mteb tasks then
+    count as out of domain. For local sets the catalogue states the domain.
 
-    With `dims` each size is scored from one encoding: embeddings are cut to their first numbers, then brought
-    to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147). A step `evaluate`
-    shows the sizes of a model side by side. All embeddings of a task are in memory until its last size.
+    With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
+    numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
+    A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
+    its last size is scored.
 
-    With `documents_of` retrieval and reranking are scored on indexes too that stay when the model changes:
-    documents are embedded by the model that the index is of, with its own prompts, and queries by the model
-    that is scored. A step `evaluate` shows each as a column `model on old`, and the share of the new model's
-    gain that it keeps.
+    With `documents_of` retrieval and reranking are also scored on indexes that were built with another model:
+    documents are embedded by the index's model, with its own prompts, and queries by the model that is
+    scored. A step `evaluate` shows each index as a column `model on old`, and the share of the new model's
+    gain that is kept on that index.
 
     Example:
         scores:
@@ -127,11 +128,11 @@ class Mteb(Evaluator):
     dims: tuple[Count, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
     documents_of: tuple[KeptIndex, ...] = ()
-    """Indexes of other models that are searched beside the model's own: `$old`, or `{model: $old,
-    translations: [$bridge], anew: 20}`."""
+    """Indexes built with other models, which are searched in addition to the model's own index: `$old`, or
+    `{model: $old, translations: [$bridge], anew: 20}`."""
     keep_embeddings: bool = False
-    """Embeddings kept in OUT's store: a killed evaluation then goes on inside a task, and other steps that
-    embed the same texts with the same model read them. They take 4 bytes a number."""
+    """Keep embeddings in OUT's store. A killed evaluation then continues inside a task, and other steps that
+    embed the same texts with the same model read the stored embeddings. They take 4 bytes per number."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):

@@ -39,10 +39,10 @@ def hub_tasks(
     languages: Sequence[str],
     only: Sequence[str] = (),
 ) -> list[Any]:
-    """Return fresh task objects, not loaded: those of the benchmark (or its `only`), then those named.
+    """Return new task objects without data: the benchmark's tasks (or those in `only`), then the named tasks.
 
     Raises:
-        DataError: for a name mteb does not know (with a suggestion), or a task of videos.
+        DataError: for a name that mteb does not know (with a suggestion), or a task with videos.
     """
     import mteb
 
@@ -105,9 +105,10 @@ def find_unknown(names: Sequence[str]) -> dict[str, str]:
 
 
 def kind_of(task: Any) -> str:
-    """Return the kind of task in our words: PairClassification is pair_classification, STS is sts.
+    """Return the kind of task in emberge's words: PairClassification is pair_classification, STS is sts.
 
-    Kinds that benchmarks' papers report as one are one: both kinds of retrieval, and of visual STS.
+    Kinds that the benchmarks' papers report as one kind are one here: both kinds of retrieval, and both kinds
+    of visual STS.
     """
     if joined := _JOINED.get(str(task.metadata.type)):
         return joined
@@ -160,7 +161,7 @@ def load_task(task: Any, rows: int | None) -> None:
     """Load a task's data, cut to `rows` in a rehearsal.
 
     Raises:
-        DataError: when it is neither in the cache nor to be had.
+        DataError: when the data is not in the cache and cannot be downloaded.
     """
     from emberge.network import hub_client
 
@@ -260,11 +261,12 @@ def suggest_benchmarks(name: str) -> str:
 
 
 def suggest_names(name: str, known: Iterable[str]) -> str:
-    """Return up to three known names as a hint, nearest first; nothing where none is near.
+    """Return up to three known names as a hint, nearest first; an empty hint if no name is near.
 
-    A name of which only a part was written comes before one that is spelt alike: `Banking77` is
-    `Banking77Classification`, and not `RuBQReranking`, whatever a ratio of equal letters says. Among those
-    a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and the short before the long.
+    Names that contain the written word come before names with a similar spelling: for `Banking77` the hint is
+    `Banking77Classification` and not `RuBQReranking`, whatever the ratio of equal letters is. Among names
+    that contain it, a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and short names
+    before long ones.
     """
     word = name.casefold()
     folded = {one.casefold(): one for one in known}

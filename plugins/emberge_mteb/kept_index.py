@@ -93,9 +93,9 @@ def index_contents(indexes: Sequence[KeptIndex], workspace: Workspace) -> list[s
 
 
 class Indexes:
-    """Indexes that a model is scored on, its own among them; other models are loaded when first needed.
+    """Indexes that a model is scored on, including its own index; other models are loaded when first needed.
 
-    `load` gives the model of an index; its text is a name of its own for a folder of media.
+    `load` returns the model of an index; the text that it takes is a unique name for a folder of media.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Indexes:
     def searched(self, task: TaskInfo, asked: Mapping[str, str]) -> Any:
         """Return the model that mteb scores on a task; `asked` has the texts for a prompt template.
 
-        On an index of the model itself it is the model alone.
+        On the model's own index, the model itself is returned.
 
         Raises:
-            CheckpointError: for an index of an adapter.
+            CheckpointError: when the index was built with an adapter.
             DataError: where no translation leads from the index to the model.
         """
         self._own.prepare(asked, task.size)
@@ -170,7 +170,8 @@ def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any
 
 
 class OnIndex:
-    """Implementation of mteb's `EncoderProtocol` by two models, one a side; of retrieval and reranking only.
+    """Implementation of mteb's `EncoderProtocol` by one model for each side; for retrieval and reranking
+    only.
 
     `translate` turns the documents' vectors [n, d] into the space of the queries.
     """
@@ -195,10 +196,10 @@ class OnIndex:
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Return embeddings [inputs, dimension]: of documents by the index's model, translated, then cut.
+        """Return embeddings [inputs, dimension]; those of documents are the index's, translated, then cut.
 
         Raises:
-            DataError: for vectors of another size than those of queries.
+            DataError: when the vectors of documents and of queries differ in size.
         """
         side = str(getattr(prompt_type, "value", prompt_type))
         details = {"task_metadata": task_metadata, "prompt_type": prompt_type}
@@ -217,7 +218,7 @@ class OnIndex:
 def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
     """Return a search (mteb's `SearchProtocol`) that reorders the first `count` hits by `own`'s vectors.
 
-    They stay before all others, whose order is the index's.
+    These hits stay before all other hits, which keep the order that the index gives.
     """
     from mteb.models.search_wrappers import SearchEncoderWrapper
 

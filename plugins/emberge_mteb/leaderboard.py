@@ -20,9 +20,9 @@ _NO_REVISION = "no_revision_available"
 class MtebLeaderboard(Leaderboard):
     """The leaderboard of mteb (Muennighoff et al., 2023, arXiv:2210.07316).
 
-    An entry is a Python file for mteb's register of models, and `results/<model>/<revision>/` in the layout
-    of its results repository, which mteb's own loaders have read back. Only results on mteb's own tasks and
-    data are entered. Its register lists the training data of many models.
+    An entry is a Python file for mteb's register of models, and a folder `results/<model>/<revision>/` in the
+    layout of mteb's results repository. Both are checked by reading them back with mteb's own loaders. Only
+    results on mteb's own tasks and data are entered. The register lists the training data of many models.
 
     Example:
         emberge publish out/soup me/soup --mteb board
@@ -63,10 +63,10 @@ def _write_entry(out: Path, model: Path, entry: BoardEntry) -> list[str]:
 
 
 def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
-    """Return the ModelMeta of a model's folder, which mteb has validated.
+    """Return the ModelMeta of a model's folder, validated by mteb.
 
     Raises:
-        CheckpointError: for a folder that is no model of embeddings, or that mteb does not accept.
+        CheckpointError: when the folder has no embedding model, or mteb does not accept it.
     """
     from emberge.model_folder import (
         Checkpoint,
@@ -146,7 +146,7 @@ def _register_source(meta: Any) -> str:
 
 
 def _require_read_back(cache: Any, meta: Any, folder: Path, results: int) -> None:
-    """Read all back by mteb's own loaders.
+    """Read all files of the entry back by mteb's own loaders.
 
     Raises:
         DataError: when mteb reads something else.

@@ -31,9 +31,10 @@ Split = Literal["test", "dev"]
 class EvalEntry:
     """Evaluation sets of a catalogue, or those in `only`.
 
-    `split` is "test", or "dev" for choosing settings. `limit_queries` cuts queries (pairs, texts to
-    classify or cluster), `limit_corpus` documents, of which all that are judged relevant stay. The cut
-    depends on nothing but ids and the set's name, so it is the same for every model.
+    `split` is "test", or "dev" for choosing settings. `limit_queries` is the most queries to keep (or pairs,
+    or texts to classify or cluster). `limit_corpus` is the most documents to keep; documents that are judged
+    relevant are always kept. The choice depends only on ids and the set's name, so it is the same for every
+    model.
     """
 
     path: DataRef

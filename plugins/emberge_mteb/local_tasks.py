@@ -92,9 +92,9 @@ def count_texts(data: EvalData) -> int:
 
 
 def local_task(one: EvalSet, data: EvalData, *, split: str, revision: str) -> Any:
-    """Return a fresh mteb task, its data loaded, that scores `data` on `split`.
+    """Return a new mteb task with its data loaded, which scores `data` on `split`.
 
-    A task object draws random numbers as it runs, so it serves one model only.
+    A task object draws random numbers while it runs, so it must be used for one model only.
     """
     import mteb
 

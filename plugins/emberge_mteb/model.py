@@ -34,8 +34,8 @@ class Prompts:
     def text(self, task: str, kind: str, side: str | None, asked: Mapping[str, str]) -> str:
         """Return the prompt of one side ("query", "document", or None where both are alike) of a task.
 
-        `asked` fills the template: the texts for `{instruction}` and `{prompt}`. A model's own prompts are
-        looked up in mteb's order: task and side, task, kind and side, kind, side.
+        `asked` has the texts that replace `{instruction}` and `{prompt}` in the template. A model's own
+        prompts are looked up in mteb's order: task and side, task, kind and side, kind, side.
         """
         if self.template is not None:
             return "" if side == "document" else _fill_template(self.template, asked)
@@ -54,15 +54,15 @@ def _fill_template(template: str, asked: Mapping[str, str]) -> str:
 class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
-    A text that comes again under the same prompt, in one task or in the next, is embedded once. With a
-    `size`, embeddings are cut to their first `size` numbers and brought to length one (Kusupati et al.,
-    2022, arXiv:2205.13147).
+    A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a `size`,
+    embeddings are cut to their first `size` numbers and scaled to length one (Kusupati et al., 2022,
+    arXiv:2205.13147).
 
-    Images and clips of a batch are kept as files below `media` until the next task, equal ones once; `kinds`
-    are those that the model reads.
+    Images and clips of a batch are kept as files below `media` until the next task, equal files once; `kinds`
+    are the kinds of media that the model reads.
 
-    `embed` takes texts and a prompt and gives [texts, dimension]; `count` gets how many texts were
-    asked for after they have been embedded.
+    `embed` takes texts and a prompt and returns embeddings [texts, dimension]. After texts were embedded,
+    `count` is called with their number, repeated texts included.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class MtebModel:
         )
 
     def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`, and the size that it is scored at.
+        """Set the next task's `instruction` and `prompt`, and the embedding size at which it is scored.
 
-        Of a task with sizes all embeddings are remembered, as they come again at each.
+        If a task is scored at several sizes, all its embeddings are kept for the next size.
         """
         if asked is not self._asked:  # another task
             shutil.rmtree(self._media, ignore_errors=True)

@@ -58,9 +58,10 @@ def find_local_media(data: EvalData) -> tuple[MediaKind, ...]:
 
 
 def find_media_sides(data: EvalData) -> Sides | None:
-    """Return the modalities of a set to search in; None for one of text alone, and for other sets.
+    """Return the modalities of a retrieval or reranking set; None without media and for other kinds of sets.
 
-    In other sets, which mteb gives to a model as they are, references to media are in the texts.
+    Mteb gives the texts of other kinds of sets to a model unchanged, so there the texts contain references to
+    media.
     """
     if not isinstance(data, RetrievalData | RerankingData) or not find_local_media(data):
         return None
@@ -86,8 +87,8 @@ def _list_modalities(texts: Iterable[str]) -> list[str]:
 def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str]:
     """Return the inputs of a batch with `image`, `audio` and `text`, or some of them, in that order.
 
-    A column of media has Pillow images or `{array, sampling_rate}`, lists of them, or, from a local set,
-    texts with references.
+    A column of media has Pillow images, `{array, sampling_rate}`, lists of these, or for a local set texts
+    with references to media.
 
     Raises:
         DataError: for video.

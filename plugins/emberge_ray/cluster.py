@@ -42,10 +42,11 @@ class Resources:
 
 @contextlib.contextmanager
 def connected(address: str, machine: Machine) -> Iterator[None]:
-    """Connect to the cluster at `address`, or to one of this machine's own for `local`, for the block.
+    """Connect to the cluster at `address`, or for `local` to a new cluster on this machine, inside the block.
 
-    An older connection is used and left open. A cluster of our own listens on the loopback interface alone
-    and answers to a token that only its processes know: whoever reaches a Ray cluster runs code on it.
+    A connection that exists already is used and left open. A cluster that is started here listens only on the
+    loopback interface and requires a token that only its processes know, because whoever reaches a Ray
+    cluster can run code on it.
 
     Raises:
         EmbergeError: without Ray, or when no cluster answers.
@@ -98,8 +99,8 @@ def _build_job() -> Any:
 def keep_cluster_local() -> Iterator[None]:
     """Make a cluster that is started in this block listen on the loopback interface, with a token of its own.
 
-    Ray knows a switch for it, meant for systems whose firewall would ask: its value at import is kept in a
-    constant. A token that is in the environment already is used.
+    Ray has a switch for this, meant for systems whose firewall would ask the user; Ray keeps the switch's
+    value at import in a constant. If the environment already has a token, that token is used.
     """
     from ray._private import ray_constants
 
@@ -131,7 +132,7 @@ def _read_token_again() -> None:
 
 
 def _require_loopback() -> None:
-    """Refuse a cluster of our own that other machines could reach.
+    """Refuse a cluster that was started here if other machines could reach it.
 
     Raises:
         EmbergeError: naming its address.
@@ -146,7 +147,7 @@ def _require_loopback() -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Make sure that a host and port answer: Ray itself would try for minutes.
+    """Make sure that a host answers on a port, because Ray itself would try for minutes.
 
     Raises:
         OSError: when they do not.

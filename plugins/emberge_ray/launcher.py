@@ -17,10 +17,10 @@ class Ray(Launcher):
     """Launcher of steps side by side on the machines of a Ray cluster.
 
     (Moritz et al., 2018, arXiv:1712.05889.) Each step is a Ray task, which waits in Ray's queue until a
-    machine has the CPUs, GPUs and memory free that it asks for, and there runs the step in a process of its
-    own. Results, states and the events of a step go through OUT, so every machine must see OUT, the
-    recipe's folder and local data at the same place, and have emberge installed. When a machine is lost,
-    the steps that ran there go on elsewhere.
+    machine has the requested CPUs, GPUs and memory free, and then runs the step in its own process on that
+    machine. Results, states and events of a step are exchanged through OUT, so every machine must see OUT,
+    the recipe's folder and local data under the same paths, and have emberge installed. When a machine is
+    lost, the steps that ran there continue on other machines.
 
     Example:
         emberge run recipe.yaml --out out --launcher ray
@@ -28,9 +28,9 @@ class Ray(Launcher):
     """
 
     address: str | None = None
-    """Of the cluster's head, such as 10.0.0.1:6379, or `auto` for one that runs on this machine; without it,
-    and without RAY_ADDRESS in the environment, one is started on this machine, reached from it alone, and
-    stopped after the run."""
+    """Address of the cluster's head, such as 10.0.0.1:6379, or `auto` for a cluster that runs on this
+    machine. Without it, and without RAY_ADDRESS in the environment, a cluster that only this machine can
+    reach is started here, and stopped after the run."""
     cpus: NonNegative | None = None
     """CPUs that a step asks for, by default as many as its threads."""
     gpus: NonNegative | None = None

@@ -34,8 +34,8 @@ _DOMAINS = ("ind", "ood")
 class EvaluateDuringTraining:
     """Scores of the model during its training, which decide when it ends and which model is the result.
 
-    Several ranks wait while the first one scores. What is scored, and so where the training ends, is part of
-    what a killed training goes on with.
+    Several ranks wait while the first one scores. The scores, and so the step at which the training ends, are
+    saved in the state from which a killed training continues.
     """
 
     every: Count
@@ -75,7 +75,8 @@ class EvaluateDuringTraining:
     ) -> EarlyStopping:
         """Return the rule of early stopping; scores of tasks go to `metric`.
 
-        `start` is the model it starts from; with `adapts` what it writes is an adapter of that.
+        `start` is the model that the training starts from; with `adapts` the training writes an adapter of
+        that model.
 
         Raises:
             DataError: for data that cannot be used.

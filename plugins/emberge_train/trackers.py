@@ -41,7 +41,8 @@ def open_trackers(
 ) -> Iterator[Metric]:
     """Yield a function that logs a number with `metric` and every tracker; they are closed at the end.
 
-    A tracker is opened by the first number, as `run`; those that write files do so in `folder/run`.
+    A tracker is opened when the first number is logged, under the name `run`. Trackers that write files write
+    them in `folder/run`.
 
     Raises:
         RecipeError: for a tracker that is unknown or not installed.

@@ -57,18 +57,18 @@ class Train(FitOptions, Step):
     Options have the names of transformers' TrainingArguments where one exists.
 
     Trainings with equal data, lengths, sampler, seed, number of steps and tokenizer see the same rows in the
-    same order, whatever their ids, losses, models and rates are: so arms of an ablation differ in what was
-    changed alone.
+    same order, whatever their ids, losses, models and learning rates are. So the arms of an ablation differ
+    only in the option that was changed.
 
-    At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and
-    `task_loss/<task>` as means since the point before, `tokens_per_second` without padding, `padding_share`
-    and `kept_share` of what the model was run on, the most memory until then (`memory_gib`, and
-    `gpu_memory_gib` that tensors took), the norm of gradients, the learning rate and the number of examples;
-    `score` and `score/<task>` are logged at the steps that were scored.
+    At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and `task_loss/<task>`
+    as means since the previous logged point, `tokens_per_second` without padding, `padding_share` and
+    `kept_share` of the tokens that the model was run on, the most memory used until then (`memory_gib`, and
+    `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
+    examples; `score` and `score/<task>` are logged at the steps that were scored.
 
-    The result is a SentenceTransformers folder with `checkpoints/step-N`, and the row numbers of every
-    dataset that the sampler took only a part of, as `bags/<dataset>.npy`. A backbone that trains an adapter
-    leaves that, and `$id` means the model with it on.
+    The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset of which the
+    sampler took only a part, the row numbers in `bags/<dataset>.npy`. If the backbone trains an adapter, the
+    result is the adapter, and `$id` means the model with the adapter.
 
     Example:
         trained:
@@ -91,20 +91,20 @@ class Train(FitOptions, Step):
     sampler: tuple[Sampler, ...]
     """A chain that selects examples and, last, groups them into batches."""
     loss: PerDataset[tuple[Loss | TokenLoss, ...]]
-    """A weighted sum of losses for every task or dataset; those over tokens, such as mlm, are for the task
+    """A weighted sum of losses for every task or dataset; losses over tokens, such as mlm, are for the task
     `text`."""
     backbone: Backbone = component("text_encoder")
     """Encoder of the model's folder; everything that the folder has is kept."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     learning_rate_of: StepRef | None = None
-    """Step whose learning rate is taken instead: a training, or a select, which gives that of the training it
-    chose."""
+    """Step whose learning rate is used instead: a training, or a `select` step, which gives the learning rate
+    of the training that it chose."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
-    """Further trackers of what is logged: `tensorboard`, `wandb` or another of accelerate, if installed;
-    their files go to `trackers` in the result."""
+    """Trackers that get the logged numbers too: `tensorboard`, `wandb` or another tracker of accelerate, if
+    installed. Their files go to `trackers` in the result."""
 
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
@@ -348,7 +348,7 @@ class Train(FitOptions, Step):
         )
 
     def _find_learning_rate(self, workspace: Workspace) -> float:
-        """Return the learning rate, that of an earlier training where one is named.
+        """Return the learning rate; if an earlier training is named, the learning rate of that training.
 
         Raises:
             RecipeError: for a step that has no learning rate.

@@ -76,10 +76,10 @@ def data_warnings(options: FitOptions, checked: CheckedData) -> Iterator[tuple[s
 
 
 def _check_negatives(options: FitOptions, checked: CheckedData) -> Iterator[str]:
-    """Yield a warning if more hard negatives are asked for than any row that was looked at has.
+    """Yield a warning if more hard negatives are asked for than any of the inspected rows has.
 
-    The default, which suits data without any, asks for nothing; nor does `fill: mask`, which takes what
-    there is.
+    The default works for data without hard negatives, and `fill: mask` takes as many as a row has, so neither
+    is warned about.
     """
     most = max((head.negatives for head in checked.heads), default=None)
     asked = options.hard_negatives

@@ -51,8 +51,8 @@ class BatchOptions:
     document_length: PerDataset[TextLength | None] = field(default_factory=PerDataset)
     """Tokens of a positive or negative at most, by task or dataset; by default `max_length`."""
     query_prompt: PerDataset[str] = field(default_factory=PerDataset)
-    """Text before anchors, and before every text of a symmetric dataset, by task or dataset. One given by
-    dataset comes first, then the data's own, then one given by task, then the model's."""
+    """Text before anchors, and before every text of a symmetric dataset, by task or dataset. A prompt given
+    by dataset is used first, then the data's own prompt, then a prompt given by task, then the model's."""
     document_prompt: PerDataset[str] = field(default_factory=PerDataset)
     """Text before positives and negatives, by task or dataset; by default the model's own."""
     positives: Count = 1
@@ -60,19 +60,19 @@ class BatchOptions:
     hard_negatives: WholeNumber = 7
     """Hard negatives of a row in a batch at most, drawn anew in each epoch."""
     fill: Literal["repeat", "mask"] = "repeat"
-    """Rows with fewer texts than others of their batch repeat theirs (`repeat`) or leave places out
-    (`mask`)."""
+    """Treatment of rows with fewer texts than other rows of their batch: `repeat` repeats their texts, `mask`
+    leaves the missing places out."""
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
-    """Negatives by task or dataset: `in_batch` takes other rows' texts too, `hard_only` does not; `auto`
-    takes them for retrieval and reranking."""
+    """Negatives by task or dataset: `in_batch` also takes other rows' texts, `hard_only` takes only the row's
+    own hard negatives; `auto` is `in_batch` for retrieval and reranking."""
     packing: TextLength | None = None
-    """Tokens of a row in which texts of losses over tokens are computed side by side, without padding between
-    them; they do not see each other. By default each text is a row."""
+    """Tokens in a packed row: for losses over tokens, several texts are computed in one row without padding,
+    and do not attend to each other. By default each text is its own row."""
     token_budget: Count | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     kept_tokens: WholeNumber | None = None
-    """Tokens whose activations are kept for the backward pass instead of being computed twice; by default as
-    many as fit into memory."""
+    """Number of tokens whose activations are kept for the backward pass instead of being computed twice; by
+    default as many as fit into memory."""
 
     def __post_init__(self) -> None:
         bounds = {
@@ -115,10 +115,11 @@ class FitOptions(BatchOptions):
     """Course of the learning rate after the warm-up."""
     decay_share: Annotated[PositiveShare, Requires("schedule", value="warmup_stable_decay")] = 0.1
     """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
-    and `decay_share: 1` a training is the decay alone, from a checkpoint that a stable phase kept."""
+    and `decay_share: 1` a training consists only of the decay, starting from a checkpoint that was kept in a
+    stable phase."""
     restart: bool = False
-    """Begin `schedule` and warm-up anew in each stretch of a sampler that puts stages, tasks or datasets one
-    after another."""
+    """If the sampler puts stages, tasks or datasets one after another, restart `schedule` and warm-up at the
+    start of each."""
     weight_decay: NonNegative = 0.01
     """Decay of AdamW; biases, norms and learned parameters of losses have none."""
     max_grad_norm: Positive | None = 1.0
@@ -130,15 +131,15 @@ class FitOptions(BatchOptions):
     adam_epsilon: Positive = 1e-8
     """Added to the denominator of AdamW's update."""
     precision: Precision = "auto"
-    """Type that a forward pass computes in: `auto` is bfloat16 where a GPU has it. Weights and optimizer stay
+    """Number type of forward passes: `auto` is bfloat16 if the GPU supports it. Weights and optimizer stay
     float32."""
     dropout: bool = True
     """Use the model's dropout; without it equal texts of a batch are encoded once."""
     save_steps: Count | None = None
     """Steps from one saved state to the next; by default about every half minute."""
     keep_last: WholeNumber = 0
-    """Models kept as merge inputs: the newest of those at every `save_steps` steps, or at the ends of
-    epochs."""
+    """Number of models to keep as inputs of merges: the newest of the models saved every `save_steps` steps,
+    or at the end of each epoch."""
     logging_steps: Count | None = None
     """Steps from one logged point to the next; by default about 500 points are logged."""
 
@@ -179,9 +180,9 @@ class FitOptions(BatchOptions):
 
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:
-        """Return the options of a training that a step with these options runs.
+        """Return the options of a training from the options of the step that runs it.
 
-        Options that the step does not have take their defaults; `changes` override both.
+        Options that the step does not have get their defaults; `changes` override both.
         """
         names = [one.name for one in dataclasses.fields(FitOptions)]
         values = {name: getattr(options, name) for name in names if hasattr(options, name)}
@@ -189,7 +190,7 @@ class FitOptions(BatchOptions):
 
 
 def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
-    """Refuse options that are below their bound.
+    """Refuse options below their lower bound.
 
     Raises:
         ValueError: with the option's name, its bound and its value.
@@ -204,13 +205,14 @@ def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
 class FitResult:
     """Result of a training, without its model.
 
-    `pool` counts the rows per dataset after the samplers' selection; `bags` are their row numbers where
-    they are not all rows in order. `losses` are means over each dataset's last tenth of steps (at least one),
-    `curve` is (step, mean loss since the point before). `seconds` and `cpu_seconds`, those of all threads of
-    the first rank's process, add up over interruptions, but for work that was lost. `checkpoints` are paths
-    of kept models inside the result. `scores` are (step, score) of the models that were scored during the
-    training, `result_step` is the step whose model is the result. `figures` are the model's own, such as the
-    load of its experts over the steps, as an artifact has them.
+    `pool` has the number of rows per dataset after the samplers' selection; `bags` are the row numbers of
+    datasets of which not all rows were taken in order. `losses` are means over the last tenth of each
+    dataset's steps (at least one step). `curve` has points (step, mean loss since the previous point).
+    `seconds` and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are
+    those of all threads of the first rank's process. `checkpoints` are the paths of kept models inside the
+    result. `scores` are pairs (step, score) of the models that were scored during the training, and
+    `result_step` is the step whose model is the result. `figures` are the model's own numbers in the form of
+    an artifact, such as the load of its experts over the steps.
     """
 
     examples: int
@@ -233,12 +235,12 @@ class FitResult:
 class EarlyStopping:
     """Scores during a training, and what follows from them.
 
-    After every `every` steps and after the last one, `score(folder, step)` returns one number, the larger
-    the better, for the model (or the adapter) in a folder; without it the trainee scores itself as it is in
-    memory. After `patience` scores in turn that are no better than the best before them the training ends;
-    None lets it run to the end. With `best` the earliest of the best models is the result, else the last
-    one. `identity` names all that a score depends on beside the model: a state is continued only under the
-    same one.
+    After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
+    (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
+    training ends after `patience` consecutive scores that are not better than the best score before them;
+    with None it runs to the end. With `best` the earliest of the best models is the result, otherwise the
+    last model. `identity` names all that a score depends on apart from the model: a saved state is continued
+    only if its `identity` is equal.
     """
 
     every: int

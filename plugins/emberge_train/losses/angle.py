@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class AnglE(OrderLoss):
     """Order of pairs by angles of complex vectors, as their scores are (Li and Li, 2023, arXiv:2309.12871).
 
-    An embedding's first half are real parts, its second half imaginary ones; a text's closeness to its anchor
-    is |sum of the real and imaginary parts of z / w| for the unit vectors z and w, which keeps a gradient
-    where the cosine has almost none. The rest is as in `cosent`: log(1 + sum over pairs of pairs with
-    y_i > y_j of e^(scale · (closeness_j - closeness_i))), over every anchor with each of its scored positives
-    and negatives. `scale` is one over the temperature. The paper's objective is the sum with `cosent` and
-    `infonce`. `unscored` takes positives without a score as 1 and negatives as 0. Local to a rank by default.
+    The first half of an embedding holds the real parts, the second half the imaginary parts of complex
+    numbers. For unit vectors z and w, the closeness of a text to its anchor is |sum of the real and imaginary
+    parts of z / w|, which keeps a gradient where the cosine has almost none. The loss has the form of
+    `cosent`: log(1 + sum over pairs of pairs with y_i > y_j of e^(scale · (closeness_j - closeness_i))), over
+    every anchor with each of its scored positives and negatives. `scale` is one over the temperature. The
+    paper's objective is the sum of this loss, `cosent` and `infonce`. With `unscored` a positive without a
+    score counts as 1 and a negative without a score as 0. By default each rank compares only its own rows.
 
     Example:
         trained:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class CausalLM(TokenLoss):
     """Prediction of every token from those before it (Radford et al., 2019; Brown et al., arXiv:2005.14165).
 
-    All tokens but a text's first are scored, special ones and a prompt's too. Nothing is hidden, so the model
-    needs causal attention, and no mask token. With `bos` every text begins with the tokenizer's token for
-    that, also where the tokenizer adds none.
+    All tokens except the first of each text are scored, special tokens and prompt tokens included. No token
+    is hidden, so the model needs causal attention and no mask token. With `bos` every text begins with the
+    tokenizer's beginning-of-text token, even if the tokenizer would not add it.
 
     Example:
         pretrained:

@@ -18,9 +18,10 @@ class CoSENT(OrderLoss):
     """Order of a batch's pairs by cosine, as their scores are (Su, 2022, kexue.fm/archives/8847).
 
     log(1 + sum over pairs of pairs with y_i > y_j of e^(scale · (cos_j - cos_i))). The pairs are every anchor
-    with each of its scored positives, and with its negatives where those are scored too. `scale` is one over
-    the temperature. `unscored` takes positives without a score as 1 and negatives as 0, which is the CoSENT
-    baseline for retrieval data (CoDiEmb, arXiv:2508.11442). Local to a rank by default.
+    with each of its scored positives, and with its negatives if they have scores. `scale` is one over the
+    temperature. With `unscored` a positive without a score counts as 1 and a negative without a score as 0,
+    as in the CoSENT baseline for retrieval data (CoDiEmb, arXiv:2508.11442). By default each rank compares
+    only its own rows.
 
     Example:
         trained:

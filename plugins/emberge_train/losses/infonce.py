@@ -96,8 +96,9 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
 class Rules:
     """Rules that keep a text out of a row's denominator.
 
-    texts [b, k] are ids of texts that are no negatives of the row, label [b] its label, threshold [b] the
-    similarity to the guide from which on a text counts as one more positive. None switches a rule off.
+    texts [b, k] are the ids of texts that are not negatives of the row, label [b] is the row's label. A text
+    whose similarity in the guide is threshold [b] or more counts as another positive. A rule that is None is
+    off.
     """
 
     texts: Tensor | None = None
@@ -127,7 +128,7 @@ class Rules:
 def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
     """Return log-sum-exp [k] of scale · cosine over the texts on the right that count for each on the left.
 
-    A row for which none counts gets a very low number, with a gradient of zero.
+    A text on the left for which no text on the right counts gets a very low number with a gradient of zero.
     """
     scaled = left.vectors * scale
     return log_sum_products(scaled, right.vectors, lambda block: rules.barred(left, right, block))
@@ -138,26 +139,29 @@ class InfoNCE(Loss):
     """Contrast of each anchor's positives and negatives, on cosines divided by `temperature`.
 
     For anchor i and positive slot c: -s(i, p_ic) + log(e^s(i, p_ic) + sum over negatives e^s), averaged. The
-    negatives are the row's own hard negatives, and where the batch allows it (`in_batch`: retrieval by
-    default, see the train step's `negatives`) the positives and hard negatives of every other row
-    (van den Oord et al., 2018, arXiv:1807.03748; BOOM, arXiv:2602.05787, equation 10). A row's own other
-    positives are never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
+    negatives are the row's own hard negatives. If the batch's `negatives` are `in_batch` (the default for
+    retrieval, see the train step), they are also the positives and hard negatives of every other row (van den
+    Oord et al., 2018, arXiv:1807.03748; BOOM, arXiv:2602.05787, equation 10). A row's own other positives are
+    never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
-    `positives_in_denominator` takes all positives of other rows or only those of the same slot;
-    `own_negatives_only` leaves other rows' hard negatives out, as Nomic Embed v2 prints it (arXiv:2502.07972,
-    eq. 3), where its authors' code takes those of all rows, the default here; `slot_reduction` averages or
-    sums over a row's positives. `symmetric` adds the way back, from positives to anchors, and halves the sum.
-    `contrast_anchors` takes other rows' anchors as negatives too, `contrast_positives` what other rows'
-    positives are to the row's positive (Li et al., 2023, arXiv:2308.03281). All four need other rows.
+    `positives_in_denominator` takes all positives of other rows or only those of the same slot.
+    `own_negatives_only` leaves out the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
+    paper (arXiv:2502.07972); its authors' code takes the hard negatives of all rows, which is the default
+    here. `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives
+    to anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
+    `contrast_positives` also adds the similarities between the row's positive and other rows' positives (Li
+    et al., 2023, arXiv:2308.03281). All four need other rows.
 
-    `mask_equal_text` leaves out candidates whose text equals one of the row's positives or its anchor,
-    `mask_equal_label` those of rows with the anchor's label. A `guide` model leaves out those that it holds
-    for closer to the anchor than the least close positive, less `guide_margin` (an absolute similarity, or a
-    share of the positive's by `guide_margin_kind: relative`), and equal texts with them (GISTEmbed,
-    Solatorio, 2024, arXiv:2402.16829, which contrasts anchors and positives too).
+    `mask_equal_text` leaves out candidates whose text equals the row's anchor or one of its positives.
+    `mask_equal_label` leaves out candidates from rows with the anchor's label. With a `guide` model a
+    candidate is left out if its similarity to the anchor, as the guide sees it, exceeds that of the least
+    similar positive minus `guide_margin` (an absolute similarity, or with `guide_margin_kind: relative` a
+    share of the positive's similarity); candidates with equal text are left out too (GISTEmbed, Solatorio,
+    2024, arXiv:2402.16829, which contrasts anchors and positives too).
 
-    `learn_temperature` trains the temperature from its given value on, down to `lowest_temperature` (Radford
-    et al., 2021, arXiv:2103.00020). Tables of scores are made in blocks: memory grows with the embeddings.
+    `learn_temperature` trains the temperature, beginning with the given value and never below
+    `lowest_temperature` (Radford et al., 2021, arXiv:2103.00020). Tables of scores are computed in blocks, so
+    memory grows with the number of embeddings and not with its square.
 
     Example:
         trained:

@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 class KeepSpace(Loss):
     """Distance from an old model's embeddings (Shen et al., 2020, backward-compatible, arXiv:2003.11942).
 
-    With `side: documents` the mean over rows of the mean over a row's positives and negatives of
-    |x - g|² = 2 - 2 cos(x, g), where x is a document's embedding and g that of the `guide`, the old model,
-    both of length one: what is embedded from now on is near what an index has of it.
+    With `side: documents` the loss is the mean over rows of the mean over a row's positives and negatives of
+    |x - g|² = 2 - 2 cos(x, g). Here x is the document's embedding by the trained model and g its embedding by
+    the `guide`, which is the old model; both have length one. Documents embedded after the training are then
+    near their old vectors in an index.
 
-    With `side: queries` the same of anchors: queries stay where the old model puts them. With `side: query`
-    anchors are contrasted with the guide's documents in place of their own, by the cosine over `temperature`
-    (InfoNCE): queries learn to find what an index has, and documents get no gradient of it.
+    With `side: queries` the same distance is taken of anchors, so queries stay near their old embeddings.
+    With `side: query` anchors are contrasted with the guide's embeddings of the documents, by the cosine over
+    `temperature` (InfoNCE). Queries then learn to find the old vectors of an index, and documents get no
+    gradient from this loss.
 
-    Texts of the other side do not go through the trained model, unless another loss of a sum reads them. A
-    training of queries alone over whole epochs embeds the guide's texts first, keeps them on disk, and has
-    no guide in memory after that. A router's own term of the loss then counts the texts of one side.
+    The trained model does not embed the texts of the other side, unless another loss in the same sum reads
+    them. If only queries are trained, for whole epochs, the guide first embeds all its texts and keeps the
+    embeddings on disk; after that the guide is not in memory. A router's own loss term then counts only the
+    texts of the trained side.
 
-    The guide reads texts with its own prompts and has embeddings of the trained model's size. As a part of a
-    sum its `weight` says how much of the old space is kept.
+    The guide uses its own prompts, and its embeddings must have the size of the trained model's. In a sum of
+    losses, `weight` sets how strongly the old space is kept.
 
     Example:
         trained:

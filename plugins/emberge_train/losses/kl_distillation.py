@@ -27,11 +27,12 @@ _LARGEST_TEMPERATURE = 5.0
 class KLDistillation(Loss):
     """Divergence from a teacher's distribution over the texts of a row (Lin et al., 2020, arXiv:2010.11386).
 
-    The mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with p the
-    softmax of the teacher's scores in the data over `teacher_temperature` (by default `temperature`), and q
-    that of the `similarity` to the anchor over `temperature`. Scores of data are scaled to 0 to 1, so both
-    temperatures are small; `rescale` multiplies by temperature², which keeps gradients alike where it is
-    above 1 (Hinton et al., 2015, arXiv:1503.02531). Local to a rank by default.
+    The loss is the mean over rows of sum_c p_c (log p_c - log q_c) over a row's positives and negatives, with
+    p the softmax of the teacher's scores in the data over `teacher_temperature` (by default `temperature`),
+    and q that of the `similarity` to the anchor over `temperature`. Scores in the data are scaled to 0–1, so
+    both temperatures should be small. `rescale` multiplies the loss by temperature², which keeps the size of
+    gradients for temperatures above 1 (Hinton et al., 2015, arXiv:1503.02531). By default each rank compares
+    only its own rows.
 
     Example:
         trained:

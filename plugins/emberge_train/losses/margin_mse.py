@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class MarginMSE(Loss):
     """Squared error from a teacher's margins (Hofstätter et al., 2020, arXiv:2010.02666).
 
-    The mean over rows of the mean over a row's positives c and negatives k of
-    ((s(c) - s(k)) - (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the
-    `similarity` to the anchor. Scores of data are scaled to 0 to 1, as cosines of like texts are; a teacher
-    with logits wants `dot` or a `scale`. Local to a rank by default.
+    The loss is the mean over rows of the mean over a row's positives c and negatives k of ((s(c) - s(k)) -
+    (t(c) - t(k)))², where t are the teacher's scores in the data and s is `scale` times the `similarity` to
+    the anchor. Scores in the data are scaled to 0–1, about the range of cosines of similar texts. If the
+    teacher's scores are logits, use `similarity: dot` or a `scale`. By default each rank compares only its
+    own rows.
 
     Example:
         trained:

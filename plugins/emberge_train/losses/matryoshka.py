@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class Matryoshka(OuterLoss):
     """Losses at several sizes of the embedding at once (Kusupati et al., 2022, arXiv:2205.13147).
 
-    For every size m of `dims` the first m numbers of each embedding, brought to length one, go through `loss`
-    (one, or a weighted sum of several); the values are added, each times its entry of `weights` (1 each).
-    A guide's embeddings are left as they are. `loss` decides whether ranks gather and which layers are read,
-    which must be of one mind in that. The model runs once for all sizes.
+    For every size m in `dims`, the first m numbers of each embedding are scaled to length one and given to
+    `loss` (one loss, or a weighted sum of several). The total is the sum of the values, each times its entry
+    of `weights` (by default 1). The guide's embeddings are not cut. `loss` decides whether ranks gather and
+    which layers are read; if it is a sum, all its losses must agree in that. The model runs once for all
+    sizes.
 
     Example:
         trained:

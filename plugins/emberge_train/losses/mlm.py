@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class MLM(HiddenTokens):
     """Prediction of hidden tokens at their places (Devlin et al., 2019, arXiv:1810.04805).
 
-    Each token that is neither special nor of a prompt is chosen with the probability `share`. Of the chosen a
-    part `masked` becomes the mask, a part `random` some other token, and the rest stays as it is; all are
-    scored, by the mean of their cross-entropy. By default all chosen are masked (BidirLM, arXiv:2604.02045);
-    `masked: 0.8, random: 0.1` is BERT's way. Logits are computed for blocks of scored places alone, by the
-    model's own head or its input embeddings.
+    Each token that is neither special nor part of a prompt is chosen with the probability `share`. Of the
+    chosen tokens, the share `masked` is replaced by the mask token, the share `random` by a random token, and
+    the rest is unchanged. The loss is the mean cross-entropy of all chosen tokens. By default all chosen
+    tokens are masked (BidirLM, arXiv:2604.02045); BERT uses `masked: 0.8, random: 0.1`. Logits are computed
+    by the model's own head or its input embeddings, in blocks and only for the chosen tokens.
 
     Example:
         adapted:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class MNTP(HiddenTokens):
     """Prediction of hidden tokens from the state before each (BehnamGhader et al., 2024, arXiv:2404.05961).
 
-    It is the way in which a causal model predicted, so that its head fits when attention becomes
-    bidirectional. Tokens are chosen and hidden as by `mlm`, all of the chosen by default (BidirLM,
-    arXiv:2604.02045: `share` 0.3 for Qwen3 0.6B, 0.4 for Gemma 3 270M); LLM2Vec's way is `share: 0.2,
-    masked: 0.8, random: 0.1`. The first token of a text has no state before it, and is never chosen. With
-    `bos` every text begins with the tokenizer's token for that, also where the tokenizer adds none, so that
-    its first word counts too.
+    A causal model predicts each token from the state before it, so its head still fits after attention
+    becomes bidirectional. Tokens are chosen and hidden as in `mlm`; by default all chosen tokens are masked
+    (BidirLM, arXiv:2604.02045: `share` 0.3 for Qwen3 0.6B, 0.4 for Gemma 3 270M). LLM2Vec uses `share: 0.2,
+    masked: 0.8, random: 0.1`. The first token of a text has no state before it and is never chosen. With
+    `bos` every text begins with the tokenizer's beginning-of-text token, even if the tokenizer would not add
+    it, so that the first word can be chosen.
 
     Example:
         adapted:

@@ -18,7 +18,7 @@ def temperature_warnings(
 ) -> list[str]:
     """Return a warning for a temperature above `most`.
 
-    Cosines lie from -1 to 1, so that over a temperature T no two texts are further apart than 2 / T.
+    Cosines lie between -1 and 1, so scores divided by a temperature T differ by at most 2 / T.
     """
     if temperature <= most:
         return []
@@ -43,7 +43,7 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
 
     Raises:
-        ValueError: where positives or negatives have none at all.
+        ValueError: when all positives or all negatives lack scores.
     """
     if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
         raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
@@ -66,7 +66,8 @@ def student_scores(e: Embeddings, similarity: str) -> Tensor:
 class OrderLoss(Loss):
     """Loss of the order of a batch's pairs by a value, which a subclass computes in `values`.
 
-    The pairs are every anchor with each of its scored positives and negatives; local to a rank by default.
+    The pairs are every anchor with each of its scored positives and negatives. By default each rank compares
+    only its own rows.
     """
 
     scale: Positive = 20.0
@@ -119,8 +120,8 @@ class OrderLoss(Loss):
 def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
     """Return log(1 + sum over pairs with score_i > score_j of e^(value_j - value_i)), tensors of one shape.
 
-    By falling score, the sum over i is a running log-sum-exp; places that are not `valid` or have no score
-    (NaN) take no part. Time n log n and memory n, for n values.
+    The values are sorted by falling score, which makes the sum over i a running log-sum-exp. Values that are
+    not `valid` or have no score (NaN) are ignored. For n values it takes time n log n and memory n.
     """
     import torch
 

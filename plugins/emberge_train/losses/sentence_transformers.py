@@ -32,18 +32,19 @@ class SentenceTransformersLoss(Loss):
     """Loss of sentence-transformers, by its own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
 
     `{sentence_transformers: {loss: CoSENTLoss, options: {scale: 10}}}`; functions are given by name, as in
-    `similarity_fct: dot_score`. The library's loss gets something that hands on embeddings in the model's
-    place, so chunks, gradient cache and ranks are the runner's. Losses that need the model itself are refused
-    with the reason.
+    `similarity_fct: dot_score`. The library's loss is given an object that returns embeddings in place of the
+    model, so chunks, gradient cache and ranks work as for other losses. Losses that need the model itself are
+    refused with the reason.
 
-    A batch is read as the loss reads its columns: `columns` are anchor, positive and negatives, for every
-    place of a positive (row by row where other rows are no negatives); `two_columns` leave negatives out;
-    `triplets` are all that a row gives; `scores` are its pairs with their scores, `truths` with 1 from one
-    half on and for a positive without a score; `teacher` are a row's texts with a teacher's scores;
-    `classes` are anchors and positives with the row's label, `pair_classes` both together; `guide` are texts
-    with the `guide`'s embeddings. `reads` states it for a loss that this release does not know.
-    `dimension` is the size of embeddings, for a loss that learns a projection. Columns have no gaps: rows
-    with fewer negatives than others need `fill: repeat`. Local to a rank by default, as the library's are.
+    `reads` states the columns that the loss reads; it is needed only for a loss that this release does not
+    know. With `columns` they are anchor, positive and negatives, once for every positive of a row (row by row
+    if other rows are not negatives); `two_columns` leaves negatives out; `triplets` are all triplets of a
+    row. `scores` are a row's pairs with their scores; `truths` are the pairs with 1 for a score of at least
+    one half or for a positive without a score. `teacher` are a row's texts with a teacher's scores. `classes`
+    are anchors and positives, each with the row's label; `pair_classes` are pairs of both with the label.
+    `guide` are texts with the `guide`'s embeddings. `dimension` is the size of embeddings, for a loss that
+    learns a projection. Columns must have no gaps, so rows with fewer negatives than others need `fill:
+    repeat`. By default each rank compares only its own rows, as in the library.
 
     Example:
         trained:

@@ -27,8 +27,9 @@ BLOCK_LOGITS, LEAST_ROWS, MOST_ROWS = 2**24, 64, 512
 class HiddenTokens(TokenLoss):
     """Loss of hidden tokens, drawn with the probability `share` from all but special tokens.
 
-    Of the chosen a part `masked` becomes the mask, a part `random` some other token, and the rest stays as it
-    is; all are scored. Losses of one share hide the same places of a text.
+    Of the chosen tokens, the share `masked` is replaced by the mask token, the share `random` by a random
+    token, and the rest is unchanged; all chosen tokens are scored. Losses with an equal `share` choose the
+    same tokens of a text.
     """
 
     share: PositiveShare = 0.3
@@ -64,7 +65,7 @@ class HiddenTokens(TokenLoss):
 def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the mean cross-entropy of the scored labels [b, t], from the states at their places.
 
-    Logits are computed for blocks of scored places alone. Without such a place it is 0.
+    Logits are computed in blocks, only for scored places. Without a scored place the mean is 0.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -89,9 +90,10 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
 def _is_fusible(states: Tensor, head: LinearHead) -> bool:
     """Return whether one function computes loss and gradients of blocks of logits faster.
 
-    It does where logits of all places would not be kept, for it computes them once and not twice, and adds
-    up the gradient of the head over fewer blocks: on a CPU in float32, one thread, 1.8 (50,000 tokens) to
-    3.1 times as fast (150,000), and as fast as with all logits in memory. Other devices are not measured.
+    It is faster if the logits of all places would not be kept in memory: it computes the logits once instead
+    of twice, and adds up the head's gradient over fewer blocks. On a CPU in float32 with one thread it is 1.8
+    (50,000 tokens) to 3.1 times as fast (150,000), and as fast as with all logits in memory. Other devices
+    are not measured.
     """
     import torch
 

@@ -15,10 +15,10 @@ class BatchShuffle(OneDataset):
     """Batches of one dataset each; those of all datasets are shuffled.
 
     One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
-    arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504).
-    Each row comes once an epoch, so that a dataset has steps in proportion to its rows over its
-    `batch_size`: a smaller one gives a task more steps, which is how CoDiEmb balances retrieval and
-    similarity. A dataset's `weight` plays no part here; `proportional` and `temperature` heed it.
+    arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504). Each row
+    comes once an epoch, so the number of steps of a dataset is its number of rows over its `batch_size`. A
+    smaller `batch_size` gives a task more steps, which is how CoDiEmb balances retrieval and similarity. A
+    dataset's `weight` is ignored; `proportional` and `temperature` use it.
 
     Example:
         trained:

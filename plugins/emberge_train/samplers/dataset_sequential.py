@@ -14,10 +14,10 @@ from emberge_train.samplers.one_dataset import TaskOrder
 class DatasetSequential(TaskOrder):
     """Batches of one dataset after those of another, ordered by task (BOOM, arXiv:2602.05787).
 
-    Tasks come in `order`, by default classification, clustering, pair classification, sts and then
-    retrieval with reranking; inside a task the datasets come in random order, inside a dataset its rows do.
-    `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO
-    document and MS MARCO passage. Each row comes once an epoch.
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
+    with reranking; inside a task the datasets come in random order, and so do the rows inside a dataset.
+    `pin_last` names datasets that come at the very end, in the order given: BOOM ends with MS MARCO document
+    and MS MARCO passage. Each row comes once an epoch.
 
     Example:
         trained:

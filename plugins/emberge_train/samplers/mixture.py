@@ -28,13 +28,14 @@ ROUNDING = 1e-6
 class Mixture(Sampler):
     """Batches of single texts in which every dataset has its share of the tokens.
 
-    `shares` are by dataset; those that are not named have equal parts of what is left, so that
-    `{english: 0.8}` beside four other sets gives each of these 0.05 (the mix that BidirLM adapts models on,
+    `shares` are by dataset. Datasets that are not named divide the remaining share equally: with `{english:
+    0.8}` and four other sets, each of the four gets 0.05 (the mix that BidirLM adapts models on,
     arXiv:2604.02045). A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any
     number of batches of one pass over a set, a set's tokens differ from its share by less than its longest
-    window. An epoch is until each set was seen once but for less than its part of a batch: smaller sets begin
-    again, in another order. `max_steps` times `batch_tokens` is a training's number of tokens,
-    of which each set gives its share: sets of a hub need no more rows (`first`) than hold so many.
+    window. An epoch ends when each set was seen once, except for a rest smaller than the set's part of a
+    batch. Until then smaller sets are repeated, in another order. A training reads `max_steps` times
+    `batch_tokens` tokens, and each set gives its share of them; a set on a hub needs no more rows (`first`)
+    than contain that share.
 
     Example:
         adapted:

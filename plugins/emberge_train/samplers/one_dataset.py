@@ -37,11 +37,11 @@ BOOM_ORDER: tuple[TaskKind, ...] = (
 class OneDataset(Sampler):
     """Batches of one dataset each.
 
-    `batch_size` counts examples over all ranks and may differ by task or dataset; of single texts these are
-    windows, and `batch_tokens` makes batches of about so many of their tokens instead. The rows that do not
-    fill a last batch are dropped (`tail: drop`), filled up with rows from the start of the epoch's order
-    (`wrap`), or make a smaller batch (`keep`). A dataset smaller than one batch therefore teaches nothing
-    under `drop`: that is warned about, and an error when no batch is left at all.
+    `batch_size` counts examples over all ranks and may differ by task or dataset. For datasets of single
+    texts an example is a window of tokens; with `batch_tokens` their batches have about that many tokens
+    instead. The rows that do not fill a last batch are dropped (`tail: drop`), filled up with rows from the
+    start of the epoch's order (`wrap`), or make a smaller batch (`keep`). With `drop` a dataset smaller than
+    one batch is not trained on at all: this gives a warning, or an error if no batch is left.
     """
 
     batch_size: PerDataset[Count] = field(default_factory=lambda: PerDataset(default=32))
@@ -117,10 +117,11 @@ class Shares(OneDataset):
 
     `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
     entry. `size_limit` is the number of rows above which a dataset counts as no larger. Shares are of
-    examples, or of `share_of: batches`, which differ where batch sizes do: of examples, a smaller batch
-    size gives a task more steps. An epoch has about `epoch_examples` examples, by default as many as there
-    are rows, and at least one batch of each dataset. Shares are kept to within a batch, not drawn: rows of a
-    dataset come again, in another order, only after each of them came, but for a dropped tail.
+    examples or, with `share_of: batches`, of batches; the two differ if batch sizes differ. With shares of
+    examples, a smaller batch size gives a task more steps. An epoch has about `epoch_examples` examples, by
+    default as many as there are rows, and at least one batch of each dataset. Shares are not drawn at random:
+    each is met to within one batch. Rows of a dataset are repeated, in another order, only after each of them
+    was seen, except for a dropped tail.
     """
 
     weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))

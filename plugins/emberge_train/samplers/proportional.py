@@ -12,8 +12,9 @@ class Proportional(Shares):
     """Shares of the batches in proportion to each dataset's rows times its weight.
 
     Examples-proportional mixing (Raffel et al., 2020, arXiv:1910.10683, section 3.5.2): the share of a
-    dataset of n rows is w · min(n, K) over the sum of these, K being `size_limit` and w its weight. With
-    neither it is nearly `batch_shuffle`; there each row comes once an epoch, here shares are what counts.
+    dataset of n rows is w · min(n, K) over the sum of this product for all datasets, with K the `size_limit`
+    and w the dataset's weight. With neither option it is nearly `batch_shuffle`, but `batch_shuffle` takes
+    each row exactly once an epoch, while this sampler keeps the shares.
 
     Example:
         trained:

@@ -15,11 +15,11 @@ from emberge_train.samplers.one_dataset import OneDataset
 class RoundRobin(OneDataset):
     """Batches of each dataset in turn, so that each gets as many steps.
 
-    The turns go round in an order that is drawn for the epoch. `until` is when it ends: with the first
-    dataset that has no more (`shortest`, as sentence-transformers' ROUND_ROBIN does), when the longest was
-    seen once, shorter ones beginning again with their rows in another order (`longest`), or when each was
-    seen once, those that are through being passed over (`all`). Under `shortest` rows of larger datasets
-    are left out, others in each epoch.
+    The order of the datasets is drawn for each epoch. `until` sets when the epoch ends: with `shortest` when
+    the first dataset has no more batches, as with sentence-transformers' ROUND_ROBIN; with `longest` when the
+    longest dataset was seen once, while shorter datasets are repeated with their rows in another order; with
+    `all` when every dataset was seen once, while finished datasets are skipped. With `shortest` some rows of
+    larger datasets are left out, different rows in each epoch.
 
     Example:
         trained:

@@ -14,8 +14,8 @@ from emberge_train.samplers.one_dataset import TaskOrder
 class TaskSequential(TaskOrder):
     """Batches of one task after those of another; inside a task they are shuffled.
 
-    Tasks come in `order`, by default classification, clustering, pair classification, sts and then
-    retrieval with reranking, and each of them is a `batch_shuffle` of its own (BOOM, arXiv:2602.05787).
+    Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
+    with reranking, and the batches of each task are shuffled as by `batch_shuffle` (BOOM, arXiv:2602.05787).
     Each row comes once an epoch.
 
     Example:

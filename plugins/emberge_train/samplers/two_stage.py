@@ -17,11 +17,10 @@ RETRIEVAL = ("retrieval", "reranking")
 class TwoStage(OneDataset):
     """Retrieval first, then every task with hard negatives alone (BOOM, arXiv:2602.05787).
 
-    Stage one shuffles the batches of the retrieval and reranking sets, other rows' texts being negatives.
-    Stage two shuffles those of all other sets and of a sample of the retrieval sets, `retrieval_ratio` of
-    each of them; there other rows' texts are negatives nowhere, whatever the training's `negatives` are.
-    An epoch is both stages: with several, stage one comes again after stage two, and the sample is drawn
-    anew.
+    Stage one shuffles the batches of the retrieval and reranking sets, with other rows' texts as negatives.
+    Stage two shuffles the batches of all other sets and of a sample of the retrieval sets, the share
+    `retrieval_ratio` of each; there other rows' texts are never negatives, whatever the training's
+    `negatives` are. An epoch is both stages. Each further epoch repeats both, with a new sample.
 
     Example:
         trained:
