@@ -170,8 +170,7 @@ def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any
 
 
 class OnIndex:
-    """Implementation of mteb's `EncoderProtocol` by one model for each side; for retrieval and reranking
-    only.
+    """Implementation of mteb's `EncoderProtocol` by one model a side, for retrieval and reranking only.
 
     `translate` turns the documents' vectors [n, d] into the space of the queries.
     """
