@@ -79,9 +79,9 @@ _LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permission
 class Problem:
     """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
-    An `error` stops a run before it starts; a `warning` does not; `unseen` marks a thing that
-    could not be looked at from here, such as a hub id without a network. `about` is the noun by which such
-    things are counted: model, dataset, task.
+    An `error` stops a run before it starts; a `warning` does not. `unseen` marks a thing that this machine
+    could not look at, such as a hub id without a network. `about` is the noun for counting such things:
+    model, dataset, task.
     """
 
     message: str

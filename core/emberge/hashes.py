@@ -1,7 +1,8 @@
 """Hashes of files, folders, plain values and texts; each file is read only once.
 
-A run's `HashCache` knows its files by path. `UserHashes` outlives every OUT, so that a large model is read
-once a machine: it knows a file by device, inode, size and times, under any number of names, and has no path.
+A run's `HashCache` knows its files by path. `UserHashes` is kept for all runs, so that a large model is read
+once per machine: it knows a file by device, inode, size and times, under any number of names, and stores no
+path.
 """
 
 from __future__ import annotations

@@ -144,10 +144,10 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
 def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> Mapping[str, str]:
     """Return texts of files to add to the result of a step before anybody sees it, by their names.
 
-    `folder` is complete but for `artifact.json`, and is only read; `plugins` are the loaded `Plugins`, to
-    find components in. What is added must follow from the folder's files alone, so that a step that was
-    killed ends in the same bytes, and be cheap: every result waits for it. A plugin that fails is warned
-    about, and the result is kept without its files.
+    `folder` is complete except for `artifact.json`, and must only be read; `plugins` are the loaded
+    `Plugins`, for finding components. The added files must depend only on the folder's files, so that a step
+    that was killed ends with the same bytes. The hook must be fast, as every result waits for it. If a plugin
+    fails, a warning is shown, and the result is kept without its files.
     """
 
 

@@ -1,7 +1,7 @@
 """Safe reading of untrusted files: regular files of bounded size, and no links that lead out.
 
-A folder from outside may have a FIFO that never ends a read, a link to a private file, or a file of any
-length. Whatever is read from such a folder goes through here, so that each is refused in one place.
+A folder from outside may contain a FIFO that never ends a read, a link to a private file, or a file of any
+length. All reads from such a folder use this module, which refuses each of these.
 """
 
 from __future__ import annotations

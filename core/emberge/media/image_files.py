@@ -1,7 +1,7 @@
 """Reading of image files: size from the header, and pixels.
 
-Only the formats of `_BEGINNINGS` are decoded, each by the decoder of its own format: Pillow has others, which
-start programs (EPS starts Ghostscript) or have not been reviewed for years.
+Only the formats of `_BEGINNINGS` are decoded, each by its own decoder. Pillow has other decoders that start
+programs (EPS starts Ghostscript) or have not been reviewed for years.
 """
 
 from __future__ import annotations

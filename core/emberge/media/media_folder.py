@@ -25,8 +25,8 @@ _PLAIN_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 class MediaFolder:
     """A folder of media: relative paths are below `beside`, new files are written to `store`.
 
-    Files of bytes are named by their hash, so that equal ones are written once. Without a store they are in a
-    temporary folder until the process ends.
+    Files made from bytes are named by their hash, so that equal files are written once. Without a store, they
+    are kept in a temporary folder until the process ends.
     """
 
     def __init__(self, store: Path | None = None, beside: Path | None = None) -> None:

@@ -95,8 +95,9 @@ class LowRank:
 class Magnitude:
     """The scaling of each output to the length that was learned (DoRA: Liu et al., 2024, arXiv:2402.09353).
 
-    W = m ∘ V / ‖V‖, with V what the changes before have left. The norm is over each row, or over each column
-    of a `transposed` layer, for which all rows are read once beforehand. What has no length stays zero.
+    W = m ∘ V / ‖V‖, where V is the result of the changes before. The norm is over each row, or over each
+    column of a `transposed` layer, for which all rows are read once beforehand. Rows or columns of norm zero
+    stay zero.
     """
 
     m: TensorSpec

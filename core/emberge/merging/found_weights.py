@@ -76,8 +76,8 @@ class FoundWeights:
     def problems(self, models: Iterable[tuple[str, str]], unseen: Sequence[str] = ()) -> list[str]:
         """Return reasons why the weights do not fit the models, given as (name, fingerprint) pairs.
 
-        A model of no weight may be missing. While some models are `unseen`, as those that are yet to be
-        made, what belongs to none of the others may belong to them.
+        A model with weight zero may be missing. If some models are `unseen`, for example because they do not
+        exist yet, a weight that fits no other model may belong to one of them.
         """
         name_by_fingerprint = {fingerprint: name for name, fingerprint in models}
         faults = [

@@ -27,9 +27,9 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 class MergeReport:
     """The outcome of a merge: tensors by action, effective weights as in MergePlan, and warnings.
 
-    `foretold` are the warnings that the plan had already. `findings` are numbers that strategies computed,
-    such as weights, by layer and label: means over the layer's elements. `left` has by model the tensors
-    beside the text trunk, where only that was taken. `fetched` are the files that were read from servers.
+    `foretold` are the warnings that the plan already had. `findings` are numbers that strategies computed,
+    such as weights, by layer and label: means over the layer's elements. `left` has, by model, the tensors
+    outside the text trunk, if only the trunk was used. `fetched` are the files that were read from servers.
     """
 
     merged: tuple[str, ...]
@@ -98,7 +98,7 @@ def _finish_folder(
 ) -> None:
     """Write the result's numbers of layers and tokens into its configs, and its new tokens.
 
-    What came from servers is compared with what they have: of tensors that were not sound nothing is kept.
+    Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
     """
     try:
         fetched += reader.verify()

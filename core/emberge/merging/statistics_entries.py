@@ -1,8 +1,8 @@
 """Entries and labels of statistics files by the models of a merge, and the problems with them.
 
-An entry belongs to a model only if it was measured on that very content: the file has its fingerprint. A
-stage that reads labels needs an entry of each model or group that it sees, for each tensor or its layer.
-Everything here follows from headers; importing it loads no torch.
+An entry belongs to a model only if it was measured on exactly that content: the file has the model's
+fingerprint. A stage that reads labels needs an entry of each model or group that it sees, for each tensor or
+its layer. All functions here read only headers; importing the module loads no torch.
 """
 
 from __future__ import annotations

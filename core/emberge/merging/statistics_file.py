@@ -1,9 +1,10 @@
 """Statistics files: numbers measured of models once, by tensor or layer, for merges that need them.
 
-A safetensors file whose tensors are called `<label>/<place>`: the label is a model's or a group's, the place
-a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata have the kind of the numbers
-(`measure`), the models (`base` and `model <label>` are fingerprints of content), the data, and a hash of
-the numbers (`content`). No text of the data is in it. Importing this loads no torch.
+A statistics file is a safetensors file whose tensors are called `<label>/<place>`: the label is a model's or
+a group's, the place is a tensor's canonical name or a layer (`layers.7`, `embeddings`). Its metadata contain
+the kind of the numbers (`measure`), the models (`base` and `model <label>` are fingerprints of content), the
+data, and a hash of the numbers (`content`). The file contains no text of the data. Importing this module
+loads no torch.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
 def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
     """Return the config with attention switched, so that plain loaders of the saved folder obey it.
 
-    The generic switch is `is_causal` of the text config. Gemma 3 alone has one of its own, which also halves
-    its window when a model is built; setting both would halve it wrongly. The keys of a model that is
-    bidirectional already are not touched.
+    The generic switch is `is_causal` of the text config. Only Gemma 3 has a switch of its own, which also
+    halves its window when a model is built; setting both switches would halve the window wrongly. The keys of
+    a model that is already bidirectional are not changed.
 
     Raises:
         CheckpointError: for a model with layers that would not obey; for a Gemma 3 with both

@@ -1,8 +1,8 @@
 """Checks of configs against the keys and types in the source of transformers and SentenceTransformers.
 
-Importing them costs seconds of CPU. Both libraries refuse a value of a type that a config's class does not
-declare, and SentenceTransformers a key that a module's class does not take: a result with such a config could
-not be opened. Values without a declared type and unknown keys of transformers are not checked.
+Importing both libraries costs seconds of CPU. Both refuse a value of a type that a config's class does not
+declare, and SentenceTransformers refuses a key that a module's class does not take: a result with such a
+config could not be opened. Values without a declared type and unknown keys of transformers are not checked.
 """
 
 from __future__ import annotations

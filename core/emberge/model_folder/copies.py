@@ -1,9 +1,10 @@
 """Copying of model folders without weights or code, except the code of two mixtures of experts.
 
-A config may name classes (`auto_map`) in files beside the weights or in another model, and whoever loads it
-with `trust_remote_code=True` runs them. A result loads without, so the names are left out of what is copied.
-The two exceptions have no class in transformers: an architecture that an installed plugin added, whose file
-comes from the plugin and not from a parent, and Nomic's mixture of experts, whose code is its authors'.
+A config may name classes (`auto_map`) in files of its folder or in another model, and
+`trust_remote_code=True` runs them on loading. A result loads without remote code, so these names are left out
+of the copy. Two exceptions have no class in transformers: an architecture that an installed plugin added,
+whose file comes from the plugin and not from a parent, and Nomic's mixture of experts, whose code is its
+authors'.
 """
 
 from __future__ import annotations

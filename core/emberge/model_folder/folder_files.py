@@ -1,8 +1,8 @@
 """Files of model folders: the table of known names, checks, and reading of JSON.
 
-A folder from outside may link a file of a model to a private one, which a result would then publish. A link
-may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs. The
-folder itself may be a link: whoever named it meant what it leads to.
+In a folder from outside, a model's file may be a link to a private file, which a result would then publish. A
+link may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs.
+The folder itself may be a link: the user who named it meant its target.
 """
 
 from __future__ import annotations

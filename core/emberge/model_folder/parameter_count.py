@@ -29,8 +29,9 @@ _STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\."
 class ParameterCount:
     """Parameters of a model: all of them, those that one token uses, and those without the word embedding.
 
-    Of a mixture of experts a token uses as many experts as its router chooses, and everything beside them.
-    `computed` are the active ones that multiply a token, as of the word embedding one row is looked up.
+    In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
+    `computed` are the active parameters that multiply a token: of the word embedding only one row is looked
+    up.
     """
 
     total: int

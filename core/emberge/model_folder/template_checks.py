@@ -1,8 +1,8 @@
 """Checks of a template: files that a result needs to be opened, and sizes that its tensors must have.
 
-A result has its config, modules and tokenizer from the template. What is missing or wrong there would be seen
-by whoever opens the result, so it is found from configs and headers before anything is merged. A key that is
-missing counts with the value that the class of the `model_type` gives it.
+A result gets its config, modules and tokenizer from the template. Faults there would only appear when the
+result is opened, so they are found from configs and headers before anything is merged. A missing key counts
+as the default value of the class of the `model_type`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def template_faults(
 ) -> Iterator[str]:
     """Yield each fault of a model's files because of which it, or a result with them, cannot be opened.
 
-    Each names file and remedy. Without `config` the result gets a config of its own. Without `code` modules
-    that are code of their own are passed over, which no result takes over.
+    Each fault names file and remedy. Without `config`, the result gets another config. Without `code`,
+    modules with their own code are skipped, as no result copies them.
 
     Raises:
         CheckpointError: for files that cannot be read.

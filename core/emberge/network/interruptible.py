@@ -1,7 +1,7 @@
 """Requests that can be interrupted: by the work that needs them, a time limit, or Ctrl-C.
 
-What blocks inside the system or a library (a name's address, a bucket's client) cannot be ended by Python, so
-it runs in a thread that is not waited for once the caller has given up.
+Python cannot end a call that blocks inside the system or a library (a name's address, a bucket's client).
+Such a call runs in a thread, and the thread is not waited for once the caller has given up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests to web servers: a file's facts, and ranges of its bytes, each answer checked and bounded.
 
-An answer has the range that was asked for, uncompressed, of the file that was looked at, or it is refused.
-Redirects are followed where `require_redirect` allows it. Any number of threads may use a client: each
-request takes a connection, which stays open for a while for the next.
+An answer is refused unless it is the requested range, uncompressed, of the file whose facts were read.
+Redirects are followed if `require_redirect` allows it. Any number of threads may use a client: each request
+takes a connection, which then stays open for a while for the next request.
 """
 
 from __future__ import annotations

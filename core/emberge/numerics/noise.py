@@ -31,9 +31,9 @@ Line = tuple[float, float]
 def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
     """Return numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
 
-    Model m's element i is a hash of `keys[m]` and `start + i` alone: the same for any block, order,
-    worker and device. Places are mixed once for all models; each key then multiplies them by two odd
-    numbers of its own, with the upper half folded into the lower one in between.
+    Model m's element i is a hash of `keys[m]` and `start + i` alone: it is the same for any block, order,
+    worker and device. Positions are mixed once for all models. Each key then multiplies them by two odd
+    numbers of its own; between the two multiplications, the upper half is folded into the lower half.
 
     Raises:
         ValueError: when there is not one key a model.

@@ -1,7 +1,7 @@
 """Hashes of a result's files and tensors, by reading them or while they are written.
 
-Notes keep the content of weights that were hashed on their way to the disk, so that they need no reading. Of
-pieces that come in any order those that come early wait in their buffers, up to a limit. Loads no torch.
+Weights that are hashed on their way to the disk are noted, so that they need no reading. If pieces come in
+any order, early pieces wait in their buffers, up to a limit. Importing this module loads no torch.
 """
 
 from __future__ import annotations
@@ -202,8 +202,9 @@ class EarlyPieces:
 class PassingHash:
     """A hasher of one file whose pieces are written in any order.
 
-    A piece that comes early waits in its buffer; one that is dropped, and all that was there before, is read
-    back in its turn. All calls come from one thread at a time, for all files with the same `early`.
+    A piece that comes early waits in its buffer. A piece that is dropped, and everything that was in the file
+    before, is read back when its turn comes. All calls come from one thread at a time, for all files with the
+    same `early`.
     """
 
     def __init__(

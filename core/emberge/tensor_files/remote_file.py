@@ -1,8 +1,8 @@
 """Notes of weights on a server: small files, `model.safetensors.remote`, that replace large ones.
 
-A note has all that a plan needs, the header included, so that a checkpoint is described without the server.
-A note makes emberge read an address, so only those that it wrote itself count: in its own cache, which is
-this user's alone.
+A note contains all that a plan needs, including the header, so a checkpoint is described without the server.
+A note makes emberge read an address. Therefore only notes that emberge wrote itself are trusted: those in its
+own cache, which belongs to this user alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fetching of single tensors from files on servers, in blocks and several at once.
 
-What was fetched is kept in a file without a name, which is gone with the process: methods that read a
-tensor several times fetch it once, and no reader can take a file with gaps for a whole one.
+Fetched bytes are kept in a file without a name, which disappears with the process. Methods that read a tensor
+several times fetch it once, and no reader can mistake a file with gaps for a whole file.
 """
 
 from __future__ import annotations

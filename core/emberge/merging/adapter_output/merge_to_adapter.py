@@ -42,8 +42,9 @@ _ROUNDING = 2.0**-20
 class AdapterReport:
     """A report on a merged adapter: rank by module and error by tensor of the backbone.
 
-    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors kept so;
-    `weights` are the models' effective ones, as in MergePlan; `findings` as in MergeReport.
+    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors that are
+    kept whole; `weights` are the models' effective weights, as in MergePlan; `findings` are as in
+    MergeReport.
     """
 
     ranks: Mapping[str, int]
@@ -73,10 +74,11 @@ def merge_to_adapter(
 ) -> AdapterReport:
     """Merge models and write the result as an adapter on `base` at `out`, by one rename.
 
-    With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay so: without a
-    `truncation` the factors are set side by side (rank Σ rᵢ, exact), with one they are cut by a decomposition
-    that never forms the full matrix. Other changes are made tensor by tensor, each in full, and cut.
-    Tensors that the adapters have whole are kept whole, as are norms, biases and all that is no matrix.
+    With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay products. Without
+    a `truncation` their factors are concatenated (rank Σ rᵢ, exact). With a `truncation` they are cut by a
+    decomposition that never forms the full matrix. Other changes are computed in full, tensor by tensor, and
+    cut. Tensors that the adapters contain whole are kept whole, and so are norms, biases and all other
+    tensors that are not matrices.
 
     Raises:
         CheckpointError: for what `merge_checkpoints` refuses, models of another base, and changes that an

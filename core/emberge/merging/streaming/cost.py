@@ -16,7 +16,7 @@ GRANULE = 1 << 18
 PRODUCED = 12 << 20
 """Bytes that a thread's rows may take while they are produced.
 
-Beyond that they leave the caches, and below the calls on them cost more than the arithmetic.
+Larger rows leave the caches; for smaller rows, the calls cost more than the arithmetic.
 """
 
 

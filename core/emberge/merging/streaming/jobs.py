@@ -63,8 +63,9 @@ class Pass:
 class TensorJob(Protocol):
     """One tensor of the output. The scheduler chooses the rows, their order, the thread and the device.
 
-    All jobs of one `unit` have equally many passes, and all of them are measured before any is produced.
-    `stats` has one entry a finished pass. A job that measures nothing needs `spec` and `produce` alone.
+    All jobs of one `unit` have the same number of passes, and all of them are measured before any is
+    produced. `stats` has one entry per finished pass. A job that measures nothing needs only `spec` and
+    `produce`.
     """
 
     spec: TensorSpec
@@ -134,12 +135,12 @@ class TensorJob(Protocol):
 class MergeJob(TensorJob):
     """A job that merges one tensor of several models by a chain of stages.
 
-    `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints;
-    its rows are none, and of the dtype to compute in. `chain_id` differs between the chains of different
-    rules, so that a stage measures only the tensors that its rule owns. `coarse` is true where base and
-    models are stored in so few bits that small changes are lost. `owned` has the rows that some models lack,
-    which no strategy merges; `statistics` the models' entries for the block's rows. `kernels` are
-    compiled ones for a CPU, which give the same bytes. `remarks` may have "warnings", texts, and "findings",
+    `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints; its
+    rows are empty, and have the dtype of the computation. `chain_id` differs between the chains of different
+    rules, so that a stage measures only the tensors of its own rule. `coarse` is true if base and models are
+    stored in so few bits that small changes are lost. `owned` contains the rows that some models lack, which
+    no strategy merges. `statistics` are the models' entries for the block's rows. `kernels` are compiled
+    kernels for a CPU, which give the same bytes. `remarks` may contain "warnings", texts, and "findings",
     numbers by label.
     """
 
@@ -356,7 +357,7 @@ class CopyJob(TensorJob):
     """A job that moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
 
     The source has the shape and dtype of `spec`, under any name: several jobs may copy one tensor to several
-    names. The numbers of a tensor that no file has as it is must be usable.
+    names. If the tensor is computed and not read from a file, its numbers must be usable.
     """
 
     spec: TensorSpec
@@ -419,7 +420,7 @@ class CopyJob(TensorJob):
 def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
     """Announce to the fetcher which tensors on servers the jobs will read, in the jobs' order.
 
-    Returns what ends all requests, for when the work fails.
+    Returns a function that ends all requests, for use when the work fails.
     """
     works: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:

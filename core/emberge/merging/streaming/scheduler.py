@@ -129,8 +129,8 @@ class _Countdown:
 class _TensorScheduler:
     """Threads that work on the granules of a few units at a time.
 
-    A unit is a generator of batches of work (`_plan_phases`): any threads do all of one batch before
-    the thread that did the last of it takes the next batch from the generator.
+    A unit is a generator of batches of work (`_plan_phases`). Any threads do the work of one batch; the
+    thread that finishes the batch's last work takes the next batch from the generator.
     """
 
     def __init__(
@@ -283,8 +283,8 @@ class _TensorScheduler:
 class _OrderedReducer:
     """A reducer that joins measures in the order of their places, in whatever order they arrive.
 
-    Every 16 that follow one another are joined, by one thread at a time, and no other thread waits for it:
-    places are taken under the scheduler's lock, and joined outside it.
+    Every 16 consecutive measures are joined, by one thread at a time, and no other thread waits for it: the
+    positions are assigned under the scheduler's lock, and the measures are joined outside it.
     """
 
     def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:

@@ -118,11 +118,12 @@ def stream(
 class Journal:
     """A journal of finished tensors in the side folder, from which a killed merge resumes.
 
-    With a name go the `remarks` of the work on it, which a continued merge does not do again.
+    The `remarks` of the work on a tensor are stored with its name, as a continued merge does not repeat that
+    work.
 
-    A name is written only after `sync` has the tensor's bytes on the disk, in batches, because syncing
-    is slow. The journal begins with `key`, which identifies the work; a folder that was begun
-    for other work is emptied, and one that continues keeps nothing but weights.
+    A name is written only after `sync` has put the tensor's bytes on the disk. This is done in batches,
+    because syncing is slow. The journal begins with `key`, which identifies the work. A folder that was begun
+    for other work is emptied, and a folder that continues keeps only weights.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -245,9 +246,10 @@ def build_checkpoint(
 ) -> None:
     """Run the jobs and publish their tensors at `out`, with all other files from the template.
 
-    A job a tensor, of any kind: a `CopyJob` moves one tensor's bytes, from a file or from a tensor that is
-    computed while it is read (`DerivedTensor`), under the name of its `spec`; several may copy one tensor. A
-    name that begins with a module's folder (`2_Dense.linear.weight`) goes to that module's file.
+    There is one job per tensor, of any kind. A `CopyJob` copies one tensor's bytes, from a file or from a
+    tensor that is computed while it is read (`DerivedTensor`), under the name of its `spec`; several jobs may
+    copy one tensor. A name that begins with a module's folder (`2_Dense.linear.weight`) goes to that module's
+    file.
 
     The template gives configs, tokenizer, modules and licences. `files` changes some of them or adds others,
     by path in the folder (`template.in_trunk("config.json")`); the transformer's config also gets the

@@ -34,8 +34,8 @@ class NewToken:
 class TokenPlan:
     """The rows of every model's embedding that become the rows of the result's.
 
-    `rows` is the number of rows in the result, None for the template's own; `maps` has for every model and
-    the base its own row for each row of the result, -1 where it has none, and is empty where all rows stay;
+    `rows` is the number of rows in the result, None for the template's own. `maps` has, for every model and
+    the base, its own row for each row of the result, or -1 if it has none; it is empty if all rows stay.
     `pattern` is the template's map. `chosen` is the tokenizer that the result gets, with the tokens `new`
     inserted. `lines` describe the differences for the terminal.
     """

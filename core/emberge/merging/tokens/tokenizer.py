@@ -127,8 +127,8 @@ def _count_phrase(items: Sequence[Any], noun: str) -> str:
 def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
     """Return the ids that added tokens get in a tokenizer with this base vocabulary.
 
-    The ids that a file gives them do not count: one that is among the own tokens has that id, another
-    follows the largest so far.
+    The ids in the file do not count: an added token that is among the model's own tokens has their id, any
+    other added token gets the id after the largest so far.
     """
     ids: dict[str, int] = {}
     last = -1
