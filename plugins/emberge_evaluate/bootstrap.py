@@ -136,7 +136,7 @@ class _Measure:
             mean: Array = counts @ self.values / counts.sum(1)
             return mean
         if self.kind == "ratio":
-            # A draw of units that weigh nothing has no ratio; that of all of them is as good as any.
+            # If a draw has only units of weight 0, it has no ratio, so the ratio of all units is used.
             weights = counts @ self.gold
             whole = self.values.sum() / self.gold.sum()
             return np.where(weights > 0, counts @ self.values / np.maximum(weights, 1e-300), whole)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh(Translate):
-    """Curve of the gain kept against the share of documents that are embedded anew, for three orders.
+    """Curve of the gain kept against the share of documents that are embedded again, for three orders.
 
     A translation is fitted as by the step `translate`, and translates documents that it was not fitted on.
     Then a growing share of these vectors is replaced by the new model's, in three orders: the documents that

@@ -103,7 +103,7 @@ def _read_queries(path: Path, new: SpaceOf) -> NDArray[Any]:
 
 # Hits of a query that count.
 DEPTH = 20
-# Queries that are compared with a block at once.
+# Queries that are compared with a block in one product.
 QUERIES = 256
 
 

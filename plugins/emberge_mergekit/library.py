@@ -105,7 +105,7 @@ def merge_one(
         from mergekit.merge_methods.api import merge_tensors
 
         inputs = [*([] if base is None else [base]), *tensors]
-        # A generator of its own state: the same draws whatever was drawn before, and nothing left behind.
+        # The generator is seeded and restored: earlier draws do not change these, nor these the later ones.
         with _DRAWING, torch.no_grad(), torch.random.fork_rng(devices=_list_gpus(inputs)):
             torch.manual_seed(seed)
             try:

@@ -75,7 +75,7 @@ class FineTuned(TuningOptions, Evaluator):
     tasks: tuple[str, ...] = ()
     """Named tasks of the hub, or whole collections: glue, xtreme, xtreme_r, bidirlm."""
     data: tuple[TaskEntry, ...] = ()
-    """Tasks with rows of their own."""
+    """Tasks with the user's own rows."""
 
     # ── before the run ──────────────────────────────────────────────────────────────────────────
 

@@ -408,5 +408,5 @@ def _find_best_span(scores: Tensor, window: LocatedText) -> tuple[float, int, in
 
 
 def _mask_padding(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return logits in float32, with those of padding so low that softmax gives them zero."""
+    """Return logits in float32; logits of padding are so low that softmax gives them zero."""
     return logits.float().masked_fill(mask[..., None] == 0, torch.finfo(torch.float32).min)

@@ -79,7 +79,7 @@ class TaskEntry:
     choices: tuple[str, ...] = ()
     """Columns of the texts to choose from, or one column with a list of them."""
     labels: tuple[str, ...] = ()
-    """Labels in the order of the head's outputs; by default those of the training rows, sorted."""
+    """Labels in the order of the head's outputs; by default the sorted labels of the training rows."""
     metric: Metric | None = None
     """Metric to report; by default the first one of the head."""
     start: str | None = None

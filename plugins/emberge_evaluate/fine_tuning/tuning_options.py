@@ -36,7 +36,7 @@ class TuningOptions:
     max_length: TextLength | None = None
     """Tokens of a text at most; default: the model's own limit."""
     steps: Count = 1000
-    """Optimizer steps of a training, where the task has no number of its own."""
+    """Optimizer steps of a training, unless the task sets its own number."""
     batch_size: Count = 32
     """Rows of a step."""
     learning_rate: tuple[Positive, ...] = (5e-5,)

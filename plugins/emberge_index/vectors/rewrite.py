@@ -54,7 +54,7 @@ class WrittenBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """Hidden folder beside OUT with the file that is written and a journal; `key` decides their bytes."""
+    """Hidden folder next to OUT with the growing file and a journal; `key` decides their bytes."""
 
     out: Path
     key: str

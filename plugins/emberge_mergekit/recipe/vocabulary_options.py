@@ -16,7 +16,7 @@ class TokenRule:
     """
 
     model: ModelRef | None = None
-    """The model that the embedding is of; without `token` and `token_id` it is that of the token itself."""
+    """The model whose embedding is taken; without `token` and `token_id` that of the token itself."""
     token: str | None = None
     token_id: WholeNumber | None = None
     zero: bool = False

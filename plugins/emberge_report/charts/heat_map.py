@@ -159,7 +159,7 @@ def _draw_cell(
     }
     name = f"{grid.rows[row]}, {grid.columns[column]}"
     if value is None:
-        # Outlines of cells without a gap between them would be a pattern of their own.
+        # If cells have no gap between them, their outlines would look like a pattern.
         outline = tag("rect", class_="empty", **box) if gap else None
         return tag("g", tag("title", f"{name}: no number"), outline)
     number = None

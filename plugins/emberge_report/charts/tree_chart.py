@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import Scale, short
 
-# Two nodes and the distance at which they unite: below the number of names a leaf, else that of a union.
+# Two nodes and the distance at which they unite; a node below the number of names is a leaf, else a union.
 Union = tuple[int, int, float]
 
 WIDTH = 1040.0

@@ -194,7 +194,7 @@ def figure_data(step: str, entries: Any) -> list[FigureData]:
     """Return a step's figures, checked.
 
     Raises:
-        DataError: with the step and the field, for what is no figure.
+        DataError: with the step and the field, for an invalid figure.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise DataError(f"'{step}': figures must be a list, not {_cut_value(entries)}")

@@ -19,7 +19,7 @@ from emberge_report.page.figures import figure_of, figure_section
 from emberge_report.page.tables import duration, fold, left, plain, swatch, table
 from emberge_report.report_data import Distances, ModelOfRun, ReportData
 
-# More lines than this in one chart look alike; the others get charts of their own.
+# Most lines of one chart, as more would look alike; further lines get further charts.
 _LINES = 8
 # What is shown as a picture or a table already.
 _DRAWN = {"loss_curve", "losses", "trained", "training_cost", "weights_by_layer", "figures"}
