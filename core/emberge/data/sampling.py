@@ -23,9 +23,9 @@ def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
 def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequence[int]:
     """Return at most `limit` row numbers, in order, several for every label that is kept.
 
-    A classifier cannot be fitted on one example a label, so the labels are thinned too: `limit / 8` of
-    them, and never fewer than two. The choice depends on their names alone, so that the sample of a
-    training half and that of a test half have the same labels.
+    A classifier cannot be fitted on one example a label, so the labels are thinned too: `limit / 8` of them,
+    and never fewer than two. The choice depends only on the labels' names, so that the sample of a training
+    half and that of a test half have the same labels.
     """
     if limit is None or limit >= len(labels):
         return range(len(labels))

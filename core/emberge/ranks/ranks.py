@@ -1,8 +1,9 @@
 """Ranks of a training: collectives, and how rows are split over processes.
 
-Every rank draws the same batch and encodes its own rows. Losses that gather see all ranks' embeddings, in
-the order that one rank would have them in, and each rank's backward pass goes through its own rows alone;
-gradients of the weights are then added up. So each step is that of one rank, but for rounding.
+Every rank draws the same batch and encodes its own rows. Losses that gather see all ranks' embeddings, in the
+order that one rank would have them in, and each rank's backward pass goes through its own rows alone;
+gradients of the weights are then added up. So each step equals the step that one rank alone would take,
+except for rounding.
 """
 
 from __future__ import annotations

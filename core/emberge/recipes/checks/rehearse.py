@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class RehearsedStep:
     """The outcome of one rehearsed step, its seconds, and the most memory that it used, in bytes.
 
-    `memory` is that of the process, None where the system does not report it; `device_memory` that of the
-    GPU, None without one.
+    `memory` is the memory of the process, or None if the system does not report it; `device_memory` is the
+    memory of the GPU, or None without a GPU.
     """
 
     id: str

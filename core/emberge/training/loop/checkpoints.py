@@ -1,8 +1,8 @@
 """Training states and kept models on disk: whole or absent, the newest sound one is taken.
 
 A state is a folder `step-N`, written under a side name, flushed file by file and then the folder, and
-renamed. Its manifest lists the SHA-256 of every file, so that a state which a dying disk or a full one has
-bent is passed over for the one before.
+renamed. Its manifest lists the SHA-256 of every file, so that a state damaged by a failing or full disk is
+skipped, and the state before it is used.
 """
 
 from __future__ import annotations

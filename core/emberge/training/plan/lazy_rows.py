@@ -71,8 +71,8 @@ class Network:
     """Keyed permutation by a generalised Feistel network with cycle walking (Black & Rogaway, 2002).
 
     A place is split into (left, right) on a grid hardly larger than `size`; in each of `rounds` rounds one
-    half is shifted, modulo its range, by a keyed hash of the other, which can be undone and so never
-    makes two places one. What falls on a grid point beyond the end goes through again until it does not.
+    half is shifted, modulo its range, by a keyed hash of the other, which can be undone and so never makes
+    two places one. If a place lands on a grid point beyond the end, it is permuted again until it does not.
     The left range is even: odd cycles alone would reach half of all orders only. Eight rounds do for orders
     too long for a table; on a grid of a few points all orders are as likely only after sixteen.
     """

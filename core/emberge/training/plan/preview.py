@@ -33,10 +33,10 @@ PRETENDED_ROWS = 1_000_000
 class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
-    `rows` are the row numbers that it will see of each of the `datasets`, `kept` the number of checkpoints
-    that it will keep at most. Of data that could not be counted only `share` is known: that of every dataset,
-    where it is one. Windows of single texts are not counted, as that takes the model's tokenizer: with such a
-    dataset no `steps` are known, and all its texts are taken to be seen.
+    `rows` are the row numbers that the training will see of each of the `datasets`, `kept` is the most
+    checkpoints that it will keep. Of data that could not be counted only `share` is known: that of every
+    dataset, where it is one. Windows of single texts are not counted, as that takes the model's tokenizer:
+    with such a dataset no `steps` are known, and all its texts are taken to be seen.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
