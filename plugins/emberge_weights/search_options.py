@@ -66,16 +66,16 @@ class SearchOptions(Step):
     data: tuple[SetEntry, ...]
     """Evaluation sets to choose by, of which `dev` halves are taken."""
     elsewhere: tuple[SetEntry, ...] = ()
-    """Sets of other domains: what each weighting gains in `data` is shown beside what it loses here."""
+    """Sets of other domains: the gain of each weighting in `data` is shown with its loss on these."""
     tests: tuple[SetEntry, ...] = ()
     """Sets that the result will be reported on, which `data` must not share queries with."""
     metric: Metric = "task"
     candidates: Count = 1000
     """Weightings to look at."""
     anchors: WholeNumber = 5
-    """Weightings to merge for real, equal weights among them; what is foretold is corrected by these."""
+    """Weightings to merge for real, including equal weights; their real scores correct the predicted ones."""
     trials: WholeNumber = 0
-    """Random weightings to merge for real too, which show how well scores are foretold.
+    """Random weightings to merge for real too, which show how well scores are predicted.
 
     The table has the rank correlation of predicted and real scores. On `tests` it compares the choice with
     the best of the trials, which a sweep of so many merges would have found."""

@@ -169,7 +169,7 @@ class SearchResult:
 
     @cached_property
     def correction(self) -> float:
-        """Mean difference of real and foretold scores over the anchors."""
+        """Mean difference of real and predicted scores over the anchors."""
         if self.real is None:
             return 0.0
         count = self.real.anchors

@@ -1,4 +1,4 @@
-"""Specialists of one more kind of input: a tower and a projector on a text trunk."""
+"""Specialists of one further kind of input: a text trunk with a tower and a projector."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Cluster(StudySampler):
     clusters: Count | None = None
     """The number of clusters to make instead."""
     count: Count | None = None
-    """The number of clusters that there must be; with `clusters` that many."""
+    """The number of clusters that the study must have; by default `clusters`."""
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.clusters is None):

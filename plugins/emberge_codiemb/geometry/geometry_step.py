@@ -51,11 +51,11 @@ class Drift:
     """
 
     parent: ModelRef
-    """Model that the others came from."""
+    """Model from which the other models were trained."""
     data: tuple[DataEntry, ...]
     """The probe set: all texts of these data sets together, each embedded with its prompt."""
     neighbours: Count = 10
-    """Nearest texts of each that are compared."""
+    """Number of nearest texts of each text that are compared."""
 
     def __post_init__(self) -> None:
         if self.neighbours < 1:

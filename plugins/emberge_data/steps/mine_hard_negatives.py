@@ -81,7 +81,7 @@ class MineHardNegatives(TaughtStep):
     """First and last rank, from 1, among the passages that a query may get, before the threshold is applied;
     by default all ranks."""
     sampling: Literal["top", "random"] = "top"
-    """The nearest ones that pass, or any of those in `range`, drawn by seed and text."""
+    """The nearest passages that pass, or random passages of those in `range`, by seed and text."""
     on_short: Literal["keep", "drop", "fill"] = "keep"
     """Rows with fewer negatives than `count`: kept with fewer negatives, dropped, or filled with random
     passages of any rank that pass the threshold."""

@@ -39,7 +39,7 @@ _USED = ("query", "document", "passage")
 
 
 def card_prompts(folder: Path) -> list[str]:
-    """Return prompts with which quoted texts of the model card begin, at most three; none without a card."""
+    """Return at most three prompts with which quoted texts in the model card begin; none without a card."""
     try:
         with open_data_file(folder / "README.md") as file:
             card = file.read(CARD_BYTES).decode("utf-8", errors="replace")

@@ -26,7 +26,7 @@ def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledTensor(DerivedTensor):
-    """A tensor of one number."""
+    """A tensor in which all elements are one number."""
 
     value: float = 0.0
 
@@ -91,7 +91,7 @@ class Joined(DerivedTensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transposed(DerivedTensor):
-    """A matrix with rows for columns."""
+    """The transpose of a matrix."""
 
     origin: TensorSpec
 
