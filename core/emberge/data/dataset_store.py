@@ -56,8 +56,8 @@ def open_rows(
 ) -> tuple[Rows | None, FileSummary]:
     """Return the rows kept under `key`, or those that `write` puts into a folder now.
 
-    Without a store they are in a temporary folder, as long as the result exists. Nothing is kept of a file
-    with bad rows: then only the summary is returned.
+    Without a store the rows are in a temporary folder, as long as the result exists. If a file has bad rows,
+    none of its rows are kept, and only the summary is returned.
     """
     stored = _read_kept(store, key) if store is not None and key is not None else None
     if stored is not None and (stored / "summary.json").is_file():

@@ -12,7 +12,7 @@ from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Posi
 class Columns:
     """The columns of a file by their part; by default the usual names are recognised.
 
-    Once one is named, `negative`, `score` and `label` are read only if they are named too.
+    If any column is named, `negative`, `score` and `label` are read only if they are named too.
     """
 
     anchor: str | None = None
@@ -29,8 +29,8 @@ class DataEntry:
     `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
     limit keeps a part of a larger one's rows. `first` is the number of rows that are read at all, from the
     start: a hub dataset is then streamed, and no more of it is downloaded than these need. `score_range` is
-    the lowest and the highest score the file may have; they become 0 and 1. Options beside a catalogue are
-    those of each of its sets.
+    the lowest and the highest score the file may have; they become 0 and 1. For a catalogue, the entry's
+    options apply to each of its sets.
 
     `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
     model's own prompts are used. In it `{instruction}` is the set's instruction and `{prompt}` the prompt

@@ -94,8 +94,8 @@ class Comparison:
 class GainKept:
     """Share of the gain from `old` to `new` that `model` keeps: `new` searching an index of old vectors.
 
-    It is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. Where the `gain`
-    itself may be none, as its interval says, there is no share of it, and all three are None.
+    It is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. If the interval
+    of the `gain` includes no gain at all, there is no share of it, and all three are None.
     """
 
     model: str
