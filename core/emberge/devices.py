@@ -24,7 +24,7 @@ def find_machine(
     `workers` defaults to the usable cores; `memory` is bytes or a size such as `512MB` or `2GiB`.
 
     Raises:
-        RecipeError: for a device that is not there, no workers, or a size that is none.
+        RecipeError: for a device that does not exist, no workers, or a text that is not a size.
     """
     if workers is not None and workers < 1:
         raise RecipeError(f"--workers {workers}: at least one worker is needed")

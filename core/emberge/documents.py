@@ -53,7 +53,7 @@ class Section:
 class Card:
     """Card of a model: its title, what comes first below it, sections, and the values of its front matter.
 
-    Without a title the opening begins the text.
+    Without a title, the text begins with the opening.
     """
 
     title: str = ""

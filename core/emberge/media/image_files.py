@@ -39,7 +39,7 @@ def open_image(content: bytes, where: str) -> Any:
     """Open a Pillow image and read its header, but not its pixels.
 
     Raises:
-        DataError: for bytes of another format, for too many pixels, and without Pillow.
+        DataError: for bytes of another format, for too many pixels, or if Pillow is missing.
     """
     require_package("PIL", "pillow", "an image")
     from PIL import Image

@@ -39,8 +39,8 @@ class PairSums:
     def cosine(self) -> float | None:
         """Cosine of a and b; None where one of them is all zero.
 
-        It is taken from their distance, as that of two close models would be lost in the rounding of a
-        product of nearly the same size as the norms.
+        It is computed from the distance of a and b: for two close models, a product of nearly the same size
+        as the norms would lose it in rounding.
         """
         a, b = math.sqrt(self.first), math.sqrt(self.second)
         if not a or not b:

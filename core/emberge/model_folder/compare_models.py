@@ -48,8 +48,8 @@ _LONG = 60
 class ModelPair:
     """A pair of models, compared by the files in their folders other than weights.
 
-    A plain transformers folder may have fewer keys than another of the same model: only keys of both count.
-    Each difference is a text: `key is a in one and b in the other`.
+    A plain transformers folder may have fewer keys than another folder of the same model: only keys that both
+    have are compared. Each difference is a text: `key is a in one and b in the other`.
     """
 
     first: Checkpoint
@@ -82,7 +82,7 @@ class ModelPair:
         """Yield differences that make both text trunks incomparable: family, sizes, rope bases.
 
         A rope base that only one config has is a difference too, as the classes' defaults differ. Without
-        `positions` rope bases are not compared.
+        `positions`, rope bases are not compared.
         """
         mine, other = trunk_config(self.first.config), trunk_config(self.second.config)
         families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
@@ -141,7 +141,7 @@ def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the RoPE options of a model's text trunk, in one form for all releases.
 
-    What a config leaves to its class is left out, and so is what only places images.
+    Values that a config leaves to its class are left out, and so are values that only place images.
     """
     config = trunk_config(config)
     stated = config.get("rope_parameters") or config.get("rope_scaling") or {}

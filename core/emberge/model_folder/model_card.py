@@ -61,8 +61,8 @@ def licence_of(folder: Path) -> str | None:
 def licence_limits(licence: str) -> frozenset[str]:
     """Return the restrictions on use that a licence's name shows.
 
-    They are "nd" where nothing derived may be shared, "nc" where it may not be used commercially, and "own"
-    where the terms are the author's own and the words do not tell them.
+    The restrictions are "nd" if nothing derived may be shared, "nc" if commercial use is forbidden, and "own"
+    if the terms are the author's own and the name does not show them.
     """
     words = licence.lower()
     return frozenset(

@@ -107,7 +107,7 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
 def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
     """Return the entry of ascending `values` [size] at each magnitude's rank in its row, [rows, size].
 
-    The least magnitude has the first value; equal ones are ranked in their order.
+    The least magnitude has the first value; equal magnitudes are ranked in their order.
     """
     if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
         # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.

@@ -22,12 +22,12 @@ _STEMS = ("pytorch_model", "adapter_model")
 def convert_pickles(folder: Path) -> list[Path]:
     """Write safetensors next to every pickle of weights in a model's or adapter's folder and below it.
 
-    Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles are
-    kept. Tensors that share memory, such as tied embeddings, are written in full under each name.
-    Where there are safetensors of the same already nothing is done.
+    Only tensors are read (torch's weights-only loading): code in a pickle is not run. Pickles are kept.
+    Tensors that share memory, such as tied embeddings, are written in full under each name. If safetensors of
+    the same weights exist already, nothing is done.
 
     Raises:
-        CheckpointError: when there is no pickle, or one has more than tensors.
+        CheckpointError: if there is no pickle, or a pickle contains more than tensors.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")

@@ -79,8 +79,9 @@ def slerp_coefficients(
 ) -> tuple[np.ndarray, str]:
     """Return the factors of a and b for the share t of the great circle from one to the other, [..., 2].
 
-    Where a vector has no direction, or both have the same or opposite ones, or their cosine is beyond
-    `linear_threshold`, the coefficients are (1 - t, t). With them comes a warning of opposite ones, or "".
+    The coefficients are (1 - t, t) if a vector has no direction, if both have the same or opposite
+    directions, or if their cosine is beyond `linear_threshold`. The text is a warning of opposite directions,
+    or "".
     """
     units = span.units
     directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
@@ -93,8 +94,8 @@ def slerp_in_turn(
 ) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of walking from the first vector to each next one, and a warning or "".
 
-    The way to vector j goes the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result; while
-    they add up to nothing no step is taken.
+    The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. While
+    the weights add up to zero, no step is taken.
     """
     count = len(weights)
     factors = np.broadcast_to(np.eye(count)[0], span.norms.shape).copy()
