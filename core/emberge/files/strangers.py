@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import IO, Any
 
 from emberge.errors import CheckpointError
 from emberge.wording import human_size, printable
+
+# JSON can write half of a character that has two UTF-16 units; no encoder of text takes it.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a model or a result may have; the largest known tokenizer.json has 33 MB."""
@@ -76,13 +80,22 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
     Raises:
         UnsoundFileError: as `open_regular`.
-        ValueError: for content that is not JSON in UTF-8, or nested too deeply.
+        ValueError: for content that is not JSON in UTF-8, is nested too deeply, or has half a character.
         OSError: for a file that is missing or may not be read.
     """
+    text = read_regular(path, limit=limit).decode("utf-8")
     try:
-        return json.loads(read_regular(path, limit=limit).decode("utf-8"))
+        content = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise ValueError(
+            f"has half a character, {half}, which no text can have; write the whole one"
+        ) from None
+    return content
 
 
 def require_inside(path: Path, *roots: Path) -> Path:
