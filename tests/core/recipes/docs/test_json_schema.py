@@ -127,7 +127,7 @@ def test_options_come_with_documentation_defaults_and_choices() -> None:
     assert options["temperature"]["default"] == 0.05
     assert {"enum": ["auto", "in_batch"]} in options["negatives"]["anyOf"]
     # An inherited option is documented by the contract.
-    assert options["weight"]["description"].startswith("`weight` is its factor")
+    assert options["weight"]["description"].startswith("`weight` is the loss's factor")
     assert definitions["sampler.acme.bag"]["properties"]["ratio"]["default"] == 1.0
     ties = definitions["merge_strategy.acme.ties"]["properties"]
     assert list(ties) == ["density", "scale", "normalize"]
