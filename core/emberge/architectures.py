@@ -1,15 +1,18 @@
-"""Architectures that plugins add: known by name at once, registered with transformers when first needed.
+"""The transformers library in this process: architectures that plugins add, and loading without a report.
 
+An architecture is known by its name at once and is registered with transformers when it is first needed.
 transformers keeps one table of model types a process, and so do we: in each process, ranks and workers
 among them, loading the plugins fills it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,3 +139,22 @@ def _read_stock_types() -> frozenset[str]:
     tables = (Path(place, "models", "auto", name) for place in places or () for name in _TABLES)
     texts = (table.read_text("utf-8") for table in tables if table.is_file())
     return frozenset(found for text in texts for found in _ENTRY.findall(text))
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Suppress transformers' loading bar and report while the context is open.
+
+    What it reports, such as a head without weights, the caller checks and refuses by itself.
+    """
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

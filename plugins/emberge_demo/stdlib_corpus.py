@@ -37,12 +37,12 @@ class StdlibCorpus(Step):
     """A code-search dataset of the Python files of installed packages.
 
     A query is the first paragraph of a docstring; its document is the function or method without the
-    docstring. Modules are split by a hash of their name: most are for training, and the share `held_out` is
-    for search (a quarter of their queries' modules for development). Every package in `out_of_domain` is a
-    search set of its own. A query has at least `min_words` words and is neither an example nor a signature. A
-    query or document that came before, in any package, is left out. Documents are cut to `max_characters`, at
-    the end of a line. `limit`, `test_queries`, `dev_queries` and `test_documents` keep even samples; a
-    smaller sample is part of a larger one.
+    docstring. Modules are split by a hash of their name: most are for training. The share `held_out` of the
+    modules is for search; a quarter of those that have queries is for development, the rest for the test.
+    Every package in `out_of_domain` is a search set of its own. A query has at least `min_words` words and is
+    neither an example nor a signature. A query or document that came before, in any package, is left out.
+    Documents are cut to `max_characters`, at the end of a line. `limit`, `test_queries`, `dev_queries` and
+    `test_documents` keep even samples; a smaller sample is part of a larger one.
 
     Example:
         corpus:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, suggest
-from emberge.architectures import find_config_class
+from emberge.architectures import find_config_class, quiet_transformers
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -143,22 +142,6 @@ def _is_pooler(name: str) -> bool:
 def _take_first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else repr(error)
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Suppress transformers' loading bar and report."""
-    from transformers.utils import logging
-
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def save_trunk(

@@ -54,15 +54,15 @@ class Judge:
         """Return an arm's score with its interval: the mean of its models (a single model is also an arm)."""
         points, samples = self._score_arm(arm, on)
         error, freedom = _estimate_seed_error(points)
-        around = samples if samples is None else samples.mean(0)
-        interval = self._compute_interval(points.mean(), around, error, freedom, confidence)
+        resampled = samples if samples is None else samples.mean(0)
+        interval = self._compute_interval(points.mean(), resampled, error, freedom, confidence)
         spread = float(points.std(ddof=1)) if len(points) > 1 else None
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
     def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
         """Return the difference of `arm` from `other` with its two-sided interval."""
-        difference, around, error, freedom, by_seed = self._compute_difference(arm, other, on)
-        low, high = self._compute_interval(difference, around, error, freedom, confidence) or (
+        difference, resampled, error, freedom, by_seed = self._compute_difference(arm, other, on)
+        low, high = self._compute_interval(difference, resampled, error, freedom, confidence) or (
             None,
             None,
         )
@@ -76,8 +76,8 @@ class Judge:
         """Return the verdict on one demand `on` a group of tasks, as numbers and text."""
         from emberge_evaluate.bootstrap import lower_bound
 
-        difference, around, error, freedom, _ = self._compute_difference(arm, other, on)
-        samples = self._add_noise(difference, around, error, freedom)
+        difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
+        samples = self._add_noise(difference, resampled, error, freedom)
         if self.less:
             difference, samples = -difference, -samples
         bound = lower_bound(samples, requirement.confidence)
@@ -227,34 +227,36 @@ class Judge:
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
         """Return (difference, its draws, standard error over seeds, degrees of freedom, by seed)."""
         (mine, drawn), (theirs, others) = self._score_arm(arm, on), self._score_arm(other, on)
-        around = None
+        resampled = None
         if drawn is not None and others is not None:
-            around = drawn.mean(0) - others.mean(0)
+            resampled = drawn.mean(0) - others.mean(0)
         places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
             seed_differences = mine - theirs[[same.index(place) for place in places]]
             error, freedom = _estimate_seed_error(seed_differences)
             by_seed = dict(zip(places, map(float, seed_differences), strict=True))
-            return float(seed_differences.mean()), around, error, freedom, by_seed
+            return float(seed_differences.mean()), resampled, error, freedom, by_seed
         error, freedom = _estimate_welch_error(
             _estimate_seed_error(mine), _estimate_seed_error(theirs)
         )
-        return float(mine.mean() - theirs.mean()), around, error, freedom, None
+        return float(mine.mean() - theirs.mean()), resampled, error, freedom, None
 
     def _compute_interval(
-        self, point: float, around: Array | None, error: float, freedom: float, confidence: float
+        self, point: float, resampled: Array | None, error: float, freedom: float, confidence: float
     ) -> tuple[float, float] | None:
         from emberge_evaluate.bootstrap import interval
 
-        if around is None and not freedom:
+        if resampled is None and not freedom:
             return None
-        return interval(self._add_noise(point, around, error, freedom), confidence)
+        return interval(self._add_noise(point, resampled, error, freedom), confidence)
 
-    def _add_noise(self, point: float, around: Array | None, error: float, freedom: float) -> Array:
+    def _add_noise(
+        self, point: float, resampled: Array | None, error: float, freedom: float
+    ) -> Array:
         """Return the draws of test examples with simulated noise of other seeds added."""
         import numpy as np
 
-        samples = np.full(self._resamples, point) if around is None else around
+        samples = np.full(self._resamples, point) if resampled is None else resampled
         if not freedom or not error:
             return samples
         rng = np.random.default_rng(stable_seed(self._seed, "seeds"))

@@ -149,9 +149,8 @@ class PrintedTable(Step):
         for (title, tasks), number in zip(self.columns.items(), printed, strict=True):
             values = [
                 value
-                for evaluation in evaluations
                 for fingerprint in fingerprints
-                for value in evaluation.values_of(fingerprint, row.size, tasks)
+                for value in _find_values(evaluations, fingerprint, row.size, tasks)
             ]
             if not values and not workspace.rehearsal:
                 raise RecipeError(
@@ -226,6 +225,14 @@ class _Evaluation:
             means = [[values[task.name] for task in part if task.name in values] for part in parts]
             if means and all(means):
                 yield self.scores.scale * statistics.fmean(map(statistics.fmean, means))
+
+
+def _find_values(
+    evaluations: Sequence[_Evaluation], fingerprint: str, size: int | None, tasks: str
+) -> list[float]:
+    """Return a model's scores in the first evaluation that has any, so that no score counts twice."""
+    found = (list(one.values_of(fingerprint, size, tasks)) for one in evaluations)
+    return next((values for values in found if values), [])
 
 
 def _describe(evaluations: Sequence[_Evaluation]) -> str:

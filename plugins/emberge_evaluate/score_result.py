@@ -37,7 +37,7 @@ from emberge_evaluate.sizes import ScoredModels
 _Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
 # Variables of a `foreach` that only change random draws: models that differ by them are repetitions.
-LOTS = frozenset({"seed", "draw", "part"})
+CHANCE_VARIABLES = frozenset({"seed", "draw", "part"})
 # Least number of points of a curve; fewer points are only in the table.
 PLACES = 3
 # The variable of embedding sizes, which have a curve even with fewer points.
@@ -304,7 +304,9 @@ def _group_by_step(models: Sequence[Scored]) -> dict[str, list[Scored]]:
 def _read_variables(model: Scored) -> dict[str, str]:
     """Return the variables of a model's step without draws and seeds, with its size and checkpoint step."""
     variables = {
-        k: v for k, v in read_variables(model.reference.step or "").items() if k not in LOTS
+        k: v
+        for k, v in read_variables(model.reference.step or "").items()
+        if k not in CHANCE_VARIABLES
     }
     state = _STATE.search(model.name) if model.reference.part is not None else None
     if state is not None:

@@ -54,8 +54,8 @@ def _draw_model_table(scores: Scores) -> Iterator[str]:
         yield _draw_table_row(label, [scores.values[model][task.name] for model in models], scores)
     yield from _draw_perplexities(scores)
     for mean, label in _find_new_means(scores):
-        around = [scores.interval(model, mean) for model in models]
-        notes = [_show_interval(*pair, scores) if pair else "" for pair in around]
+        intervals = [scores.interval(model, mean) for model in models]
+        notes = [_show_interval(*pair, scores) if pair else "" for pair in intervals]
         values = [scores.means[model][mean] for model in models]
         yield _draw_table_row(
             _make_italic(label), values, scores, notes if len(models) <= FEW else ()
@@ -183,8 +183,12 @@ def _draw_forgetting(scores: Scores) -> Iterator[str]:
         return
     cells = []
     for lost in map(scores.forgotten, scores.models):
-        around = f" {_show_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
-        cells.append(Markdown(f"{_format_number(lost.mean, scores, '+')}{around}" if lost else "–"))
+        interval_text = (
+            f" {_show_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
+        )
+        cells.append(
+            Markdown(f"{_format_number(lost.mean, scores, '+')}{interval_text}" if lost else "–")
+        )
     where = MEANS[scores.forgetting[0].on]
     yield table_row([_make_italic(f"forgetting, {where} (less is better)"), *cells])
 

@@ -142,10 +142,10 @@ class Selection:
         text = f"{best.name} is the best of {of} by {self._build_title}: {self._format_number(best.value)}"
         if second is None:
             return f"{text}."
-        around = ""
+        interval_text = ""
         if self.interval is not None:
-            around = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
-        return f"{text}, {second.behind:.2f} points ahead of {second.name}{around}."
+            interval_text = f" (95 % interval {self.interval[0]:+.2f} to {self.interval[1]:+.2f})"
+        return f"{text}, {second.behind:.2f} points ahead of {second.name}{interval_text}."
 
     def reason(self, ranked: Ranked) -> str:
         """Return the reason why a model was selected, as text; "" if it was not."""

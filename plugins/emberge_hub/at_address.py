@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from emberge import CheckpointError
 from emberge.files import fill_once
+from emberge.model_folder import TOKENIZER_FILES
 from emberge.network import Stop, request_threads
 from emberge.tensor_files import ServerFile
 
@@ -39,17 +40,7 @@ _ASKED = (
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "chat_template.jinja",
+    *TOKENIZER_FILES,
     "generation_config.json",
     "preprocessor_config.json",
     "processor_config.json",

@@ -1,4 +1,4 @@
-"""Indexes of another model's documents, behind mteb's interfaces."""
+"""Indexes whose documents another model has embedded, behind mteb's interfaces."""
 
 from __future__ import annotations
 

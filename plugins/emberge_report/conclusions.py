@@ -99,8 +99,8 @@ def loss_in_words(lost: Estimate, less: bool) -> str:
         return f"gains {points(-lost.mean, less)} [{points(-high, less)}, {points(-low, less)}]"
     if low > 0:
         return f"loses {points(lost.mean, less)} [{points(low, less)}, {points(high, less)}]"
-    around = f"[{signed(low, less)}, {signed(high, less)}]"
-    return f"loses {signed(lost.mean, less)} {around}, which may be nothing"
+    interval_text = f"[{signed(low, less)}, {signed(high, less)}]"
+    return f"loses {signed(lost.mean, less)} {interval_text}, which may be nothing"
 
 
 def _describe_model(
@@ -112,8 +112,8 @@ def _describe_model(
     values = [v for p in merged.get(model, ()) if (v := scores.value(p, on)) is not None]
     low, high = (points(end(values), scores.less) if values else "" for end in (min, max))
     parents = f"; its parents {low} to {high}" if values else ""
-    around = (" (", compared, parents, ")") if compared else parents
-    return (tag("b", model), number, around)
+    comparison_note = (" (", compared, parents, ")") if compared else parents
+    return (tag("b", model), number, comparison_note)
 
 
 def _describe_difference(difference: Comparison | None) -> Child:

@@ -234,7 +234,7 @@ def held_out(
 
 
 def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
-    """Return the means over sets of differences of choices on held-out units, [choices, units] of each."""
+    """Return each choice's mean over sets and its error, from each set's differences [choices, units]."""
     errors = CHOSEN_ERROR * standard_error(differences)
     pairs = zip(mean_score(differences), errors, strict=True)
     return [HeldOut(float(difference), float(error)) for difference, error in pairs]

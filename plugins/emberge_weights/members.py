@@ -132,7 +132,7 @@ class SetEmbedder:
     workspace: Workspace
 
     def member(self, model: Model) -> list[SideVectors]:
-        """Return the vectors of every set by a member, kept in the store that steps share."""
+        """Return one member's vectors for every set; they are kept in the store that steps share."""
         work = self.workspace
         with work.whole_model(model) as folder:
             return self._embed_sets(folder, model.fingerprint, model.name, work.store)

@@ -100,7 +100,7 @@ class OneMerge:
 
 @dataclass(frozen=True)
 class MergeConfig:
-    """A merge that another tool's file asks for, such as a mergekit YAML; `overrides` as of `--set`."""
+    """A merge from another tool's file, such as a mergekit YAML; `overrides` have the form of `--set`."""
 
     path: Path
     overrides: Sequence[str] = ()

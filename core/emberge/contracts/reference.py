@@ -89,7 +89,7 @@ class ModelRef(Reference):
 
 @dataclass(frozen=True, slots=True)
 class TensorRef(ModelRef):
-    """A model of which only the tensors are read, through a `TensorReader`.
+    """Reference to a model whose tensors are read, and nothing else, through a `TensorReader`.
 
     A model on a server (`hf://`, `s3://`, `https://`) is then not downloaded as a whole.
     """

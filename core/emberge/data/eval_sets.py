@@ -62,7 +62,7 @@ def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], label: str) -> lis
 def check_eval_sets(
     context: Preflight, reference: DataRef, only: Sequence[str] = (), split: Split = "test"
 ) -> tuple[list[EvalSet], list[str]]:
-    """Return the evaluation sets that a step will read, and what is wrong with them, before they are read.
+    """Return the evaluation sets that a step will read, and their problems, without reading their rows.
 
     Sets that an earlier step is yet to make are those that it announces; none if it announces nothing.
     """

@@ -24,7 +24,7 @@ from emberge.encoding.chunks import Features, Feed
 from emberge.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 
-# Other trainings may run beside this one on a CPU; a GPU is one training's alone.
+# On a CPU other trainings may run at the same time; a GPU has one training.
 CPU_SHARE = 0.25
 GPU_SHARE = 0.6
 # Gradient and two moments of AdamW, float32.

@@ -177,7 +177,7 @@ class EmbeddingStore:
         return lambda done, _, unit: report(before + done, total, unit)
 
     def _open_vectors(self, folder: Path, keys: Keys) -> Vectors:
-        """Return the vectors of keys that are all in the folder."""
+        """Return the vectors of these keys, each of which must be in the folder."""
         index = _SegmentIndex.read(folder)
         places = index.places(keys)
         file_of, row_of = index.file_of[places], index.row_of[places]

@@ -151,7 +151,7 @@ def _place_labels(labels: Sequence[NDArray[np.int64]], features: Mapping[str, Te
     return placed
 
 
-# Texts that are cut into chunks together.
+# Number of texts that are sorted and cut into chunks at once.
 TEXTS_AT_ONCE = 1024
 
 

@@ -147,14 +147,14 @@ def read_scores(folder: Path) -> Scores:
 
 
 def _read_all(content: Mapping[str, Any]) -> Scores:
-    around = _read_intervals(content.get("intervals"))
+    intervals = _read_intervals(content.get("intervals"))
     for model, means in _read_intervals(content.get("mean_intervals")).items():
-        around[model] = {**around.get(model, {}), **means}
+        intervals[model] = {**intervals.get(model, {}), **means}
     scores = Scores(
         fingerprints={m["name"]: m.get("fingerprint", "") for m in content["models"]},
         tasks=tuple(_read_task(task) for task in content["tasks"]),
         values=_select_finite(content["scores"]),
-        intervals=around,
+        intervals=intervals,
         means=_select_finite(content.get("means") or {}),
         comparisons=_read_comparisons(content.get("comparisons")),
         forgetting=_read_comparisons(content.get("forgetting")),

@@ -30,6 +30,7 @@ from .ours import require_tree_ours as require_tree_ours
 from .read_ahead import announce as announce
 from .strangers import JSON_LIMIT as JSON_LIMIT
 from .strangers import UnsoundFileError as UnsoundFileError
+from .strangers import find_half_surrogate as find_half_surrogate
 from .strangers import open_regular as open_regular
 from .strangers import read_json as read_json
 from .strangers import read_regular as read_regular

@@ -34,8 +34,8 @@ _ADVICE = {
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
 }
-# Configs and tokenizer beside the weights.
-_BESIDE = 1 << 20
+# Room for a model's configs and tokenizer, in addition to its weights.
+_SIDE_FILES_SIZE = 1 << 20
 
 
 def sync(path: Path) -> None:
@@ -323,7 +323,7 @@ def require_space(folder: Path, size: int) -> None:
 def disk_space_problems(size: int, out: Path, part: Path | None) -> Iterator[Problem]:
     """Yield a problem if `size` bytes of weights do not fit at `out`, counting those already in `part`."""
     free = _free_space(out) + (_count_stored_bytes(part) if part is not None else 0)
-    if size + _BESIDE > free:
+    if size + _SIDE_FILES_SIZE > free:
         yield Problem(
             f"the result needs {human_size(size)} and the disk has {human_size(free)} free; "
             "make room or choose another place",

@@ -16,8 +16,8 @@ from typing import IO, Any
 from emberge.errors import CheckpointError
 from emberge.wording import human_size, printable
 
-# JSON can write half of a character that has two UTF-16 units; no encoder of text takes it.
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# JSON's escapes of surrogates: a character beyond 16 bits is written as two of them.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 JSON_LIMIT = 64 << 20
 """Bytes that a JSON file of a model or a result may have; the largest known tokenizer.json has 33 MB."""
@@ -80,22 +80,35 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
     Raises:
         UnsoundFileError: as `open_regular`.
-        ValueError: for content that is not JSON in UTF-8, is nested too deeply, or has half a character.
+        ValueError: for content that is not JSON in UTF-8, is nested too deeply, or has half a surrogate pair.
         OSError: for a file that is missing or may not be read.
     """
-    text = read_regular(path, limit=limit).decode("utf-8")
+    raw = read_regular(path, limit=limit)
     try:
-        content = json.loads(text)
-        if _SURROGATE.search(text):
-            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        content = json.loads(raw.decode("utf-8"))
+        half = find_half_surrogate(raw, content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    except UnicodeEncodeError as error:
-        half = ascii(error.object[error.start])
-        raise ValueError(
-            f"has half a character, {half}, which no text can have; write the whole one"
-        ) from None
+    if half is not None:
+        raise ValueError(f"has {half}, half a surrogate pair, which is no character")
     return content
+
+
+def find_half_surrogate(raw: bytes, content: Any) -> str | None:
+    """Return the first half of a surrogate pair that JSON spells, escaped; None if it has none.
+
+    JSON can spell half of a surrogate pair, and Python reads it, but no encoder of UTF-8 and no tokenizer
+    takes it. `content` is what `raw` was parsed to.
+
+    Raises:
+        RecursionError: for content that is nested too deeply to be written.
+    """
+    if _SURROGATE.search(raw):
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            return ascii(error.object[error.start])
+    return None
 
 
 def require_inside(path: Path, *roots: Path) -> Path:

@@ -49,7 +49,7 @@ class PairSums:
 
     @property
     def distance(self) -> float:
-        """Relative distance ‖b - a‖ / ‖a‖ (Frobenius), infinite from a zero a."""
+        """Relative distance ‖b - a‖ / ‖a‖ (Frobenius); infinite if `a` is all zeros."""
         if not self.first:
             return math.inf if self.change else 0.0
         return math.sqrt(self.change / self.first)
@@ -131,8 +131,8 @@ class WeightComparison:
     @property
     def title(self) -> str:
         """The names of the models, as table and files call them."""
-        around = f", changes from {self.base}" if self.base is not None else ""
-        return f"A {self.first}, B {self.second}{around}"
+        base_text = f", changes from {self.base}" if self.base is not None else ""
+        return f"A {self.first}, B {self.second}{base_text}"
 
     def table(self) -> list[str]:
         """Return the table as lines: a row a layer, the embeddings as E, and the means of the trunk."""

@@ -1,4 +1,4 @@
-"""Merging of tensors that are in memory, by the same stages and the same runner."""
+"""Merging of tensors in memory, by the stages and the runner that merge files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def merge_state_dicts(
     names: Sequence[str] | None = None,
     **settings: Any,
 ) -> dict[str, Tensor]:
-    """Merge tensors that are in memory, by the same stages and the same runner.
+    """Merge tensors in memory, by the stages and the runner that merge files.
 
     The stages and the runner are those of a merge of folders. `settings` may contain dtype ("float32" or
     "float64"), seed, block and granule (elements), workers, device, groups (one label per model), options

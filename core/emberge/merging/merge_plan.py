@@ -34,8 +34,8 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 class TensorPlan:
     """One tensor of the output; `name` is its canonical name, `out` how it will be stored.
 
-    `sources` has an entry a model, None where the model lacks it. For `copy`, `origin` is the tensor that is
-    moved, and the sources are those whose bytes must equal it.
+    `sources` has one entry per model, None if the model lacks the tensor. For `copy`, `origin` is the tensor
+    that is moved, and the sources are those whose bytes must equal it.
     """
 
     name: str

@@ -19,6 +19,7 @@ from .copies import remarks as remarks
 from .fingerprints import content_fingerprints as content_fingerprints
 from .fingerprints import hashed_files as hashed_files
 from .fingerprints import model_fingerprint as model_fingerprint
+from .folder_files import TOKENIZER_FILES as TOKENIZER_FILES
 from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text

@@ -165,7 +165,7 @@ class Checkpoint:
 
     @functools.cached_property
     def parts(self) -> Mapping[str, str]:
-        """The folders with tensors, relative, by the prefix of their names; the trunk's prefix is ""."""
+        """Map from a prefix of tensor names to its folder, relative to the model; the trunk's is ""."""
         trunk = self.trunk.relative_to(self.folder).as_posix()
         folder_by_prefix = {"": "" if trunk == "." else trunk}
         for module in self.chain:

@@ -19,7 +19,7 @@ _WORD = 1 << 32
 # Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
 SPAN = _WORD - 1
 # Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
-_STEP = 0x9E3779B9
+_WEYL_STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
 _LAST = 15
 # Values whose places are mixed together, for all models: they stay in the second cache.
@@ -70,7 +70,7 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     numpy = device is None
     words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
     words += first
-    _multiply_words(words, _STEP)
+    _multiply_words(words, _WEYL_STEP)
     for shift, factor in _ROUNDS:
         words ^= words >> shift
         _multiply_words(words, factor)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import CheckpointError
+from emberge.files import find_half_surrogate
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.wording import printable
 
@@ -185,13 +186,11 @@ def parse_json(raw: bytes) -> Any:
             parse_float=_parse_number,
             parse_int=_parse_count,
         )
+        half = find_half_surrogate(raw, content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if b"\\u" in raw:  # half a surrogate pair is no character, and could not be written out again
-        try:
-            json.dumps(content, ensure_ascii=False).encode("utf-8")
-        except (UnicodeEncodeError, RecursionError):
-            raise ValueError("it has half a character") from None
+    if half is not None:
+        raise ValueError(f"it has {half}, half a surrogate pair, which is no character")
     return content
 
 

@@ -97,7 +97,7 @@ class Objective:
         return tuple(sorted({f for d in datasets for loss in self._losses[d] for f in loss.layers}))
 
     def embeds(self, dataset: str) -> frozenset[str]:
-        """Return the columns whose embeddings by the trained model the dataset's losses read."""
+        """Return the columns that the trained model must embed because the dataset's losses read them."""
         return frozenset().union(*(loss.embeds for loss in self._losses[dataset]))
 
     def gathers(self, dataset: str) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
+from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     Checkpoint,
     read_modules,
@@ -58,22 +58,6 @@ def _read_architecture(config: Mapping[str, Any]) -> str:
     return str(next(iter(config.get("architectures") or ()), ""))
 
 
-@contextmanager
-def _silence_loading() -> Iterator[None]:
-    """Suppress transformers' loading bar and report; a head without weights is refused afterwards."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
 class CrossEncoderModel:
     """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
 
@@ -97,7 +81,7 @@ class CrossEncoderModel:
 
         for problem in cross_encoder_problems(folder):
             raise CheckpointError(problem)
-        with _silence_loading():
+        with quiet_transformers():
             self._model = CrossEncoder(
                 str(folder),
                 device=device,

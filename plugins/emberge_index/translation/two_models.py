@@ -204,7 +204,7 @@ def model_problems(
 
 
 def _find_wrong_prompt(folder: Path, prompt: str | None, side: Side) -> str | None:
-    """Return the problem of a prompt that is the model's prompt for the other side; None without one."""
+    """Return a problem if the prompt is the one that the model uses for the other side; else None."""
     from emberge.model_folder import read_settings
 
     model_prompts = {

@@ -180,7 +180,7 @@ def require_finite(path: Path, rows: VectorSource, size: int, first: int = 0) ->
 
 
 def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
-    """Refuse numbers that are rounded to codes, which no map can rewrite.
+    """Refuse vectors that are quantised to integer codes: a translation needs floating-point numbers.
 
     Raises:
         DataError: with what can be done instead.

@@ -71,7 +71,7 @@ class Work:
 
     @property
     def journal(self) -> Path:
-        """File that has the key and the length that is on the disk."""
+        """JSON file with this rewrite's key and the number of bytes of `file` that are safe on the disk."""
         return self.folder / "journal"
 
     def done(self) -> WrittenBytes:

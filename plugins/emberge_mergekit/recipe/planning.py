@@ -245,7 +245,7 @@ def _flatten_if_set(name: str, scopes: Sequence[Parameters], default: Scalar | N
 
 
 def _is_within_limits(match: Equivalent, model_settings: Sequence[Mapping[str, Setting]]) -> bool:
-    """Return whether the models' numbers are within the limits of emberge's options."""
+    """Return whether every parameter of every model is within the limits of emberge's options."""
     for settings in model_settings:
         for name in settings.keys() & match.owned.keys():
             low, high = _LIMITS[name]

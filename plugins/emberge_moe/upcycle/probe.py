@@ -37,7 +37,7 @@ SENTENCES = (
 )
 """Texts of several languages and lengths, for models without a probe set of their own."""
 
-MOST = 256
+MOST_TEXTS = 256
 
 
 def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
@@ -46,12 +46,12 @@ def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
         return [*SENTENCES]
     from emberge.data import step_datasets
 
-    datasets = step_datasets(workspace, data, limit=MOST)
+    datasets = step_datasets(workspace, data, limit=MOST_TEXTS)
     # Row by row through all of them, so that each has its share.
     rows = itertools.zip_longest(*([item[i] for i in range(len(item))] for item in datasets))
     examples = (example for row in rows for example in row if example is not None)
     texts = (text for item in examples for text in (item.anchor, *item.positives[:1]))
-    return [*itertools.islice(dict.fromkeys(texts), MOST)]
+    return [*itertools.islice(dict.fromkeys(texts), MOST_TEXTS)]
 
 
 def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEmbedder:

@@ -70,12 +70,12 @@ class RoutedTarget:
 
     @property
     def code(self) -> Path | None:
-        """The code file that the folder needs and others must trust; None for a native class."""
+        """The code saved with the model, run with `trust_remote_code`; None for a native class."""
         return None
 
     @property
     def loading(self) -> str:
-        """The code that others must trust to load the result, in words; "" for a class of transformers."""
+        """Note on the code that users must trust to load the result; "" for a class of transformers."""
         return ""
 
     @property

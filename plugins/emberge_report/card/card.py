@@ -205,13 +205,13 @@ def _describe_model(facts: CardFacts) -> Markdown:
     dimension = facts.anatomy.dimension
     size = f"{dimension} numbers" if dimension else "numbers"
     purpose = facts.anatomy.purpose
-    does = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
+    sentence = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
     noun = f"A {purpose.noun}"
     others = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
     if others:
         noun = f"An embedding model for {' and '.join(['text', *others])}"
-        does = f"It turns each of them, or several together, into {size}; like things get like numbers."
-    return Markdown(f"{noun}, made with emberge by {how} {what}. {does}")
+        sentence = f"It turns each of them, or several together, into {size}; like things get like numbers."
+    return Markdown(f"{noun}, made with emberge by {how} {what}. {sentence}")
 
 
 def _name_first(parents: Sequence[Parent]) -> str:

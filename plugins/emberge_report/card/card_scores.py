@@ -99,5 +99,7 @@ def _show_difference(difference: Comparison | None) -> str:
         return signed(difference.difference, difference.less)
     low, high = difference.interval
     less = difference.less
-    around = f"[{signed(low, less)}, {signed(high, less)}]"
-    return Markdown(f"{signed(difference.difference, less)} {around}, {prose(difference.verdict)}")
+    interval_text = f"[{signed(low, less)}, {signed(high, less)}]"
+    return Markdown(
+        f"{signed(difference.difference, less)} {interval_text}, {prose(difference.verdict)}"
+    )

@@ -14,7 +14,7 @@ Values = Sequence[Sequence[float | None]]
 
 WIDTH = 1040
 _NAME = 24  # characters of a name
-_LETTER, _DIGIT = 6.8, 6.3
+_LETTER_WIDTH, _DIGIT_WIDTH = 6.8, 6.3
 _WIDEST, _TALLEST, _FLATTEST = 64.0, 40.0, 18.0
 _HEIGHT = 480.0  # of all rows, where they are not flattest
 _FAINT, _STRONG = 0.05, 0.55  # opacities; numbers stay readable on the strongest
@@ -139,7 +139,7 @@ def _choose_digits(values: Values, scale: _Scale, grid: _Grid) -> int | None:
     numbers = [v for row in values for v in row if v is not None]
     for digits in (scale.digits, max(0, scale.digits - 1)):
         longest = max((len(scale.written(v, digits)) for v in numbers), default=0)
-        if longest * _DIGIT + 4 <= grid.width:
+        if longest * _DIGIT_WIDTH + 4 <= grid.width:
             return digits
     return None
 
@@ -202,7 +202,7 @@ def _draw_column_name(grid: _Grid, column: int, name: str) -> Markup:
 
 
 def _measure_names(names: Sequence[str]) -> float:
-    return min(_NAME, max(map(len, names))) * _LETTER
+    return min(_NAME, max(map(len, names))) * _LETTER_WIDTH
 
 
 def _draw_legend(grid: _Grid, scale: _Scale) -> Markup:

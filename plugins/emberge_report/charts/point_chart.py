@@ -23,7 +23,7 @@ Point = tuple[float, float, str]
 WIDTH, HEIGHT = 1040, 400
 _LEFT, _TOP, _BOTTOM = 64, 24, 44
 _NAME = 24
-_LETTER = 6.8
+_LETTER_WIDTH = 6.8
 _LINE = 13.0
 _SERIES = 20
 
@@ -49,7 +49,7 @@ def point_chart(
         if [words for *_, words in points_of_series] != [name]
     }
     names = min(_NAME, max(map(len, listed), default=0))
-    right = WIDTH - 24 - (_LETTER * names + 16 if names else 0)
+    right = WIDTH - 24 - (_LETTER_WIDTH * names + 16 if names else 0)
     points = [point for points_of_series in series.values() for point in points_of_series]
     places = [point[0] for point in points]
     across: Scale = Scale(*_find_range(places), _LEFT, right)
@@ -126,7 +126,7 @@ def _draw_words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
     for i, (x, y, words) in enumerate(points):
         shortened = short(words, _NAME)
         for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
-            box = _Box.of(at, up(y), len(shortened) * _LETTER, anchor)
+            box = _Box.of(at, up(y), len(shortened) * _LETTER_WIDTH, anchor)
             others = [*taken[:i], *taken[i + 1 :]]
             if (
                 shortened

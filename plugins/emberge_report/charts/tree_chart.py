@@ -12,7 +12,7 @@ Union = tuple[int, int, float]
 
 WIDTH = 1040.0
 _NAME = 22
-_LETTER = 7.0
+_LETTER_WIDTH = 7.0
 _ROW = 26.0
 _TOP = 8.0
 _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
@@ -20,7 +20,7 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 
 def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str) -> Markup:
     """Return the tree, names on the left in their order and distances to the right; `label` describes it."""
-    left = min(_NAME, max(map(len, names))) * _LETTER + 18
+    left = min(_NAME, max(map(len, names))) * _LETTER_WIDTH + 18
     across = Scale(*_find_span([height for *_, height in unions]), left, WIDTH - 60)
     bottom = _TOP + _ROW * len(names)
     # Where the line of each node begins: (x, y).

@@ -104,7 +104,7 @@ def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> L
 
 
 def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
-    """Yield (merge, score) of merges that are on no curve, such as one of bags of all ratios."""
+    """Yield (merge, score) of each merge on no curve, such as one of bags with different ratios."""
     pooled = scores.pooled or scores
     drawn = {name for curve in scores.curves for point in curve.places for name in point.models}
     levels = [
@@ -164,6 +164,6 @@ def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection
 
 
 def _draw_cell(point: CurvePlace, on: str, less: bool) -> Markup:
-    around = point.means[on].interval
-    spread = " – ".join(points(end, less) for end in around) if around else None
+    interval = point.means[on].interval
+    spread = " – ".join(points(end, less) for end in interval) if interval else None
     return tag("td", points(point.means[on].mean, less), tag("small", spread) if spread else None)

@@ -212,7 +212,7 @@ def _draw_heading(scores: Scores, on: str) -> list[Child]:
 
 def _draw_score(scores: Scores, model: str, on: str) -> Markup:
     value, interval = scores.value(model, on), scores.interval(model, on)
-    around = " – ".join(points(end, scores.less) for end in interval) if interval else None
+    interval_text = " – ".join(points(end, scores.less) for end in interval) if interval else None
     spread = scores.spread(model, on)
     best = value is not None and model in scores.made and value == scores.best(on)
     return tag(
@@ -220,7 +220,7 @@ def _draw_score(scores: Scores, model: str, on: str) -> Markup:
         tag("span", "★ ", class_="star", aria_label=_name_best(scores)) if best else None,
         points(value, scores.less),
         tag("small", f"± {points(spread, scores.less)}") if spread is not None else None,
-        tag("small", around) if around else None,
+        tag("small", interval_text) if interval_text else None,
         class_="best" if best else None,
     )
 

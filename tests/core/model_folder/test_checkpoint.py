@@ -80,7 +80,7 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "beyond counting": ({"w": entry(0, 2**64, [2**64], "U8")}, b"", "no counts"),
     "type of no text": ({"w": entry(0, 4, [1], ["F32"])}, b"\0" * 4, "unknown element type 'list'"),
     "deep": (b'{"w":' + b"[" * 10**5, b"", "nested too deeply"),
-    "half a character": (b'{"\\ud800": 1}', b"", "half a character"),
+    "half a character": (b'{"\\ud800": 1}', b"", "half a surrogate pair"),
     "no text": (b'{"\xff": 1}', b"", "is no JSON"),
     "infinite": (b'{"w": Infinity}', b"", "is no JSON"),
     "a name of controls": ({"\x1b[2J": entry(0, 4, [1])}, b"\0" * 4, "cannot be shown; rename"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,13 @@ def test_each_cell_has_this_runs_score_and_the_print(workspace: Scored) -> None:
     kept = json.loads((workspace.folder / "printed_table.json").read_text())
     assert kept["rows"]["Merged"][4]["values"] == pytest.approx([60, 64])
     assert kept["rows"]["Base"][0]["printed"] == 46.7
+
+
+def test_a_model_that_two_evaluations_scored_counts_once(workspace: Scored) -> None:
+    workspace.results["$again"] = workspace.results["$scores"]
+    rows = {"Base": PrintedRow(model=ModelRef("$base"))}
+    step = replace(table(rows), scores=(StepRef("$scores"), StepRef("$again")))
+    assert lines(step, workspace)[-1].endswith("| 50.00 |")
 
 
 def test_a_row_may_be_of_embeddings_cut_to_a_size(workspace: Scored) -> None:

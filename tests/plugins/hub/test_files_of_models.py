@@ -120,6 +120,7 @@ def test_the_files_that_a_web_server_is_asked_for() -> None:
         *("sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json"),
         *("special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt"),
         *("tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "chat_template.jinja"),
+        "chat_template.json",
         *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
         *("adapter_config.json", "adapter_model.safetensors", "model.safetensors"),
         *("model.safetensors.index.json", "README.md", "LICENSE"),

@@ -43,7 +43,7 @@ from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
 from emberge_moe.upcycle.plan import Beginning, Plan, choose_target, refuse_dense, routed_tensors
 from emberge_moe.upcycle.probe import (
-    MOST,
+    MOST_TEXTS,
     SENTENCES,
     block_inputs,
     largest_difference,
@@ -524,7 +524,7 @@ def test_a_probe_set_takes_turns_and_has_no_text_twice(tmp_path: Path) -> None:
     ]
     assert probe_texts(entries, Bench(tmp_path)) == ["1", "2", "7", "3", "5", "6"]
     assert probe_texts([], Bench(tmp_path)) == [*SENTENCES]
-    many = [json.dumps({"anchor": f"a{i}", "positive": f"p{i}"}) for i in range(MOST)]
+    many = [json.dumps({"anchor": f"a{i}", "positive": f"p{i}"}) for i in range(MOST_TEXTS)]
     (tmp_path / "a.jsonl").write_text("\n".join(many))
     found = probe_texts(entries[:1], Bench(tmp_path / "many"))
     assert (len(found), found[-1]) == (256, "p127")

@@ -102,7 +102,7 @@ def find_layout(
     unused = [name for name in unused if name != anchor]
     positive = columns.positive or _find_one(unused, POSITIVES, "positive", names)
     unused = [name for name in unused if name != positive]
-    anchor, positive = _find_beside_media(unused, anchor, positive, names)
+    anchor, positive = _place_media(unused, anchor, positive, names)
     if explicit:
         layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
@@ -136,13 +136,13 @@ def column_kind(name: str) -> MediaKind | None:
     return MEDIA.get(name)
 
 
-def _find_beside_media(
+def _place_media(
     unused: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
 ) -> tuple[str | None, str | None]:
-    """Return anchor and positive where one of them is a column of media that is not named.
+    """Return the columns of anchor and positive, one of them a column of media if it is not named yet.
 
-    A medium belongs to the query or to the text that is there; beside a caption it is the anchor. Of rows
-    with a label it is the anchor if there is no text.
+    With a query or a text the media column is the positive; with a caption it is the anchor. In rows with a
+    label it is the anchor if there is no text.
     """
     medium = _find_one(unused, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
     if medium is None:
@@ -175,7 +175,7 @@ def _find_labelled_layout(
 
 
 def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
-    """Return the label column, or the score column if a label beside such a pair is a degree."""
+    """Return the layout with its label taken as the score if it grades the similarity of two texts."""
     if layout.label is None or layout.score is not None:
         return layout
     if layout.anchor == "premise" and positive == "hypothesis":

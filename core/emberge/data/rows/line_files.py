@@ -9,14 +9,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
 from emberge.contracts import BadRow
 from emberge.errors import DataError
-from emberge.files import UnsoundFileError, open_regular
+from emberge.files import UnsoundFileError, find_half_surrogate, open_regular
 from emberge.wording import human_size, printable
 
 LINE_LIMIT = 32 << 20
@@ -121,10 +120,6 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
             ) from None
 
 
-# Escapes of surrogates, each of which is half a character.
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-
-
 def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
     """Return the JSON object of a line as a row, or the reason why it is none."""
     try:
@@ -148,25 +143,18 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
         return BadRow(
             f"expected an object ({{…}}) on the line, not a {kind} (jq -c '.[]' writes a list so)"
         )
-    if _SURROGATE.search(line) and not _is_text(row):
-        return BadRow("the line has half a surrogate pair, which is no character; correct the line")
+    if half := find_half_surrogate(line, row):
+        return BadRow(
+            f"the line has {half}, half a surrogate pair, which is no character; correct the line"
+        )
     return row
-
-
-def _is_text(row: Mapping[str, Any]) -> bool:
-    """Return whether all characters of a row can be written."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
 def read_texts(path: Path) -> list[str]:
-    """Return the texts of a file: its lines that are not empty, or `text` of each row of a .jsonl file.
+    """Return a file's texts: its non-empty lines, or the field `text` of each row of a .jsonl file.
 
     Raises:
         DataError: for a file that cannot be read or has no text at all, and, with its line, for a row whose

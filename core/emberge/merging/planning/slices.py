@@ -137,9 +137,9 @@ def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorP
     before = 0
     for plan in plans:
         count = len(plan.request.inputs)
-        around = (None,) * before, (None,) * (inputs - before - count)
+        padding = (None,) * before, (None,) * (inputs - before - count)
         for tensor in plan.tensors:
-            sources = (*around[0], *tensor.sources, *around[1]) if tensor.sources else ()
+            sources = (*padding[0], *tensor.sources, *padding[1]) if tensor.sources else ()
             yield replace(tensor, sources=sources)
         before += count
 

@@ -63,7 +63,7 @@ def to_recipe_text(
 
 
 def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe file; `overrides` are `step.kind.option=value`, as of `--set`.
+    """Read a recipe file; `overrides` have the form of `--set`: `step.kind.option=value`.
 
     Raises:
         RecipeError: with every problem of the recipe, each with `file:line`.

@@ -265,7 +265,7 @@ def _build_pool(
 
 
 def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
-    """Return the job's batch plan; warnings of its samplers go to `warn`, if there is one."""
+    """Return the job's batch plan; warnings of its samplers and its length go to `warn`, if given."""
     options = job.options
     with warnings.catch_warnings(record=warn is not None) as caught:
         if warn is not None:
@@ -281,6 +281,12 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
     for word in caught or ():
         assert warn is not None
         warn(str(word.message))
+    rising = options.warmup_steps or 0
+    if warn is not None and job.rehearsal is None and rising >= plan.steps:
+        warn(
+            f"the training has {plan.steps:,} steps and warmup_steps is {rising:,}, so the learning rate "
+            "never stays at its highest; lower warmup_steps, or give warmup_ratio"
+        )
     return plan
 
 

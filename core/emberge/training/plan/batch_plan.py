@@ -133,9 +133,14 @@ class BatchPlan:
         self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
         self._refuse_mixed_kinds()
-        lasts = {"seed": seed, "epochs": epochs, "max_steps": max_steps, "starts": self.starts}
+        length_facts = {
+            "seed": seed,
+            "epochs": epochs,
+            "max_steps": max_steps,
+            "starts": self.starts,
+        }
         self.fingerprint = self._compute_fingerprint(
-            manifest(pool, samplers, **negatives_option, **lasts)
+            manifest(pool, samplers, **negatives_option, **length_facts)
         )
 
     def _count_steps(self, epochs: float, max_steps: int | None) -> list[int]:

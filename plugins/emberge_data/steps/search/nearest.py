@@ -177,7 +177,7 @@ class _Search:
         return np.take_along_axis(places, order, 1), np.take_along_axis(scores, order, 1)
 
     def proven(self, number: int, scores: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
-        """Return whether no document beyond the candidates can be among the `count` nearest, by query."""
+        """Return for each query whether its candidates are sure to contain its `count` nearest documents."""
         import numpy as np
 
         lowest = self._best[number][0][:, -1].cpu().numpy().astype(np.float64)

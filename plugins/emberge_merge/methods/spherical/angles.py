@@ -40,8 +40,8 @@ class Span:
         """Build a span from the vectors' products, and those of the first one and the differences from it."""
         plain, other = products.cpu().numpy(), differences.cpu().numpy()
         squares = plain.diagonal(axis1=-2, axis2=-1)
-        apart = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
-        turned = apart <= squares.min(-1) / 4
+        squared_distance = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
+        turned = squared_distance <= squares.min(-1) / 4
         span = cls(np.where(turned[..., None, None], other, plain), turned, np.sqrt(squares))
         # Lengths that agree with the products to the last bit, as their differences count.
         norms = np.where(squares > NO_DIRECTION**2, span.lengths(np.eye(squares.shape[-1])), 0.0)

@@ -385,6 +385,16 @@ def test_what_the_sampler_has_to_say_is_handed_on(shaky: Path, tmp_path: Path) -
     ]
 
 
+@pytest.mark.parametrize(("warmup", "doubted"), [(4, False), (5, True)])
+def test_a_warm_up_as_long_as_the_training_is_warned_about(
+    shaky: Path, tmp_path: Path, warmup: int, doubted: bool
+) -> None:
+    said: list[str] = []
+    options = FitOptions(learning_rate=1e-3, warmup_steps=warmup, max_steps=5)
+    _fit(shaky, tmp_path, options=options, warn=said.append)
+    assert ["5 steps and warmup_steps is 5" in one for one in said] == [True] * doubted
+
+
 def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
     found = {}
     for precision in ("float32", "bfloat16"):
