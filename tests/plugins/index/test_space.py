@@ -395,6 +395,35 @@ def test_vectors_of_empty_documents_are_left_out_of_the_comparison(
         compare(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
 
 
+def test_every_vector_of_few_texts_is_compared_with_its_text(
+    bert: Path, berts: list[Path], texts: Path, tmp_path: Path
+) -> None:
+    lines = texts.read_text().splitlines()[:3]
+    few = tmp_path / "few.txt"
+    few.write_text("\n".join(lines))
+    rows = space(bert).documents(lines)
+    rows[1] = rows[0]
+    np.save(tmp_path / "index.npy", rows)
+    with pytest.raises(DataError, match="of a sample of 3 texts one is"):
+        compare(space(bert), space(berts[0]), texts=few, vectors=tmp_path / "index.npy")
+
+
+def test_the_size_of_embeddings_is_known_where_the_config_names_it_otherwise(
+    tmp_path: Path,
+) -> None:
+    from transformers import XLMConfig, XLMModel
+
+    size = tiny.write_tokenizer(tmp_path)
+    XLMModel(XLMConfig(vocab_size=size, emb_dim=24, n_layers=1, n_heads=2)).save_pretrained(
+        tmp_path
+    )
+    tiny.write_modules(tmp_path, 24)
+    assert (
+        passport_of(tmp_path).dimension is None
+    )  # neither hidden_size nor d_model is in config.json
+    assert space(tmp_path).passport.dimension == 24
+
+
 def test_vectors_of_queries_are_told_from_those_of_documents(
     bert: Path, berts: list[Path], texts: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from emberge import (
@@ -31,7 +32,7 @@ from emberge_moe.balance import (
     sum_routings,
     z_loss,
 )
-from emberge_moe.downcycle_step import Downcycle, RoutedModel, read_load
+from emberge_moe.downcycle_step import Downcycle, RoutedModel, measure_load, read_load
 from emberge_moe.rope import Rope, rotary_config, rotary_tensors
 from emberge_moe.routed import Routed
 from emberge_moe.routed_encoder import PredictingRoutedEncoder
@@ -68,6 +69,7 @@ from tests.support.routable import dense
 from tests.support.watched import SIZE, assert_built_as_promised
 
 TEXTS = ["open a file", "sort the list"]
+UNEVEN = ["open a file", "sort the list of a file"]
 LAST = TextEncoder(pooling="last")
 
 
@@ -264,7 +266,12 @@ def test_the_load_of_experts_is_in_the_artifact(
     if not measured:
         assert load == {"1": logged}
         return
-    assert sum(load["1"]) == pytest.approx(1)
+    # Texts of two lengths run in two chunks: an expert's share is that of the tokens of both.
+    routed = RoutedModel(Checkpoint(models / "routed"))
+    alone = [measure_load(routed, TextEncoder(), [text], bench)[1] for text in UNEVEN]
+    together = measure_load(routed, TextEncoder(), UNEVEN, bench)[1]
+    assert together == pytest.approx(np.average(alone, axis=0, weights=[5, 8]), abs=1e-12)
+    assert together != pytest.approx(alone[1], abs=0.01)
     kept = bench.work / "load.json"
     assert json.loads(kept.read_text()) == load
     kept.write_text(json.dumps({"1": logged}))  # as a killed run left it
@@ -277,11 +284,20 @@ def test_a_training_without_loads_is_refused(models: Path, tmp_path: Path) -> No
         read_load(tmp_path, RoutedModel(Checkpoint(models / "routed")))
 
 
-def test_checks_count_parameters(models: Path) -> None:
+def test_checks_count_parameters(models: Path, tmp_path: Path) -> None:
     context = Glance()
     list(Downcycle(model=ModelRef(str(models / "routed"))).check(context))
     size = size_of(models / "bert")
-    assert context.notes == {"downcycling": [f"bert with {size:,} parameters"]}
+    notes = {"downcycling": [f"bert with {size:,} parameters"]}
+    assert context.notes == notes
+    (tmp_path / "p.jsonl").write_text(json.dumps({"anchor": "open", "positive": "a file"}) + "\n")
+    probe = DataEntry(path=DataRef(str(tmp_path / "p.jsonl")), task="retrieval")
+    context = Glance()
+    measured = Downcycle(
+        model=ModelRef(str(models / "routed")), weights="load", probe=(probe,), backbone=LAST
+    )
+    assert list(measured.check(context)) == []
+    assert context.notes == notes  # a probe's rows are no training data to show
     step = Upcycle(model=ModelRef(str(models / "bert")), experts=4, backbone=LAST)
     context = Glance()
     assert list(step.check(context)) == []
