@@ -370,7 +370,8 @@ def test_a_number_of_thousands_of_digits_is_a_bad_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00\\ud800"])
 def test_half_a_surrogate_pair_is_no_text(tmp_path: Path, half: str) -> None:
     path = json_file(tmp_path, {"text": "a"}, b'{"text": "a' + half.encode() + b'b"}')
-    assert "rows.jsonl:2: the line has half a surrogate pair" in refusal(path)
+    assert "rows.jsonl:2: the line has '\\ud" in (message := refusal(path))
+    assert "half a surrogate pair" in message
     assert load(json_file(tmp_path, {"text": "🦆"}))[0].anchor == "🦆"
 
 
