@@ -2,8 +2,9 @@
 
 A step or verb that reads, writes or compares the vectors of two models belongs here. Three parts have faces
 of their own: `translation` fits maps between two models, `vectors` reads and rewrites files, and `space`
-tells whether vectors of two models may be mixed. Other modules give the order in which documents are embedded
-again (`refresh_*`), thresholds of cosine (`threshold*`), and changed hits of queries (`diff_queries`).
+checks whether vectors of two models may be mixed. The other modules compute the order in which documents are
+embedded again (`refresh_*`), new thresholds of cosine (`threshold*`), and queries whose hits change
+(`diff_queries`).
 """
 
 import lazy_loader

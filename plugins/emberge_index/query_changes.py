@@ -74,12 +74,12 @@ class QueryChanges:
 
     @property
     def overlap(self) -> float:
-        """Mean share of the old hits that the new model has too."""
+        """Mean over queries of the share of old hits that are among the new ones."""
         return sum(change.overlap for change in self.all) / len(self.all)
 
     @property
     def churn(self) -> float:
-        """Share of queries with another first document."""
+        """Share of queries whose first document differs."""
         return sum(change.old[0] != change.new[0] for change in self.all) / len(self.all)
 
     def count(self, group: Group) -> int:
@@ -121,7 +121,7 @@ class Topic:
 
     @property
     def size(self) -> int:
-        """Number of its queries."""
+        """Number of the topic's queries."""
         return len(self.changes.all)
 
 
@@ -130,8 +130,8 @@ def topics_of(
 ) -> list[Topic]:
     """Return at most `count` topics of the queries, whose vectors are [n, d], the worst first.
 
-    The worst topic has the fewest kept hits; if equal, the most changed first documents, then the largest
-    size.
+    The worst topic has the smallest share of kept hits. Ties are broken by the share of changed first
+    documents, then by size.
     """
     import numpy as np
 
@@ -150,7 +150,7 @@ def topics_of(
 
 
 def groups_of(rows: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Return each row's group number [n] by k-means; there are fewer than `count` groups of few rows.
+    """Return each row's group number [n] by k-means; few rows may form fewer than `count` groups.
 
     Starts are drawn as in greedy k-means++ (Arthur and Vassilvitskii, 2007) with a fixed seed.
     """

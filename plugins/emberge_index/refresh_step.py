@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh(Translate):
-    """Curve of the gain kept against the share of documents that are embedded again, for three orders.
+    """Curve of the kept gain over the share of documents that are embedded again, for three orders.
 
-    A translation is fitted as by the step `translate`, and translates documents that it was not fitted on.
+    A translation is fitted as in the step `translate`, and translates documents that it was not fitted on.
     Then a growing share of these vectors is replaced by the new model's, in three orders: the documents that
     queries hit most first (`hits`), the documents least similar to the texts of the fit first (`strange`),
-    and at random. Half of the queries are the log that gives the hits; the other half is scored by nDCG@10.
-    The kept gain is (mixed - old) / (new - old). A library call and the verb `emberge refresh` give the order
-    for an index.
+    and at random. Half of the queries serve as the log that determines the hits; the other half is scored by
+    nDCG@10. The kept gain is (mixed - old) / (new - old). The verb `emberge refresh` and a library call
+    compute the order for an index.
 
     Example:
         curve:
@@ -79,7 +79,7 @@ def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, A
     """Return nDCG@10 and kept gain by order and share, on the half of the queries not used for the order.
 
     Raises:
-        DataError: for data with fewer than four queries.
+        DataError: if the data has fewer than four queries.
     """
     import numpy as np
     from emberge.numerics import ndcg, nearest_rows

@@ -58,7 +58,7 @@ def order_of(
     which empty documents have, come last. `any_model` accepts vectors that look like another model's.
 
     Raises:
-        DataError: for vectors that the translation does not fit, or that are not finite.
+        DataError: if the vectors are not of the translation's old model, or not finite.
     """
     import numpy as np
 
@@ -93,7 +93,7 @@ def order_of(
 
 
 def _read_queries(path: Path, new: SpaceOf) -> NDArray[Any]:
-    """Return the vectors of logged queries, which must be the new model's."""
+    """Return the vectors of logged queries, after checking that they are the new model's."""
     from emberge_index.vectors import read_vectors, require_space
 
     vectors = read_vectors(path)

@@ -23,10 +23,11 @@ FEWEST = 30
 
 @dataclass(frozen=True)
 class MovedThreshold:
-    """Threshold of the old model, that of the new model with equal false positives, and their rate.
+    """Threshold of the old model, the new model's with as many false positives, and their rate.
 
-    `known` is True if at least 30 pairs of different texts, but not all pairs, are above the old threshold:
-    below the smallest cosine nothing is measured, unless both models have the same smallest cosine.
+    `known` is True if at least 30 pairs of different texts, but not all pairs, are above the old threshold.
+    Below the smallest cosine of a pair nothing is measured, so there it is True only if both models have the
+    same smallest cosine.
     """
 
     old: float
@@ -60,12 +61,12 @@ class ThresholdMap:
     pairs: int
 
     def __call__(self, threshold: float) -> float:
-        """Return the new model's threshold with as many false positives as this one of the old model.
+        """Return the new model's threshold with as many false positives as the given one of the old model.
 
         The threshold is interpolated linearly between points, and from -1 to the first point.
 
         Raises:
-            DataError: for a number outside of -1 to 1.
+            DataError: if the threshold is outside -1 to 1.
         """
         import numpy as np
 
@@ -85,7 +86,7 @@ class ThresholdMap:
         """Return a threshold of the old model with that of the new one.
 
         Raises:
-            DataError: for a number outside of -1 to 1.
+            DataError: if the threshold is outside -1 to 1.
         """
         rate = self.rate(threshold)
         measured = threshold >= self.old[0] or self.old == self.new
@@ -94,7 +95,7 @@ class ThresholdMap:
 
     @property
     def shift(self) -> float:
-        """Largest change of a threshold at the rates of the table."""
+        """Largest shift of a threshold among the rows of the table."""
         return max((abs(new - old) for _, old, new in self.table()), default=0.0)
 
     def table(self) -> Iterator[tuple[float, float, float]]:
@@ -127,7 +128,8 @@ def threshold_map(old: Any, new: Any, same: Sequence[tuple[int, int]] = ()) -> T
     Pairs in `same` have the same meaning and are no false positives.
 
     Raises:
-        DataError: for fewer than 30 texts, rows of different numbers of texts, and rows that are not finite.
+        DataError: if there are fewer than 30 texts, if `old` and `new` have different numbers of rows, or if
+            rows are not finite.
     """
     import numpy as np
 
@@ -209,8 +211,8 @@ class PairCosines:
     def _find_ranked(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the cosines at these ascending ranks, counted from 0 for the smallest.
 
-        The range from -1 to 1 is divided into cells, and cells with a needed rank are sorted. If their
-        cosines do not fit into memory, cells are divided further and the result is exact to 1e-9.
+        The range from -1 to 1 is divided into cells, and the cosines in cells with a needed rank are sorted.
+        If these cosines do not fit into memory, cells are divided further and the result is exact to 1e-9.
         """
         import numpy as np
 

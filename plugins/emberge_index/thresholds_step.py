@@ -54,9 +54,10 @@ class ShiftRequirement:
 class Thresholds(Step):
     """Map of thresholds of cosine from an old model to a new one, at equal rates of false positives.
 
-    If a rule such as "a duplicate from 0.8 on" is used with another model, another share of pairs passes.
-    Both models embed the same texts as documents. Every pair of different texts counts as a false positive,
-    except two documents of one query. As many false positives pass the new threshold as the old one.
+    If a rule such as "cosine of 0.8 or more means duplicate" is used with another model, a different share of
+    pairs meets it. Both models embed the same texts as documents. Every pair of different texts counts as a
+    false positive, except two documents of one query. As many false positives pass the new threshold as the
+    old one.
 
     The result has the map as `thresholds.json`, which other programs can read, and a table. With `require:
     {threshold_shift: 0.05}` the run ends with exit code 3 if a threshold in `at` moves by more than 0.05.
@@ -86,11 +87,11 @@ class Thresholds(Step):
     require: ShiftRequirement | None = None
     """Claim about the thresholds in `at` that must be true."""
     sample: Annotated[int, NumberRange(least=FEWEST)] = 2000
-    """Most texts to compare, an even sample of the data."""
+    """Largest number of texts to compare; larger data is sampled at even distances."""
     backbone: Backbone = component("text_encoder")
     """Backbone that loads both checkpoints."""
     max_length: TextLength | None = None
-    """Tokens of a text at most; by default what each model reads."""
+    """Largest number of tokens of a text; by default each model's own limit."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if self.require is not None and not self.at:

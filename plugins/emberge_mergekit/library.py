@@ -51,7 +51,7 @@ def registered_method(name: str) -> Method:
     """Return the declaration of a method in mergekit's registry.
 
     Raises:
-        KeyError: when mergekit has no method of this name.
+        KeyError: if mergekit has no method of this name.
     """
     if name not in registered_names():
         raise KeyError(name)
@@ -94,10 +94,11 @@ def merge_one(
 ) -> Tensor:
     """Merge one whole tensor of several models with a method of mergekit, and return the result.
 
-    Lists in `parameters` have a value for each model, after one for the base if the method needs it.
+    A list in `parameters` has a value for each model; if the method needs one for the base, that value is
+    first.
 
     Raises:
-        ValueError: when mergekit refuses the inputs or parameters.
+        ValueError: if mergekit refuses the inputs or parameters.
     """
     import torch
 

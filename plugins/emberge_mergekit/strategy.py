@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Mergekit(MergeStrategy):
     """Merge by one of mergekit's own methods, as mergekit computes it (`mergekit.merge_methods`).
 
-    `{mergekit: {method: nuslerp, parameters: {nuslerp_flatten: false}}}`. Whole tensors are merged, one at a
-    time. The models' weights become the method's `weight`. A model may set other parameters for itself under
-    `options: {mergekit: {density: 0.7}}`. Random methods are seeded by the recipe's seed, the tensor's name
-    and the models' content.
+    Example options: `{mergekit: {method: nuslerp, parameters: {nuslerp_flatten: false}}}`. Whole tensors are
+    merged, one at a time. The models' weights become the method's `weight`. A model may set other parameters
+    for itself under `options: {mergekit: {density: 0.7}}`. Random methods are seeded by the recipe's seed,
+    the tensor's name and the models' content.
 
     Example:
         merged:
@@ -43,7 +43,7 @@ class Mergekit(MergeStrategy):
     method: MethodName | str
     """The `merge_method` of mergekit's configs, one of these or of a later release."""
     parameters: dict[str, PerModel | bool | str] = field(default_factory=dict)
-    """The method's own parameters, numbers as anywhere in a recipe; others have mergekit's defaults."""
+    """The method's parameters, with numbers as elsewhere in a recipe; others have mergekit's defaults."""
 
     whole = True
 
@@ -132,7 +132,7 @@ class Mergekit(MergeStrategy):
         return int(value) if declared.kind == "int" else value
 
     def _list_for_inputs(self, name: str, values: list[float], block: Block) -> list[float]:
-        """Return one value for each input; a base that needs one gets the first model's value."""
+        """Return one value for each input; if the base needs a value, it gets the first model's."""
         takes_base_value = self._method.parameters[name].scope == "input"
         return [values[0], *values] if takes_base_value and self._passes_base(block) else values
 

@@ -1,4 +1,4 @@
-"""Publishing of models on a hub: what is uploaded, under which licence, and with what known of its origin."""
+"""Publishing of models on a hub: choice of files, licence, and record of the models' origin."""
 
 import lazy_loader
 

@@ -49,7 +49,7 @@ class Ancestors:
 
 
 def shown_name(name: str) -> str:
-    """Return a model's name for publication: for a folder only its last part."""
+    """Return a model's name for publication; of a folder's path only the last part."""
     return Path(name).name if name.startswith((".", "/", "~")) else name
 
 
@@ -66,8 +66,8 @@ def find_ancestors(
 ) -> Ancestors:
     """Return the ancestors of the model that a step left in `folder`.
 
-    `origin` is the folder that relative paths of its recipe start at, `declared` has licences by ancestor,
-    and `fetch_card` finds a folder with the card of a hub's model.
+    Relative paths of the step's recipe are relative to `origin`. `declared` has licences by ancestor.
+    `fetch_card` downloads the card of a hub's model and returns its folder.
 
     Raises:
         CheckpointError: for a folder that no step made, and for ancestors without a known licence.

@@ -52,7 +52,7 @@ class Repository:
         """Open the repository `owner/name`.
 
         Raises:
-            RecipeError: for a name of another form.
+            RecipeError: if the name has another form.
         """
         if not _NAME.fullmatch(name):
             raise RecipeError(f"'{name}' is no name of a model on a hub; write it as owner/name")
@@ -61,14 +61,14 @@ class Repository:
 
     @property
     def url(self) -> str:
-        """Address of its page."""
+        """Address of the repository's page."""
         return f"{self.api.endpoint}/{self.name}"
 
     def require_token(self) -> None:
         """Check that a user is logged in.
 
         Raises:
-            HubError: when no user is logged in.
+            HubError: if no user is logged in.
         """
         from huggingface_hub import get_token
 
@@ -118,7 +118,7 @@ class Repository:
         Contents that an earlier, interrupted call uploaded are not sent again.
 
         Raises:
-            HubError: when the hub refuses or fails, or the repository was changed meanwhile.
+            HubError: if the hub refuses or fails, or the repository is no longer at `parent`.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 

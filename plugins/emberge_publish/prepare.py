@@ -38,14 +38,13 @@ from emberge_publish.published_card import authors_card, overlap_of, published_c
 def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
     """Gather and check the files to publish of the model in `folder`, and return them without an upload.
 
-    `origin` is the folder that relative paths of its recipe start at.
+    Relative paths of the model's recipe are relative to `origin`.
 
     Raises:
-        CheckpointError: for a folder that is no model, ancestors of unknown licence, licences that forbid it,
-            and facts that the leaderboard refuses; for files that are not as the step left them.
-        NotOursError: for a result that another user made.
-        RecipeError: for a name that is not `owner/name`.
-        EmbergeError: for a file with a token or a key in it.
+        CheckpointError: if the folder is no model, an ancestor's licence is unknown or forbids publication,
+            the leaderboard would refuse the model's facts, or files changed after the step.
+        NotOursError: if another user made the result. RecipeError: if the name is not of the form
+        `owner/name`. EmbergeError: if a file contains a token or a key.
     """
     repository = Repository(choices.name)
     result = folder.absolute()
@@ -195,7 +194,7 @@ _ADDED_LATER = (CARD, RECORD, "space.json")
 
 @dataclass(frozen=True)
 class ChosenFiles:
-    """Files to publish by name, and names of files that stay because the record lacks them."""
+    """Files to publish by name, and names of files that are not published because the record lacks them."""
 
     files: Mapping[str, Path]
     left: tuple[str, ...]
@@ -207,7 +206,7 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
     Training states, logs, hidden files and links are never published.
 
     Raises:
-        CheckpointError: for a file of the record or a card that is a link, or is behind one.
+        CheckpointError: if a file of the record or the card is a link, or its path contains one.
     """
     named_files = {*(record.get("files") or ()), *_ADDED_LATER}
     paths_by_name = {path.relative_to(folder).as_posix(): path for path in published_files(folder)}

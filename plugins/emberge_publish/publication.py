@@ -1,4 +1,4 @@
-"""Publication of a model: its files and facts, how they compare with the hub's, and the upload."""
+"""Publication of a model: its files and facts, their comparison with the hub's, and the upload."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Publication:
         """Check that the upload replaces or deletes nothing unless `replace` is set.
 
         Raises:
-            RecipeError: when the repository has other content and `replace` is not set.
+            RecipeError: if the repository has other content and `replace` is not set.
         """
         lost = [file.path for file in planned if file.state in ("changed", "removed")]
         if lost and not self.choices.replace:
@@ -92,7 +92,7 @@ class Publication:
         """Upload the files that differ in one commit, verify them on the hub, and return the outcome.
 
         Raises:
-            HubError: when the hub refuses, fails, or has other bytes afterwards.
+            HubError: if the hub refuses or fails, or has other bytes after the upload.
         """
         if remote.commit is None:
             remote = self.repository.create(self.choices.private)
@@ -143,7 +143,7 @@ class PlannedFile:
 
 
 def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile]:
-    """Return every file with its state compared with the repository, then files only the repository has."""
+    """Return every file with its state compared with the repository, then the repository's other files."""
     planned = [_plan_file(path, content, remote) for path, content in files.items()]
     hub_only = [path for path in remote.files if path not in files and path not in _HUB_FILES]
     return planned + [PlannedFile(path, remote.files[path].size, "removed") for path in hub_only]

@@ -53,7 +53,7 @@ class Publish(Step):
     model: ModelRef
     """The model to publish, a step's result or a merged model."""
     name: str
-    """Its name on the hub, `owner/name`."""
+    """The model's name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
     """Steps to wait for: evaluations whose scores are published with the model, or a gate."""
     upload: bool = False
@@ -61,9 +61,9 @@ class Publish(Step):
     private: bool = False
     """Create a repository that only you and your team see."""
     replace: bool = False
-    """Replace the files that a repository of this name has."""
+    """Allow files in an existing repository of this name to be replaced."""
     licence: str | None = None
-    """A licence that all parents allow, if not the freest."""
+    """A licence that all parents allow; by default the freest of them."""
     licences: Mapping[str, str] = field(default_factory=dict)
     """Licences of parents whose cards state none, by the parents' names."""
 

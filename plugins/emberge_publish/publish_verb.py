@@ -61,7 +61,7 @@ def _ask_user(what: str) -> bool:
     """Return whether the user answers yes on the terminal.
 
     Raises:
-        RecipeError: when there is no terminal.
+        RecipeError: if there is no terminal.
     """
     if not sys.stdin.isatty():
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""Card of a published model: that of its run or of its author, with lineage, data, overlap and licence."""
+"""Card of a published model: the run's or the author's card, with lineage, data, overlap and licence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def authors_card(text: str) -> Card:
     """Return a hand-written card, its text unchanged.
 
     Raises:
-        EmbergeError: for front matter that is no YAML.
+        EmbergeError: if its front matter is no YAML.
     """
     front, body = split_card(text)
     try:
@@ -74,7 +74,7 @@ _NoStaysText.yaml_implicit_resolvers = {
 def overlap_of(
     tasks: Mapping[str, Collection[str] | None], scored: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return by task of `scored` the ancestors that were trained on it."""
+    """Map each task of `scored` to the ancestors that were trained on it."""
     return {
         task: [
             ancestor

@@ -1,4 +1,4 @@
-"""Progress in the terminal: every step with its state, those that run with bar, speed, time left, loss."""
+"""Progress in the terminal: every step with its state; a running step with bar, speed, time left, loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StepView:
     metric: str = ""
     began: float = 0.0
     first: tuple[float, float] | None = None
-    """(time, done) of the first progress in this run: a continued step did the rest before."""
+    """(time, units done) at the first progress in this run; a continued step starts above 0 units."""
     seconds: float | None = None
 
     def progressed(self, now: float, done: float, total: float) -> None:
@@ -58,18 +58,18 @@ class StepView:
 
     @property
     def share(self) -> float:
-        """The share that is done, 0 to 1."""
+        """Share of the units that is done, 0 to 1."""
         return min(1.0, self.done / self.total) if self.total else 0.0
 
 
 @dataclass
 class RunView:
-    """One run as it is shown: its steps in order, and who draws them."""
+    """View of one run: its steps in order, and the function that draws them."""
 
     out: Path
     steps: dict[str, StepView]
     draw: Callable[[StepView, str], None]
-    """Called with the step that changed and what happened: an event's short name."""
+    """Function that is called with the changed step and the event's short name."""
     close: Callable[[], None]
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -99,13 +99,13 @@ def step_progressed(out: Path, step: str, done: float, total: float, unit: str, 
 
 @hookimpl
 def metric_logged(out: Path, step: str, name: str, value: float) -> None:
-    """Show the latest number beside the bar."""
+    """Show the metric's latest value next to the bar."""
     _change_view(out, step, "metric", metric=f"{name} {value:.4g}")
 
 
 @hookimpl
 def step_skipped(out: Path, step: str, folder: Path) -> None:
-    """Show that the step was done before."""
+    """Show that the step is skipped because its result exists."""
     _change_view(out, step, "skipped", state="skipped", note=f"stands in {folder}")
 
 
@@ -137,7 +137,7 @@ def run_finished(out: Path) -> None:
 
 
 def open_view(out: Path, steps: Sequence[str], stream: TextIO) -> RunView:
-    """Start to show a run: a live table in a terminal, plain lines elsewhere."""
+    """Open the view of a run and return it: a live table in a terminal, plain lines elsewhere."""
     views = {name: StepView(printable(name)) for name in steps}
     if stream.isatty():
         return _open_live_view(out, views, getattr(stream, "unguarded", stream))
@@ -159,7 +159,7 @@ def _change_view(out: Path, step: str, event: str, **changes: Any) -> None:
 
 
 class PlainLines:
-    """Printer of plain lines: one when a step starts or ends, and one for every tenth of it."""
+    """Printer of plain lines: at the start and end of a step, and after each tenth of it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -213,7 +213,7 @@ def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> Ru
 
 
 class _Announcer:
-    """Printer of the lines that stay visible beside a live table."""
+    """Printer of the lines that remain above a live table."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -224,7 +224,7 @@ class _Announcer:
 
 
 def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
-    """Build the table of all steps, or on a low terminal of those that run and those around them."""
+    """Build the table of all steps; with too few rows, of the running steps and their neighbours."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -254,7 +254,7 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
 
 
 def _select_shown(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepView], int]:
-    """Return as many steps as there are rows, running ones above all, and the number left out."""
+    """Return as many steps as fit into the rows, running ones first, and the number of omitted steps."""
     if len(views) <= rows:
         return views, 0
     running = [i for i, view in enumerate(views) if view.state == "running"]
@@ -280,7 +280,7 @@ def _describe_state(view: StepView, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as words: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return a time in seconds as text: `8.2 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, left_over = divmod(round(seconds), 60)

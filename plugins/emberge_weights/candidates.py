@@ -31,10 +31,10 @@ Places = NDArray[np.int64]
 def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     """Return weightings [candidates, members], each of sum 1, of `models` and, last, their base.
 
-    The first has equal weights of the models and none of the base. Then come every member alone, the means
-    with one model left out, mixtures of equal weights with the base, and random weightings up to `count`: of
-    all members, of all but one, and of the models with a tenth to nine tenths of the base. The weightings
-    that are not random are always all there, even if they are more than `count`.
+    The first weighting has equal weights of the models and none of the base. Next are each member alone,
+    means without one model, mixtures of equal weights and the base, and random weightings up to `count`: of
+    all members, of all members but one, and of the models with a share of 0.1 to 0.9 for the base. All
+    weightings that are not random are returned, even if they are more than `count`.
     """
     fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
@@ -43,7 +43,7 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
 
 
 def fixed_candidates(models: int, base: bool) -> Array:
-    """Return the weightings that every search scores; they come before the random ones."""
+    """Return the weightings that every search scores; random ones follow them."""
     members = models + base
     equal = np.zeros(members)
     equal[:models] = 1 / models
@@ -60,7 +60,7 @@ def fixed_candidates(models: int, base: bool) -> Array:
 
 
 def from_equal(weights: Array) -> NDArray[np.float64]:
-    """Return the distance of each weighting from the first: the share of weight that differs, 0 to 1."""
+    """Return the distance of each weighting from the first: the share of weight that is moved, 0 to 1."""
     distance: NDArray[np.float64] = np.abs(weights - weights[EQUAL]).sum(1) / 2
     return distance
 
@@ -131,7 +131,7 @@ def search(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Difference of two rules of choice on units that neither has seen, with its standard error."""
+    """Difference in score of two rules of choice on units that neither has seen, with its standard error."""
 
     difference: float
     error: float
@@ -148,7 +148,7 @@ class HeldOut:
 
     @property
     def clear(self) -> bool:
-        """True for a difference above zero by more than chance."""
+        """True if the whole interval is above zero."""
         return self.low > 0
 
     def plain(self) -> dict[str, float]:
@@ -158,7 +158,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ChosenWeighting:
-    """Chosen weighting, by its place, and its held-out gain over equal weights.
+    """Number of the chosen weighting, and its held-out gain over equal weights.
 
     `worth` is, for each member, the gain of a choice with it over a choice without it.
     """
@@ -190,7 +190,7 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWei
 
 
 def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
-    """Return the place of the weighting nearest to equal ones within a standard error of the best."""
+    """Return the number of the weighting nearest to equal weights within a standard error of the best."""
     places = np.arange(len(weights)) if among is None else among
     parts = [part[places] for part in contributions]
     means = mean_score(parts)
@@ -217,8 +217,8 @@ def held_out(
 ) -> list[HeldOut]:
     """Return the gain of a rule's choice over each rival's choice, on units that no rule has seen.
 
-    `rule` takes the contributions of the units seen and returns the place of its choice; `rivals` takes the
-    same and returns the places of all rivals' choices.
+    `rule` takes the contributions of the seen units and returns the number of the weighting that it chooses.
+    `rivals` takes the same contributions and returns the numbers that all rivals choose.
     """
     totals: list[Array] = []
     for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):
@@ -241,7 +241,7 @@ def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
 
 
 def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
-    """Yield for every set the units to choose by and those to judge by; each half takes both parts."""
+    """Yield for every set (units to choose by, units to judge by), and then the halves exchanged."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
         orders = [rng.permutation(size) for size in sizes]

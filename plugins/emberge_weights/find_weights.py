@@ -19,33 +19,33 @@ class FindWeights(SearchOptions):
     length one, the merged model's embedding of a text is close to the weighted mean of the models'
     embeddings. So every member embeds the texts of `data` once, and any weighting is scored without being
     merged, by the metric of each task: nDCG@10 of retrieval, the rank correlation of sts, the average
-    precision of pair classification. The base is a member like the others: it costs no training and restores
-    what the others forgot.
+    precision of pair classification. The base is a member like the models: it costs no training and restores
+    what they forgot.
 
     Candidates are equal weights, every member alone, means without one model, steps towards the base and
     random weights. The best of many candidates may be best by chance, so the choice is tested first: a
     weighting is chosen on one half of the queries and compared with equal weights on the other half. If this
     gain is not clearly above zero, the result is equal weights; else it is the weighting nearest to equal
-    weights within one standard error of the best. Some candidates are then merged for real, and the scores of
+    weights within one standard error of the best. Some candidates are then really merged, and the scores of
     these merges decide.
 
     `metric: agreement` needs no labels: it is the correlation of a weighting's similarities with the mean
     similarities of the members. `metric: neighbours` is the share of the ten nearest texts that both have in
     common. These metrics work for sets of any kind.
 
-    `trials: 20` merges 20 random weightings too. The rank correlation of their predicted and real scores, and
-    the comparison of the choice with the best of them on the queries of `tests`, show how much a search by
-    embeddings is worth for these models.
+    `trials: 20` also merges 20 random weightings. Two results show how much a search by embeddings is worth
+    for these models: the rank correlation of predicted and real scores, and the comparison of the choice with
+    the best random weighting on the queries of `tests`.
 
     `layers: true` continues from the chosen weights: gradients of soft scores (InfoNCE of queries, CoSENT's
-    order of pairs) fit a weight for each member and layer through the forward pass of the merge, as
-    AdaMerging (arXiv:2310.02575) does without labels. The weights are fitted on each half of the queries,
-    merged for real, and compared on the other half. If they do not gain clearly more than chance, each member
-    keeps one weight.
+    order of pairs) fit a weight for each member and layer through the forward pass of the merge. AdaMerging
+    (arXiv:2310.02575) does the same with a loss without labels. The weights are fitted on each half of the
+    queries, merged for real, and compared on the other half. If their gain is not clearly above zero, each
+    member keeps one weight for all layers.
 
-    The result is `weights.json`, which `merge: {weights: $found}` reads, and a table. Related work searches
-    weights by merging and scoring (LM-Cocktail, arXiv:2311.13534), by gradients (Self Positioning,
-    arXiv:2410.15035), and as a proxy for mixtures of data (MergeMix, arXiv:2601.17858).
+    The result is `weights.json`, which `merge: {weights: $found}` reads, and a table. In related work,
+    weights are searched by merging and scoring (LM-Cocktail, arXiv:2311.13534), by gradients (Self
+    Positioning, arXiv:2410.15035), and as a proxy for mixtures of data (MergeMix, arXiv:2601.17858).
 
     Example:
         found:

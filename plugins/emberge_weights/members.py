@@ -1,4 +1,4 @@
-"""Models of a search: as inputs of a merge, their problems, and their vectors of every set."""
+"""Models of a search as inputs of a merge; problems of them, and their vectors of every set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class VectorRows(Protocol):
-    """Vectors on disk or in memory: float32 [n, d] by their places."""
+    """Vectors on disk or in memory: float32 [n, d], indexed by row number."""
 
     def __len__(self) -> int: ...
 
@@ -36,7 +36,7 @@ class SideVectors:
 
 @dataclass(frozen=True)
 class Prompting:
-    """Prompts as an evaluation puts them: a `template` before queries, or the model's `own`."""
+    """Prompts as in an evaluation: a `template` before queries, or the model's own prompts (`own`)."""
 
     template: str | None
     own: Mapping[str, str]
@@ -59,8 +59,8 @@ class Prompting:
 def before_length_one(backbone: Backbone) -> Backbone:
     """Return the backbone without the scaling to length one at its end.
 
-    A merge averages weights, which act before that scaling, so members count by the lengths of their unscaled
-    embeddings.
+    A merge averages weights, which act before that scaling. So a member influences the merge's embedding in
+    proportion to the length of its unscaled embedding.
     """
     if any(option.name == "normalize" for option in dataclasses.fields(backbone)):
         return dataclasses.replace(backbone, **{"normalize": False})
@@ -70,7 +70,7 @@ def before_length_one(backbone: Backbone) -> Backbone:
 def member_inputs(
     models: Sequence[Model], weights: Sequence[float | PerTensor]
 ) -> list[MergeInput]:
-    """Return the models that have a weight as inputs of a merge; one by tensor is always one."""
+    """Return the models with a positive weight, or with weights by tensor, as inputs of a merge."""
     return [
         MergeInput(
             f"{model.name} ({number})",
@@ -90,7 +90,7 @@ def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
 
 
 def plan_problems(plan: MergePlan) -> Iterator[str]:
-    """Yield reasons why members cannot be merged, or why their ensemble foretells no merge."""
+    """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
     yield from (str(problem) for problem in plan.problems)
     if plan.tokens is not None:
         yield (
@@ -103,8 +103,8 @@ def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
     """Return the plan of a merge of members whose folders all exist.
 
     Raises:
-        CheckpointError: for fewer than two members, for the same member twice, and for models that do not fit
-        each other.
+        CheckpointError: if there are fewer than two members, if a member occurs twice, or if models do not
+            fit each other.
     """
     if len(models) < 2:
         raise CheckpointError("weights need two models, or one and its base")
@@ -132,13 +132,13 @@ class SetEmbedder:
     workspace: Workspace
 
     def member(self, model: Model) -> list[SideVectors]:
-        """Return one member's vectors for every set; they are kept in the store that steps share."""
+        """Return one member's vectors of every set, from the embedding store that steps share."""
         work = self.workspace
         with work.whole_model(model) as folder:
             return self._embed_sets(folder, model.fingerprint, model.name, work.store)
 
     def merged(self, folder: Path, key: str, name: str) -> list[SideVectors]:
-        """Return the vectors of every set by a merged model, kept until the step is done."""
+        """Return a merged model's vectors of every set, which are stored until the step is done."""
         return self._embed_sets(folder, key, name, self.workspace.work / "vectors")
 
     def _embed_sets(

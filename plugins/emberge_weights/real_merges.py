@@ -1,4 +1,4 @@
-"""Candidates that are merged for real, to compare predicted with real scores."""
+"""Real merges of some candidates, to compare predicted with real scores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ APART = 0.05
 
 @dataclass(frozen=True, eq=False)
 class RealMerges:
-    """Candidates at some places and the scores of their merges: in the data, elsewhere and on the tests.
+    """Numbers of the merged candidates and the scores of their merges: in the data, elsewhere, on the tests.
 
-    The first `anchors` of the places are anchors, and the others are trials. The first anchor has equal
-    weights.
+    The first `anchors` candidates are anchors, and the others are trials. The first anchor has equal weights.
     """
 
     places: Sequence[int]
@@ -46,7 +45,7 @@ class RealMerges:
         return mean_score([set_scores.contributions() for set_scores in self.scores])
 
     def final(self, search: Search) -> int:
-        """Return the place of the candidate to take, now that the scores of anchors are real."""
+        """Return the number of the candidate to take, based on the anchors' real scores."""
         if not search.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
@@ -56,7 +55,7 @@ class RealMerges:
 
 
 def pick_anchors(search: Search, count: int) -> list[int]:
-    """Return the places of equal weights, of the choice, and of the best candidates apart from these."""
+    """Return the numbers of the candidates with equal weights, of the choice, and of the best others."""
     picked = [EQUAL] if count else []
     for candidate in [search.choice.place, *np.argsort(-search.means, kind="stable").tolist()]:
         distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
@@ -66,7 +65,7 @@ def pick_anchors(search: Search, count: int) -> list[int]:
 
 
 def pick_trials(search: Search, count: int, fixed: int, seed: int) -> list[int]:
-    """Return the places of `count` random candidates, which come after the `fixed` ones."""
+    """Return the numbers of `count` random candidates, which follow the `fixed` ones."""
     rng = np.random.default_rng(stable_seed(seed, "trials"))
     random = rng.permutation(np.arange(fixed, len(search.weights)))
     return [int(candidate) for candidate in random[:count]]
@@ -108,7 +107,7 @@ def merge_and_embed(
     strategy: Stage,
     embedder: SetEmbedder,
 ) -> Sequence[SideVectors]:
-    """Return the vectors of all sets by the models merged with weights; those of a single model are known."""
+    """Return the vectors of all sets by the merge with these weights; a single model's vectors are known."""
     used = np.flatnonzero(weights).tolist()
     if len(used) == 1:
         return members[used[0]]

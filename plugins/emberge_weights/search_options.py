@@ -62,33 +62,33 @@ class SearchOptions(Step):
     models: tuple[ModelRef, ...]
     """The models to merge."""
     base: ModelRef | None = None
-    """Their common ancestor, a member that may have a weight."""
+    """Common ancestor of the models; it becomes a member and may get a weight."""
     data: tuple[SetEntry, ...]
-    """Evaluation sets to choose by, of which `dev` halves are taken."""
+    """Evaluation sets to choose by; their `dev` halves are used."""
     elsewhere: tuple[SetEntry, ...] = ()
-    """Sets of other domains: the gain of each weighting in `data` is shown with its loss on these."""
+    """Sets of other domains: each weighting's gain in `data` is shown with its loss on these sets."""
     tests: tuple[SetEntry, ...] = ()
-    """Sets that the result will be reported on, which `data` must not share queries with."""
+    """Sets on which the result will be reported; `data` must share no queries with them."""
     metric: Metric = "task"
     candidates: Count = 1000
-    """Weightings to look at."""
+    """Number of weightings to score."""
     anchors: WholeNumber = 5
     """Weightings to merge for real, including equal weights; their real scores correct the predicted ones."""
     trials: WholeNumber = 0
-    """Random weightings to merge for real too, which show how well scores are predicted.
+    """Random weightings to merge as well, which show how well scores are predicted.
 
     The table has the rank correlation of predicted and real scores. On `tests` it compares the choice with
-    the best of the trials, which a sweep of so many merges would have found."""
+    the best of the trials, the result of a plain sweep of as many merges."""
     layers: bool = False
-    """Weights by layer, fitted by gradients, where they are better than one for all layers."""
+    """Fit weights by layer with gradients, and use them if they are better than one weight for all layers."""
     prompt: str | None = None
-    """Text before queries, in which `{instruction}` and `{prompt}` are the set's, or else the models' own."""
+    """Text before queries, with the set's `{instruction}` and `{prompt}`; by default the models' prompts."""
     max_length: TextLength | None = None
-    """Tokens of a text at most; by default what the models read."""
+    """Largest number of tokens of a text; by default the models' own limit."""
     backbone: Backbone = component("text_encoder")
-    """Reading of the checkpoints."""
+    """Backbone that loads the checkpoints."""
     strategy: Stage = component("linear")
-    """Mean of weights by which members are merged."""
+    """Strategy that merges the members: a weighted mean."""
     seed: WholeNumber | None = None
     """Seed of candidates and halves; by default the recipe's."""
 
@@ -239,7 +239,7 @@ def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
 
 
 def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
-    """Yield the queries that sets share with others in words, and True for more than a few."""
+    """Yield messages on queries that two sets share, each with True if these are more than a few."""
     for name, keys in data.items():
         for other, theirs in others.items():
             shared = len(keys & theirs)

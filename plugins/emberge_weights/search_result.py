@@ -29,7 +29,7 @@ TABLE = "weights.md"
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """Gains of all candidates over a `reference`, in the data and elsewhere, and the places on the front."""
+    """Gains of all candidates over a `reference`, in the data and elsewhere, and the front's candidates."""
 
     reference: str
     gains: Array
@@ -40,7 +40,7 @@ class Front:
     base: bool
 
     def plain(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return some places of the front, spread evenly, with their weights by name."""
+        """Return evenly spaced candidates of the front, with their weights by name."""
         return [
             {
                 "gain": float(self.gains[candidate]),
@@ -94,7 +94,7 @@ class Front:
 
 
 def front_of(search: Search, choice: int, base: bool) -> Front | None:
-    """Return the Pareto front of all candidates, least lost elsewhere first; None without such sets."""
+    """Return the Pareto front of all candidates, least loss elsewhere first; None without sets elsewhere."""
     elsewhere, means = search.means_elsewhere, search.means
     if elsewhere is None:
         return None
@@ -122,7 +122,7 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Models of a search and its findings; a base is the last of the models.
+    """Models and results of a search; a base is the last of the models.
 
     `real` are the merges that were made and scored, None without any.
     """
@@ -164,7 +164,7 @@ class SearchResult:
 
     @cached_property
     def chosen(self) -> int:
-        """Place of the candidate to take."""
+        """Number of the candidate to take."""
         return self.real.final(self.found) if self.real else self.found.choice.place
 
     @cached_property
@@ -178,7 +178,7 @@ class SearchResult:
 
     @cached_property
     def front(self) -> Front | None:
-        """Candidates that none beats both in the data and elsewhere, None without sets elsewhere."""
+        """Candidates that no other one beats both in the data and elsewhere; None without sets elsewhere."""
         return front_of(self.found, self.chosen, self.base)
 
     def facts(self) -> dict[str, Any]:
@@ -209,12 +209,12 @@ class SearchResult:
 
     @property
     def _layered(self) -> bool:
-        """True for weights by layer that are better than one for all layers."""
+        """True if weights by layer were fitted and are better than one weight for all layers."""
         return self.layers is not None and self.layers.gain.clear
 
     @property
     def _taken(self) -> list[float]:
-        """Weights of the result; of weights by layer, their means."""
+        """Weights of the result; for weights by layer, the means over layers."""
         if self.layers is not None and self._layered:
             return [float(weight) for weight in self.layers.coefficients.mean(0)]
         return self._list_weights(self.chosen)
@@ -234,7 +234,7 @@ class SearchResult:
         return [float(weight) for weight in self.found.weights[candidate]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
-        """Return the real score of the choice, and its difference from equal weights, real if both are."""
+        """Return the choice's score and its gain over equal weights, both from real merges if there are any."""
         scores, pair = self.found.scores, [EQUAL, self.chosen]
         real = None
         if self.real is not None:

@@ -232,7 +232,7 @@ def _make_ndcg(gains: Tensor, ideal: Tensor) -> Measure:
 
 
 def _measure_consensus(metric: str, kernel: Tensor, is_document: Tensor) -> Measure:
-    """Return agreement with the members' mean kernel on each query's documents, or of the nearest ten."""
+    """Return agreement with the members' mean kernel on each query's documents, or on the ten nearest."""
 
     def correlation(cosines: Tensor) -> Tensor:
         return _compute_correlation(cosines, kernel, is_document)

@@ -33,7 +33,7 @@ class UnitScores:
         return int(self.values.shape[1])
 
     def taken(self, weightings: Places | Sequence[int]) -> UnitScores:
-        """Return the scores of some of the weightings."""
+        """Return the scores of a subset of the weightings."""
         return UnitScores(
             self.name, self.statistic, self.unit, self.values[np.asarray(weightings)], self.gold
         )
@@ -42,8 +42,8 @@ class UnitScores:
         """Return numbers [weightings, units] whose mean over the units is the score on them.
 
         The contributions to a rank statistic are its influence function (the infinitesimal jackknife: Efron,
-        1982). So the spread of contributions gives the error of a score, and the spread of their differences
-        the error of a difference.
+        1982). So the variance of contributions gives the standard error of a score, and the variance of their
+        differences that of a difference.
         """
         values = self.values if units is None else self.values[:, units]
         if self.statistic == "mean":
@@ -84,7 +84,7 @@ def _split_correlation(values: NDArray[np.float32], gold: Array) -> Array:
 
 
 def _split_precision(values: NDArray[np.float32], gold: Array) -> Array:
-    """Return each unit's contribution to average precision, its effect on later positives included."""
+    """Return each unit's contribution to average precision, including its effect on later positives."""
     order = np.argsort(-values, axis=1, kind="stable")
     units = values.shape[1]
     hit = gold[order]

@@ -37,11 +37,11 @@ _METRICS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SetEntry:
-    """Evaluation sets of a catalogue, or those in `only`.
+    """Evaluation sets of a catalogue: all, or those in `only`.
 
     `split` is `dev`, which is for choosing, or `test`. `limit_queries` keeps an even sample of queries, pairs
-    or texts. `limit_documents` keeps the documents that belong to a query and so many others: these rank
-    weightings much as the whole corpus does and take less time to embed, but the scores are higher.
+    or texts. `limit_documents` keeps the documents that belong to a query and this many others. They rank
+    weightings almost as the whole corpus does and take less time to embed, but scores are higher.
     """
 
     path: DataRef
@@ -55,9 +55,9 @@ class SetEntry:
 class WeightSet:
     """Texts of a set and its judgements.
 
-    In a ranked set, `relevant` has for each query the places of its documents and their grades. In a set of
-    pairs, `gold` has a number for each query and the document at the same place. If the texts are `alike`,
-    all are embedded as queries.
+    In a ranked set, `relevant` has for each query the numbers of its documents and their grades. In a set of
+    pairs, `gold` has a number for each query and the document with the same number. If `alike` is true, all
+    texts are embedded as queries.
     """
 
     name: str
@@ -73,12 +73,12 @@ class WeightSet:
 
     @property
     def unit(self) -> str:
-        """Word for the unit of the score, such as queries."""
+        """Name of the unit that is scored: `pair` or `query`."""
         return "pair" if self.gold else "query"
 
     @property
     def itself(self) -> bool:
-        """True where the queries are the documents, so that no query may find itself."""
+        """True if the queries are the documents, so that a query's own text must not count as a hit."""
         return self.queries is self.documents
 
 
@@ -92,8 +92,8 @@ def read_sets(
     """Yield the sets of all readable entries; `rows` limits each in a rehearsal.
 
     Raises:
-        DataError: for data that cannot be read, naming file and line; for a set that cannot be scored like
-        this.
+        DataError: if data cannot be read (the message has file and line), or a set cannot be scored from
+            similarities.
     """
     for entry in entries:
         path = resolve(entry.path)
@@ -109,7 +109,7 @@ def read_sets(
 
 
 def unusable(eval_set: EvalSet, metric: Metric) -> str | None:
-    """Return the reason why a set cannot be scored from similarities, None without one."""
+    """Return the reason why a set cannot be scored from similarities; None if it can."""
     if metric != "task":
         return None if eval_set.task != "reranking" else f"set '{eval_set.name}' is for reranking"
     metrics = _METRICS.get(eval_set.task)

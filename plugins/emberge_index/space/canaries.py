@@ -56,7 +56,7 @@ def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
     """Return the canaries' vectors [32, d] as documents, and as queries if those have another prompt.
 
     Raises:
-        CheckpointError: for vectors that are not finite, with the model's `name`.
+        CheckpointError: if vectors are not finite; the message has the model's `name`.
     """
     from emberge.encoding import TextEmbedder
 

@@ -31,8 +31,8 @@ SpaceVerdict = Literal["same", "translatable", "foreign"]
 class FitError:
     """Error of an affine map between two spaces on texts that it was not fitted on.
 
-    `cosine` is the mean cosine of a translated vector with the true one, `found` the share of texts whose own
-    vector is the nearest of all `texts`.
+    `cosine` is the mean cosine between a text's translated and true vector. `found` is the share of the
+    `texts` for which the true vector of the same text is nearest to the translated one.
     """
 
     texts: int
@@ -70,7 +70,7 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
     """Return the out-of-fold error of the best affine map from `source` [n, d] to `target` [n, e].
 
     Raises:
-        DataError: for too few texts to be measured.
+        DataError: if the texts are too few to measure the error.
     """
     import numpy as np
 
@@ -92,7 +92,7 @@ def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> No
     """Check that all vectors except zeros have the size and the norm that the passport states.
 
     Raises:
-        DataError: for vectors of another size or norm.
+        DataError: if vectors have another size or norm.
     """
     if passport.dimension is not None and rows.shape[1] != passport.dimension:
         raise DataError(
@@ -116,7 +116,7 @@ def require_sample(path: Path, sample: Any, documents: Any, queries: Any | None,
     """Check that a sample of stored vectors equals the model's embeddings of their texts.
 
     Raises:
-        DataError: for vectors of queries, or of another model.
+        DataError: if the vectors are those of queries, or of another model.
     """
     unit = [unit_rows(rows) for rows in (sample, documents)]
     distance = largest_distance(*unit)

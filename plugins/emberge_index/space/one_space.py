@@ -73,7 +73,7 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     """Return the space of a model (given by its reference) or of a passport (given by its file).
 
     Raises:
-        CheckpointError: for a model that cannot be found, or an adapter.
+        CheckpointError: if the model cannot be found, or is an adapter.
     """
     device = find_machine(options.devices, options.workers, options.memory).devices[0]
     backbone, path = plugins.find("text_encoder", "backbone").type(), Path(text)
@@ -130,7 +130,7 @@ class ModelSpace:
         """The loaded model.
 
         Raises:
-            CheckpointError: where only its passport is at hand, or the model cannot be opened.
+            CheckpointError: if only the model's passport is available, or the model cannot be opened.
         """
         if self.folder is None:
             raise CheckpointError(
@@ -155,7 +155,7 @@ class ModelSpace:
         return self._embed_texts(texts, self.passport.prompts[1])
 
     def queries(self, texts: Sequence[str]) -> Any | None:
-        """Return the vectors of texts as queries; None if they equal those as documents."""
+        """Return the vectors of texts as queries; None if the model embeds queries like documents."""
         query, document = self.passport.prompts
         return None if query == document else self._embed_texts(texts, query)
 
@@ -176,8 +176,8 @@ def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
     """Return the passport of a model to publish, with canaries if the model is small.
 
     Raises:
-        PluginError: without a backbone that can load it.
-        CheckpointError: for a model that cannot embed.
+        PluginError: if no backbone can load the model.
+        CheckpointError: if the model cannot embed.
     """
     weights = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
     if weights > SMALL or not has_space(folder):
@@ -242,8 +242,8 @@ def compare(
     """Return the comparison of two spaces by their passports, canaries and a fit.
 
     Raises:
-        DataError: for vectors that are not the first model's.
-        CheckpointError: for a model that cannot be read.
+        DataError: if the given vectors are not the first model's.
+        CheckpointError: if a model cannot be read.
     """
     probes = read_texts(texts) if texts is not None else probe_texts()
     probes, stored = _read_stored(first, probes, vectors, own=texts is not None)
@@ -274,8 +274,8 @@ def _read_stored(
 ) -> tuple[Sequence[str], Any | None]:
     """Return (texts, their stored vectors) after checking that the model made the vectors.
 
-    Texts with zero vectors, as of empty documents, are omitted. The vectors are None without `vectors` or if
-    the texts are not the user's `own`.
+    Texts with zero vectors, such as empty documents, are omitted. The stored vectors are None if `vectors` is
+    None or the texts are not the user's `own`.
     """
     if vectors is None:
         return texts, None
@@ -308,10 +308,10 @@ def _read_stored(
 
 
 def _require_marked(path: Path, fingerprint: str | None, first: ModelSpace) -> None:
-    """Refuse vectors that name another model than the first.
+    """Refuse vectors whose file names another model than the first.
 
     Raises:
-        DataError: with what to name instead.
+        DataError: if it does; the message has the reference to use instead.
     """
     if fingerprint is None or first.folder is None:
         return

@@ -48,7 +48,7 @@ class Passport:
     canaries: Canaries = field(default_factory=dict, compare=False)
 
     def differences(self, other: Passport) -> dict[str, tuple[Any, Any]]:
-        """Return (own, other) value by name of each fact that differs, without the query prompt."""
+        """Map the name of each differing fact, except the query prompt, to its (own, other) values."""
         names = ("weights", "tokenizer", "pooling", "normalised", "max_length")
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
         pairs["document prompt"] = (self.prompts[1], other.prompts[1])
@@ -65,7 +65,7 @@ def passport_of(folder: Path) -> Passport:
     """Return the current passport of a model's folder, read from its files, without canaries.
 
     Raises:
-        CheckpointError: for a folder that is no model of texts.
+        CheckpointError: if the folder has no model that embeds texts.
     """
     layout = Layout.read(folder)
     weights, tokenizer = content_fingerprints(folder)
@@ -152,7 +152,7 @@ def read_passport(path: Path) -> Passport:
     """Return the passport in a model's folder, or in a file stored next to an index.
 
     Raises:
-        CheckpointError: when it is missing or is no passport.
+        CheckpointError: if the file is missing or is no passport.
     """
     file = path / PASSPORT if path.is_dir() else path
     try:

@@ -93,7 +93,7 @@ def _choose_compared(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (numbers of the queries to use, numbers of the documents to search), both ascending.
 
-    The documents are those relevant to these queries, followed by the first of the other documents.
+    The documents are all documents relevant to these queries, and the first of the other documents.
     """
     import numpy as np
 

@@ -30,8 +30,8 @@ class Bridge(TwoModels):
     model's gain.
 
     With `router` the folder has both sides: `encode_query` is the bridged new model and `encode_document` the
-    old one (`Router.for_query_document`). This model is only for search: emberge can train the folder of one
-    side, but not both together.
+    old one (`Router.for_query_document`). The folder with both sides is only for search: emberge can train
+    the model of one side, but not both in one folder.
 
     Example:
         queries:

@@ -111,7 +111,7 @@ def _choose_ridge(
     rank: int,
     progress: Callable[[int, int], None] | None,
 ) -> float | None:
-    """Return the ridge with the least squared error over the folds, the larger of equal ones."""
+    """Return the ridge with the least squared error over the folds; of equally good ridges the largest."""
     if kind in ("shift", "orthogonal"):
         return None
     if ridge != "auto":

@@ -86,7 +86,7 @@ def fit_map(sums: Moments, kind: Kind, *, ridge: float = 0.0, rank: int = 0) -> 
     `ridge` is in units of `Moments.variance`, so its strength does not depend on the number of texts.
 
     Raises:
-        DataError: for no texts at all, and for vectors without a single map of finite numbers between them.
+        DataError: if there are no texts, or no unique map of finite numbers fits the vectors.
     """
     import numpy as np
 
@@ -130,8 +130,8 @@ def _fit_ridge(
 ) -> NDArray[np.float64]:
     """Return the matrix of a ridge regression towards the identity, or towards zero if dimensions differ.
 
-    With `rank` the difference from that target has this rank: reduced-rank regression, which projects the
-    fitted values on their first principal axes (Izenman, 1975).
+    With `rank` the matrix' difference from the identity or zero has this rank: reduced-rank regression, which
+    projects the fitted values on their first principal axes (Izenman, 1975).
     """
     import numpy as np
 

@@ -50,7 +50,7 @@ class EmbeddedProbes:
         """Return the vectors of a side.
 
         Raises:
-            DataError: for queries of data that has none.
+            DataError: if the side is queries and the data has none.
         """
         vectors = self.documents if side == "documents" else self.queries
         if vectors is None:

@@ -27,7 +27,7 @@ MOST_RIDGE = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(TwoModels):
-    """A map from an old model's vectors to a new one's, so that an index needs no embedding anew.
+    """A map from an old model's vectors to a new one's, so that no document of an index is embedded again.
 
     The data's documents are embedded by both models. The map is fitted in closed form, in float64, after both
     means are removed. Its `kind` is:

@@ -107,7 +107,7 @@ def read_translation(source: Path) -> Translation:
     """Return the translation in a file, or in the result folder of a step.
 
     Raises:
-        DataError: when there is none, or one with facts or numbers that no translation has.
+        DataError: if there is no translation, or if its facts or numbers are invalid.
     """
     from emberge.encoding import read_space_map
     from safetensors import SafetensorError, safe_open

@@ -74,7 +74,7 @@ class TwoModels(Step):
     backbone: Backbone = component("text_encoder")
     """Backbone that loads both checkpoints."""
     max_length: TextLength | None = None
-    """Tokens of a text at most; by default what each model reads."""
+    """Largest number of tokens of a text; by default each model's own limit."""
     old_prompt: str | None = None
     """Prompt of the old model before each text of the fit; by default its own prompt for the side."""
     new_prompt: str | None = None
@@ -137,7 +137,7 @@ class TwoModels(Step):
         """Embed the data's texts by both models and fit the map.
 
         Raises:
-            DataError: for too few texts, and for vectors between which the kind has no map.
+            DataError: if there are too few texts, or no map of the kind fits the vectors.
         """
         probes = self.probes(workspace)
         kind, ridge, rank = self.form

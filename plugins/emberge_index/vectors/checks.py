@@ -32,7 +32,7 @@ def require_fitting(
     `any_model` accepts vectors that look like another model's, as vectors of very different texts may.
 
     Raises:
-        DataError: for another dimension, model, side or length of vectors.
+        DataError: if the vectors have another dimension, model, side or length.
     """
     header = translation.header
     sample = require_space(plan, header.source, header.side, other=header.target)
@@ -56,7 +56,8 @@ def require_space(
     `other` is the space to name in the error if the vectors belong to it.
 
     Raises:
-        DataError: for another dimension or length, and a mark that names another model or side.
+        DataError: if the vectors have another dimension or length, or a mark that names another model or
+            side.
     """
     _require_dimension(plan, space, other)
     _require_marked(plan, space, side, other)

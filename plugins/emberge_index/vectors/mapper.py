@@ -38,7 +38,7 @@ class Mapper:
         return len(self._offset)
 
     def __call__(self, block: NDArray[Any]) -> Mapped:
-        """Return the mapped vectors of a block; zero vectors, as of empty documents, stay zero."""
+        """Return the mapped vectors of a block; zero vectors (of empty documents) stay zero."""
         import numpy as np
 
         with np.errstate(invalid="ignore", over="ignore"):

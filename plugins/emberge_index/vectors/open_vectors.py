@@ -52,8 +52,8 @@ def plan_vectors(
     `mark` is the text that names the new space in the header of a safetensors file.
 
     Raises:
-        DataError: for a file that is missing or damaged, or whose vectors cannot be rewritten.
-        RecipeError: for an ending that is not known, and a column of a file that has none.
+        DataError: if the file is missing or damaged, or its vectors cannot be rewritten.
+        RecipeError: if the suffix is unknown, or a column is given for a file without columns.
     """
     if not path.is_file():
         raise DataError(f"{path}: there is no such file of vectors")
@@ -72,7 +72,7 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
     """Return all vectors of a file in memory.
 
     Raises:
-        DataError: as `plan_vectors`, for rows that are not finite, and for more than the memory has.
+        DataError: as `plan_vectors`; also if rows are not finite, or if the vectors do not fit into memory.
         RecipeError: as `plan_vectors`.
     """
     import numpy as np
@@ -102,7 +102,7 @@ def plan_npy(path: Path, dimension: int) -> RewritePlan:
     """Return the plan to rewrite an npy file with vectors of another dimension.
 
     Raises:
-        DataError: for an array that is no table of floats, row by row.
+        DataError: if the array is no table of floats stored row by row.
     """
     from numpy.lib import format as npy
 
@@ -137,7 +137,7 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     """Return the plan to rewrite a safetensors file; `mark` names the new space in its header.
 
     Raises:
-        DataError: for a file without a tensor of vectors, or with several and none named.
+        DataError: if the file has no tensor of vectors, or several and none is named.
     """
     import numpy as np
 

@@ -105,7 +105,7 @@ def plan_parquet(path: Path, column: str | None) -> RewritePlan:
     """Return the plan of a parquet file's column, whose rows are mapped before the file is written.
 
     Raises:
-        DataError: for a file without a column of lists of floats, or with several and none named.
+        DataError: if the file has no column of lists of floats, or several and none is named.
     """
     with _explain_errors(path):
         return _build_plan(path, column)
@@ -201,7 +201,7 @@ def _require_no_longer(path: Path, file: Any, name: str, dimension: int) -> None
     """Refuse a column whose metadata shows longer rows than its first, as they could exhaust the memory.
 
     Raises:
-        DataError: with the number of its values.
+        DataError: if it has; the message has the column's number of values.
     """
     for group in range(file.num_row_groups):
         group_metadata = file.metadata.row_group(group)

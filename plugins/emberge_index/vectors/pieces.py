@@ -75,7 +75,7 @@ class NewBytes:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows of a file that follow one another."""
+    """Consecutive rows of a file."""
 
     path: Path
     start: int
@@ -87,7 +87,7 @@ class FileRows:
         """Check that the file has these rows before memory is allocated for them.
 
         Raises:
-            DataError: for a header that claims more than the file has, or vectors of no size.
+            DataError: if the header claims more rows than the file has, or vectors of size 0.
         """
         require_width(self.path, self.dimension)
         size = os.path.getsize(self.path)
@@ -148,7 +148,7 @@ def require_width(path: Path, dimension: int) -> None:
     """Refuse vectors of a size that no model has.
 
     Raises:
-        DataError: for no numbers at all, or more than `WIDEST`.
+        DataError: if the size is 0 or above `WIDEST`.
     """
     if not 1 <= dimension <= WIDEST:
         raise DataError(
@@ -161,7 +161,7 @@ def require_finite(path: Path, rows: VectorSource, size: int, first: int = 0) ->
     """Read the rows from `first` on in blocks, and refuse rows that are not finite.
 
     Raises:
-        DataError: with all of them counted, and the first ones named by number and id.
+        DataError: if there are; the message counts them and names the first ones by number and id.
     """
     import numpy as np
 
@@ -183,7 +183,7 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
     """Refuse vectors that are quantised to integer codes: a translation needs floating-point numbers.
 
     Raises:
-        DataError: with what can be done instead.
+        DataError: if they are; the message has the remedy.
     """
     if dtype.kind == "f" and dtype.itemsize in (2, 4, 8):
         return
@@ -199,7 +199,7 @@ MARK = "emberge.vectors"
 
 
 def mark_of(header: TranslationHeader) -> str:
-    """Return the mark of vectors that a translation has written."""
+    """Return the mark for vectors that a translation writes."""
     return json.dumps(
         {
             "model": header.target.name,
@@ -212,7 +212,7 @@ def mark_of(header: TranslationHeader) -> str:
 
 
 def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
-    """Return the fingerprint and the side that a mark names, None for each that it does not."""
+    """Return the fingerprint and the side that a mark names; None for each that it lacks."""
     try:
         found = json.loads(text or "{}")
     except ValueError:

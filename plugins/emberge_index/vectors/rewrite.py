@@ -46,7 +46,7 @@ Bytes = tuple[memoryview, int]
 
 
 class WrittenBytes(NamedTuple):
-    """Bytes that are written, and vectors of zeros among them."""
+    """Number of bytes written, and of the zero vectors in them."""
 
     length: int = 0
     empty: int = 0
@@ -75,7 +75,7 @@ class Work:
         return self.folder / "journal"
 
     def done(self) -> WrittenBytes:
-        """Return what an earlier call of the same key has on the disk, nothing without one."""
+        """Return the numbers of bytes and zero vectors that an earlier call of this key wrote, or zeros."""
         try:
             noted = json.loads(self.journal.read_text("utf-8"))
             size = self.file.stat().st_size
@@ -89,13 +89,13 @@ class Work:
         )
 
     def note(self, handle: int, done: WrittenBytes) -> None:
-        """Make sure that this length is on the disk, and note it."""
+        """Write the file's data to the disk, then record its length in the journal."""
         os.fsync(handle)
         noted = {"key": self.key, "length": done.length, "empty": done.empty}
         write_text(self.journal, json.dumps(noted))
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with all its files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -103,7 +103,7 @@ def require_new(out: Path, suffix: str) -> None:
     """Make sure that a new file of this kind can be written.
 
     Raises:
-        RecipeError: for one that exists, has another ending, or is in no folder.
+        RecipeError: if the file exists, has another suffix, or its folder does not exist.
     """
     if out.exists() or out.is_symlink():
         raise RecipeError(f"{out}: exists already; remove it or choose another --out")
@@ -115,12 +115,12 @@ def require_new(out: Path, suffix: str) -> None:
 
 @contextlib.contextmanager
 def working_on(work: Work) -> Iterator[None]:
-    """Lock the work folder, and remove it after the block or an error that another try would meet too.
+    """Lock the work folder; remove it after the block, or after an error that would recur.
 
     After a full disk or a kill the folder remains, and a later call resumes the work.
 
     Raises:
-        CheckpointError: when another process works there.
+        CheckpointError: if another process has locked the folder.
         RecipeError: when OUT has come into being meanwhile.
     """
     with working_in(work.folder):
@@ -134,11 +134,11 @@ def working_on(work: Work) -> Iterator[None]:
 
 
 def publish_work(work: Work, finished: Path) -> None:
-    """Give a finished file of the work folder its name.
+    """Rename the finished file of the work folder to OUT.
 
     Raises:
         RecipeError: when OUT has come into being meanwhile.
-        UnwrittenError: for a full or broken disk.
+        UnwrittenError: if the disk is full or broken.
     """
     with writing(work.out, "the vectors"), replace_file(work.out) as side:
         require_new(work.out, work.out.suffix)
@@ -148,10 +148,11 @@ def publish_work(work: Work, finished: Path) -> None:
 def rewrite(plan: RewritePlan, mapper: Mapper, work: Work, progress: Progress) -> int:
     """Write the pieces of a plan to the hidden file, from where an earlier call ended.
 
-    Reading, mapping and writing of three blocks go on side by side. Returns the number of vectors of zeros.
+    Three consecutive blocks are read, mapped and written in parallel. The result is the number of zero
+    vectors.
 
     Raises:
-        DataError: for rows that are not finite, all of them named by number and id.
+        DataError: if rows are not finite; the message names them by number and id.
     """
     before = work.done()
     done = before.length
@@ -198,14 +199,14 @@ class _Writer:
             self.note()
 
     def note(self) -> None:
-        """Note what is written, now."""
+        """Record the written length in the journal now."""
         with writing(self._work.out, "the vectors"):
             self._work.note(self._file.fileno(), self.done)
         self._noted = time.monotonic()
 
 
 def _write_all(blocks: Iterator[Bytes], write: _Writer, writing: ThreadPoolExecutor) -> None:
-    """Write blocks in order, one while the next is made."""
+    """Write blocks in order; the next is computed while one is written."""
     last: Future[None] | None = None
     for block in blocks:
         if last is not None:
@@ -223,7 +224,7 @@ def _yield_blocks(
     progress: Progress,
     reading: ThreadPoolExecutor,
 ) -> Iterator[Bytes]:
-    """Yield the bytes of a piece from `done` on, and the number of vectors of zeros among them."""
+    """Yield the bytes of a piece from `done` on, and the number of zero vectors in them."""
     if isinstance(piece, NewBytes):
         yield memoryview(piece.data)[done:], 0
     elif isinstance(piece, KeptBytes):

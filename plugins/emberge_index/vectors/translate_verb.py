@@ -25,7 +25,7 @@ SHOWN, LOGGED = 0.2, 30.0
 
 
 def translate(options: argparse.Namespace, _plugins: object) -> int:
-    """Rewrite a file of vectors and show where it is."""
+    """Rewrite a file of vectors and print the path of the result."""
     progress = _RewriteProgress(quiet=options.quiet)
     done = translate_file(
         options.vectors,
@@ -45,7 +45,7 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
 
 
 class Translated(NamedTuple):
-    """Number of vectors of a file, and of those that are zeros and stay so."""
+    """Number of vectors of a file, and number of zero vectors, which are not translated."""
 
     rows: int
     empty: int
@@ -66,9 +66,9 @@ def translate_file(
     total)` is called after each block.
 
     Raises:
-        DataError: for vectors that the translation does not fit, before anything is written, and for a
-            folder without a translation.
-        CheckpointError: when another process translates into the same file.
+        DataError: if the vectors are not the translation's source vectors, before anything is written; or if
+            the folder has no translation.
+        CheckpointError: if another process translates into the same file.
     """
     from emberge_index.translation import read_translation
     from emberge_index.vectors.checks import require_fitting
@@ -90,7 +90,7 @@ def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> No
     """Refuse a disk without room for the result.
 
     Raises:
-        EmbergeError: with what is needed and what is free.
+        EmbergeError: if it has none; the message has the needed and the free space.
     """
     header = translation.header
     size = plan.path.stat().st_size * header.target.dimension // header.source.dimension

@@ -34,13 +34,13 @@ _OFTEN, _FREQUENT = 8, 8
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The knowledge of one ranking's limit, the k-th largest bit pattern: it is from `low` to `high`.
+    """Bracket of one ranking's limit: the k-th largest bit pattern is from `low` to `high`.
 
-    `frequent` values in the bracket have many ties, which are counted row by row. The other values are
-    collected together with their rows, or counted in bins while there are many of them. At the end, `row` is
-    the flat index at which one row begins: the row with the last tie that is kept, its `quota`-th tie. `row`
-    is infinity if all ties are kept. If `keep_count` is not `sure`, but estimated from the sample, zeros do
-    not count.
+    The `frequent` values in the bracket occur many times and are counted row by row. The bracket's other
+    values are collected together with their rows, or counted in bins if they are too many. At the end, `row`
+    is the flat index at which one row begins: the row with the last tie that is kept, its `quota`-th tie.
+    `row` is infinity if all ties are kept. If `keep_count` is not `sure`, but estimated from the sample,
+    zeros do not count.
     """
 
     keep_count: int
@@ -55,7 +55,7 @@ class Cut:
 
     @classmethod
     def begin(cls, values: np.ndarray, keep: int, total: int, *, sure: bool = True) -> Cut:
-        """Start from sampled patterns: with the answer if all were sampled in order, else a bracket of it."""
+        """Build the cut from sampled patterns: final if all were sampled in order, else a bracket."""
         size, start = len(values), cls(keep, total, sure=False)
         if size == total and sure and keep:
             limit = int(np.partition(values, size - keep)[size - keep])
@@ -91,7 +91,7 @@ class Cut:
 
     @property
     def final(self) -> bool:
-        """True if it needs no further pass."""
+        """True if the limit is known and no further pass is needed."""
         return self.row is not None
 
     @property
@@ -113,7 +113,7 @@ class Cut:
         return Tally(counted.above, counted.inside, nonzero, [run])
 
     def count_in_bins(self, patterns: np.ndarray) -> Tally:
-        """Count a block's bit patterns by ranges of values, where too many are inside to collect them."""
+        """Count a block's bit patterns by ranges of values, if the bracket has too many to collect."""
         unsigned = np.dtype(f"u{patterns.itemsize}").type
         # Values below wrap around to large ones, so that one comparison finds what is inside.
         shifted = patterns.view(unsigned) - unsigned(self.low)
@@ -125,7 +125,7 @@ class Cut:
         return Tally(above, len(values), nonzero, bins=bins)
 
     def narrow(self, tally: Tally) -> Cut:
-        """Return the cut after a whole pass was counted: with a closer bracket, or the answer."""
+        """Return the cut after a whole pass was counted: with a narrower bracket, or final."""
         if tally.above >= self.keep_count:
             most = (1 << (63 if self.high >= 1 << 31 else 31)) - 1
             return self._set_range(self.high + 1, most)
@@ -179,7 +179,7 @@ class Cut:
 
     @property
     def limit(self) -> Limit:
-        """The limit for a block's values, when it is final."""
+        """The limit for a block's values, once the cut is final."""
         if self.keep_count in (0, self.total):
             return Limit.all() if self.keep_count else Limit.nothing()
         if self.row is None:
@@ -191,10 +191,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Values of blocks that follow one another: those inside a bracket that are not frequent, and ties.
+    """Values of consecutive blocks inside a bracket: the infrequent ones listed, the frequent ones counted.
 
-    `values` are in the rows `homes`, counted from the run's first one; of each frequent value `ties` counts
-    how many are in every row, [frequent, rows], and `rows` has where the rows begin.
+    `values` are the infrequent values, and `homes` the row of each, counted from the run's first row. `ties`
+    [frequent, rows] counts each frequent value in each row. `rows` has the flat index at which each row
+    begins.
     """
 
     values: np.ndarray
@@ -224,8 +225,8 @@ class Run:
 class Tally:
     """Counts of blocks for one ranking: the values `above` the bracket, and those `inside` it.
 
-    `runs` have what was collected, None when that is too much to keep, or when `bins` count what is inside
-    instead. `nonzero` are not zero.
+    `runs` have the collected values. They are None if there are too many, or if `bins` count the values
+    inside instead. `nonzero` is the number of values that are not zero.
     """
 
     above: int
@@ -265,7 +266,7 @@ def off_heap(values: np.ndarray) -> np.ndarray:
 
 
 def _join_small_runs(runs: Iterable[Run]) -> Iterator[Run]:
-    """Yield the runs, small neighbours put together."""
+    """Yield the runs, with small neighbours joined."""
     small: list[Run] = []
     for run in runs:
         if run.nbytes >= _LARGE:

@@ -36,14 +36,14 @@ class Fisher(MergeStrategy):
     statistics: tuple[FileRef, ...]
     """Statistics files with the Fisher information of every model, in any order."""
     normalise: Literal["none", "tensor", "model"] = "model"
-    """The divisor of each Fᵢ: nothing, its mean over the tensor, or its mean over the model.
+    """Divisor of each Fᵢ: 1 (`none`), its mean over the tensor, or its mean over the model.
 
-    A model whose loss is steeper, or was measured in larger batches, dominates under `none`.
+    With `none`, a model with larger gradients, or one that was measured in larger batches, dominates.
     """
     floor: NonNegative = 1e-6
-    """Added to every (normalised) Fᵢ, so that numbers that no loss depends on are averaged evenly."""
+    """Constant added to each (normalised) Fᵢ: numbers that no loss depends on are averaged evenly."""
     fallback: Literal["error", "linear"] = "error"
-    """The treatment of a tensor without an entry of some model: refused, or averaged by the weights."""
+    """Treatment of a tensor that the statistics of a model lack: an error, or an average by the weights."""
 
     base_policy = "forbidden"
     statistics_kind = "fisher"
@@ -136,7 +136,7 @@ def _mean_information(measured: Measures, model: str) -> float:
 
 
 def _average_weighted(tensors: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean of [models, *rows], in steps from the first: equal models stay as they are."""
+    """Return the weighted mean of [models, *rows], computed so that equal models give their exact value."""
     total, first = weights.sum(0), tensors[0]
     moved = sum(
         (

@@ -27,7 +27,7 @@ _INSIDE = "inside"  # the key of the groups' own measures, beside those that the
 
 @dataclass(frozen=True, kw_only=True)
 class Group(MergeTransform):
-    """Merge the models of each `group` by one strategy; the groups are the models of the links after it.
+    """Merge the models of each `group` by one strategy; the following links merge the results.
 
     This is the first step of hierarchical fusion (CoDiEmb, 2025, arXiv:2508.11442, eq. 10). Every model must
     have a group. The recipe's weights are used inside the groups.
@@ -45,7 +45,7 @@ class Group(MergeTransform):
     by: MergeStrategy = component("linear")
     """The strategy inside a group."""
     group_weights: Mapping[str, AnyNumber] = field(default_factory=dict)
-    """Weight of each group in the next links; 1 where it is not named."""
+    """Weight of each group in the next links; 1 for a group that is not named."""
 
     @property
     def base_policy(self) -> BasePolicy:
@@ -149,7 +149,7 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
 
 
 def _spread_factors(block: Block, label: str, factors: Sequence[float]) -> list[float]:
-    """Return a factor for every model of the block: the group's for its members, 0 for others."""
+    """Return a factor for every model of the block: the group's for a member, 0 for other models."""
     remaining = iter(factors)
     return [next(remaining) if group == label else 0.0 for group in block.groups]
 
@@ -160,7 +160,7 @@ def _group_block(block: Block, label: str) -> Block:
 
 
 def _pick_options(options: Options, index: list[int]) -> Options:
-    """Return a nested strategy's options for some of the models: a value per model is cut to them."""
+    """Return a nested strategy's options for some of the models, without the other models' values."""
     import torch
 
     values: dict[str, Any] = {}

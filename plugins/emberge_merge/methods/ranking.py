@@ -21,7 +21,7 @@ _STRIDE = 4099
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(MergeTransform):
-    """A transform that keeps the largest values, once it has found how large the least of them is.
+    """Transform that keeps the largest values, after passes that find the smallest value to keep.
 
     A subclass defines what is ranked and how many values are kept; `stats[-1]["cuts"]` then has a `Cut` for
     each row of `ranked`. A sample brackets each limit, and counts inside the bracket find the limit. Among
@@ -37,13 +37,13 @@ class Ranking(MergeTransform):
     )
 
     def ranked(self, block: Block) -> Block:
-        """Return the block whose deltas are ranked by magnitude, each one's apart; default: the block."""
+        """Return the block whose deltas are ranked by magnitude, model by model; default: the block."""
         return block
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
-        """Return how many of each ranking's `total` values stay; `nonzero` of them are not zero.
+        """Return how many of each ranking's `total` values to keep; `nonzero` of them are not zero.
 
-        Only a class that sets `counts_nonzero` gets their number; others get `total`.
+        Nonzero values are counted only if the class sets `counts_nonzero`; otherwise `nonzero` is `total`.
         """
         raise NotImplementedError
 
@@ -57,7 +57,7 @@ class Ranking(MergeTransform):
 
     @property
     def limits(self) -> int:
-        """The number of limits of each ranking; `keeps` gives all of the first, then of the second."""
+        """Number of limits of a ranking; `keeps` returns all rankings' first limits, then the second."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
@@ -134,9 +134,9 @@ class Ranking(MergeTransform):
 def _count_block(
     block: Block, cuts: Sequence[Cut], left: Mapping[int, int], offset: int
 ) -> dict[str, Tally]:
-    """Return by number the counts for the cuts `left`, given the model whose deltas each one ranks.
+    """Return counts for the cuts `left`, by the cut's number; each names the model whose deltas it ranks.
 
-    `offset` is the tensor's first place among those that are ranked together.
+    `offset` is the tensor's first position in the concatenation of all tensors that are ranked together.
     """
     from emberge.numerics import Limit
 
@@ -161,7 +161,7 @@ def _find_offset(name: str, sizes: Mapping[str, int]) -> int:
 
 
 def _sample_stride(shape: tuple[int, ...]) -> int:
-    """Return the distance of sampled elements: no divisor of a row, so that all columns are met."""
+    """Return the distance of sampled elements: no divisor of a row's size, so all columns are sampled."""
     total = math.prod(shape)
     stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
     width = shape[-1] if shape else 1

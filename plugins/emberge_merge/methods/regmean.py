@@ -1,4 +1,4 @@
-"""The linear layers that come nearest to all models' outputs on their own inputs."""
+"""RegMean: linear layers whose outputs are nearest to those of each model on that model's inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Regmean(MergeStrategy):
-    """Merge each linear layer so that on each model's inputs it does what that model's layer does.
+    """Merge each linear layer so that on each model's inputs its outputs are nearest to that model's.
 
     W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
     form of a regression (Jin et al., 2023, arXiv:2212.09849). For the token embedding, Gᵢ is diagonal and
@@ -37,11 +37,11 @@ class Regmean(MergeStrategy):
     statistics: tuple[FileRef, ...]
     """Statistics files with the Gram matrices of every model, in any order."""
     off_diagonal: Share = 0.9
-    """Factor on the entries off a Gram matrix' diagonal: 1 trusts them, 0 takes each input alone."""
+    """Factor on the entries off a Gram matrix' diagonal: 1 keeps them, 0 treats inputs as uncorrelated."""
     ridge: NonNegative = 1e-6
-    """Share of its mean diagonal added to each Gram matrix' diagonal, for inputs that never vary."""
+    """Share of a Gram matrix' mean diagonal added to its diagonal, for inputs that are always zero."""
     fallback: Literal["linear", "error"] = "linear"
-    """The treatment of a matrix that was measured in some models only: averaged by weight, or refused."""
+    """Treatment of a matrix that was measured in only some of the models: averaged by weight, or an error."""
 
     base_policy = "forbidden"
     statistics_kind = "gram"
@@ -86,7 +86,7 @@ class Regmean(MergeStrategy):
         return len(shapes[0]) if shapes[0] and None not in shapes else 0
 
     def _merge_layer(self, block: Block, weights: list[float]) -> Tensor:
-        """Merge one linear layer, in steps from the first model: equal models stay as they are."""
+        """Return one merged linear layer, computed so that equal models give their exact layer."""
         import torch
 
         first = block.tensors[0].double()

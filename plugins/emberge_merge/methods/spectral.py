@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Spectral(MergeStrategy):
-    """A merge that needs whole matrices, in float64; other tensors take the mean of their changes.
+    """Strategy that merges whole matrices in float64; for other tensors the changes are averaged.
 
-    This includes matrices whose rows are the vocabulary, and they are slow: give embeddings another strategy
-    by a rule.
+    Matrices whose rows are the vocabulary are merged in this way too, which is slow: give embeddings another
+    strategy by a rule.
     """
 
     scale: PerTensor = PerTensor(1.0)
@@ -89,10 +89,10 @@ class TsvM(Spectral):
 
 @dataclass(frozen=True, kw_only=True)
 class Wudi(Spectral):
-    """The delta that least disturbs any model in the directions its own delta reads (WUDI).
+    """The delta that differs least from each model's delta along the input directions of that delta (WUDI).
 
-    Minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with
-    G_i = d_iᵀ d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099, which descends instead).
+    Minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with G_i = d_iᵀ
+    d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099; the paper uses gradient descent).
 
     Example:
         merged:

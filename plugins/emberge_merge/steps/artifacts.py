@@ -1,4 +1,4 @@
-"""Artifacts of the steps here, for cards, reports and `emberge verify`: of merges, and of made adapters."""
+"""Artifacts of merges and of adapters made by steps, for cards, reports and `emberge verify`."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def _count_tensors(report: MergeReport) -> dict[str, int]:
 
 
 def require_truncation(rank: int | None, energy: float | None) -> None:
-    """Refuse numbers that keep nothing.
+    """Refuse a rank and an energy that keep no singular value.
 
     Raises:
-        ValueError: for a rank below 1, or an energy outside (0, 1].
+        ValueError: if the rank is below 1, or the energy is outside (0, 1].
     """
     if rank is not None and rank < 1:
         raise ValueError(f"'rank' is {rank}; it must be at least 1")
@@ -99,7 +99,7 @@ def require_truncation(rank: int | None, energy: float | None) -> None:
 
 
 def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
-    """Return details for the artifact, and write a table of the tensors that are cut most."""
+    """Return details for the artifact, and write a table of the tensors whose truncation loses most."""
     for warning in report.warnings:
         workspace.warn(warning)
     name, worst = report.worst

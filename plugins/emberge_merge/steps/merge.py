@@ -88,25 +88,25 @@ class Merge(Step):
     """In place of models: layers of models, stacked; each slice is merged by itself."""
     strategy: tuple[Stage, ...] = (Linear(),)
     base: TensorRef | None = None
-    """Their common ancestor, where the strategy works on deltas or `keep` keeps some of it."""
+    """Common ancestor of the models; needed if the strategy works on deltas, or with `keep`."""
     keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
-    """Share of the base in the result, from 0 to below 1: what fine-tuning forgot comes back with it."""
+    """Share of the base in the result, from 0 to below 1; it restores abilities that fine-tuning lost."""
     weights: Weights | FileRef = "equal"
-    """Factors of the models' weights: none, by size, or those that `find_weights` has found."""
+    """Factors of the models' weights: none, numbers of examples (`size`), or a result of `find_weights`."""
     rules: tuple[Rule, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     out_dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None
     template: TensorRef | None = None
     tokenizer: TensorRef | None = None
     vocabulary: VocabularyPolicy | FileRef | None = None
-    """The rule for rows where tokenizers differ, or a step's vocabulary in place of all of them.
+    """Rule for the rows of tokens if tokenizers differ, or a step whose vocabulary replaces all tokenizers.
 
     `token_aware` (the default) matches rows by id and token, `union` by token, `mean` by row number. A step's
     vocabulary contains embeddings and a tokenizer.
     """
     missing: Literal["strict", "copy_base", "average_present"] = "strict"
     max_shard_size: str = "5GB"
-    """Largest file of weights; more are split over several."""
+    """Largest size of a file of weights; larger weights are split over several files."""
 
     def __post_init__(self) -> None:
         if bool(self.models) == bool(self.slices):
@@ -182,7 +182,7 @@ class Merge(Step):
         weights: Weights | FoundWeights = "equal",
         seed: int = 0,
     ) -> MergeRequest:
-        """Build the request with the models that `find` gives; without `data` no step's files exist yet."""
+        """Build the request with the models from `find`; `data` is None if no step's files exist yet."""
         inputs = merge_inputs(self.models, find, weights)
         entries = [entry for entry in self.models for _ in find(entry.model)]
         return MergeRequest(
@@ -223,7 +223,7 @@ class Merge(Step):
         return [self.strategy, *(rule.strategy for rule in self.rules), *slice_strategies]
 
     def _list_measured_models(self) -> list[ModelRef]:
-        """Return the models to fingerprint: those that statistics files identify by content."""
+        """Return the models to fingerprint: those whose statistics files name them by content."""
         links = [link for strategy in self._list_strategies() for link in strategy]
         named = [
             stage

@@ -72,7 +72,7 @@ class MergeAdapters(Step):
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links whose last one merges, as `merge` takes it."""
     keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
-    """Share of the base in the result, from 0 to below 1: the adapter's changes are so much smaller."""
+    """Share of the base in the result, from 0 to below 1: the adapter's changes are times 1 - `keep`."""
     base: ModelRef | None = None
     """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
@@ -161,7 +161,7 @@ class MergeAdapters(Step):
         return self._build_artifact(members, details)
 
     def _find_base(self, find: Find) -> MergeInput:
-        """Return the base of the result: the one given, or that of the first model's adapter."""
+        """Return the base of the result: the option `base`, or the base of the first model's adapter."""
         if self.base is not None:
             return replace(one_model(find, self.base).input, adapter=None)
         reference = self.models[0].model
@@ -220,7 +220,7 @@ def _can_use_base(link: Stage) -> bool:
 def _build_combination(
     strategy: Sequence[Stage],
 ) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
-    """Return the factors of the models' changes, where the strategy only adds them up; else None."""
+    """Return the factors of the models' changes if the strategy only adds the changes up, else None."""
     last, left = strategy[-1], 1.0
     if isinstance(last, KeepBase):
         left = 1 - last.keep

@@ -57,7 +57,7 @@ class ModelEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceBase:
-    """The base of a slice: `layers` are [first, end], the end being left out."""
+    """The base of a slice: `layers` are [first, end]; the layer `end` is not included."""
 
     model: TensorRef
     layers: tuple[WholeNumber, WholeNumber]
@@ -68,7 +68,7 @@ class SliceBase:
 
 @dataclass(frozen=True, kw_only=True)
 class LayersEntry:
-    """Some layers of a model: `layers` are [first, end], the end being left out."""
+    """Some layers of a model: `layers` are [first, end]; the layer `end` is not included."""
 
     model: TensorRef
     layers: tuple[WholeNumber, WholeNumber]
@@ -110,7 +110,7 @@ def _require_order(layers: tuple[int, int]) -> None:
 
 @dataclass(frozen=True)
 class FoundModel:
-    """A model that a recipe names, as far as it exists: `folder` is None for one that is yet to be made.
+    """A model that a recipe names; `folder` is None if the model is the result of a step that has not run.
 
     `size` is the number of examples that it was trained on, None if it is not known.
     """
@@ -134,7 +134,7 @@ Find = Callable[[ModelRef], Sequence[FoundModel]]
 
 
 def as_found(model: Model) -> FoundModel:
-    """Return a model of a run as its merge takes it."""
+    """Return a model that the run provides as a FoundModel."""
     return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, model.size)
 
 
@@ -142,7 +142,7 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
     """Return the one model that a reference names.
 
     Raises:
-        CheckpointError: when it names several.
+        CheckpointError: if it names several.
     """
     models = find(reference)
     if len(models) != 1:
@@ -153,11 +153,12 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
 def find_by_check(
     context: Preflight, *, fingerprints: Sequence[ModelRef] = (), tokenizer: ModelRef | None = None
 ) -> Find:
-    """Return the `find` of a check: each model once, by its reference, with a folder where one exists.
+    """Return the function `find` of a check: it returns a reference's model, with its folder if that exists.
 
     The models named in `fingerprints` that are in local folders are hashed, at the speed of the disk. Other
-    checks read no weights. This one must, for statistics files: statistics of another model would else be
-    noticed only after everything before the merge was done. The folder of a `tokenizer` needs no weights.
+    checks read no weights. This check must, because of statistics files: otherwise statistics of another
+    model would be noticed only after all steps before the merge. The folder of a `tokenizer` needs no
+    weights.
     """
 
     def find(reference: ModelRef) -> Sequence[FoundModel]:
@@ -176,7 +177,7 @@ def find_by_check(
 
 
 def _hash_model(folder: Path, adapter: Path | None) -> str:
-    """Hash a model's content; "" for one without weights, and one that the plan's problems refuse."""
+    """Return the hash of a model's content; "" for a model without weights, or one that the plan refuses."""
     from emberge import EmbergeError
     from emberge.model_folder import Checkpoint, model_fingerprint
 
@@ -191,10 +192,11 @@ def _hash_model(folder: Path, adapter: Path | None) -> str:
 def merge_inputs(
     entries: Sequence[ModelEntry], find: Find, weights: Weights | FoundWeights = "equal"
 ) -> tuple[MergeInput, ...]:
-    """Return the inputs of a merge, by names that differ; with `size` weights count examples.
+    """Return the inputs of a merge under unique names; with `size` each weight is multiplied by its examples.
 
     Raises:
-        CheckpointError: for a model whose size counts and is not known, and weights of other models.
+        CheckpointError: if a needed number of examples is unknown, or if found weights are those of other
+            models.
     """
     if isinstance(weights, FoundWeights):
         named = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
@@ -217,7 +219,7 @@ def merge_inputs(
 
 
 def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
-    """Return the inputs with a number behind equal names, so that all differ."""
+    """Return the inputs with a number appended to equal names, so that all names differ."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
     apart = []
@@ -243,7 +245,7 @@ def require_keep(keep: float, base: ModelRef | None) -> None:
     """Refuse a share of the base that is not valid, or that is given without a base.
 
     Raises:
-        ValueError: with what to do.
+        ValueError: if it is; the message has the remedy.
     """
     require_share(keep)
     if keep and base is None:
@@ -254,7 +256,7 @@ def require_keep(keep: float, base: ModelRef | None) -> None:
 
 
 def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
-    """Return the strategy with its last link merging what it merges with the base; unchanged for 0."""
+    """Return the strategy whose last link's result is averaged with the base; for 0 the strategy itself."""
     if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
         return strategy  # a chain that does not end with a strategy is a problem of its own
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))
@@ -267,7 +269,7 @@ def require_weights(weights: Weights | FileRef) -> None:
     """Refuse a word that names no weights.
 
     Raises:
-        ValueError: naming the words.
+        ValueError: if it is none of the known words, which the message lists.
     """
     if isinstance(weights, FileRef) and not weights.text.startswith(("$", ".", "/", "~")):
         words = get_args(Weights)
@@ -282,8 +284,8 @@ def weight_problems(
 ) -> Iterator[Problem]:
     """Yield problems of found weights, which multiply the models' own weights.
 
-    The problems are models whose number of examples is unknown, and models in local folders for which a file
-    of weights was not made.
+    The problems are models whose number of examples is unknown, and models in local folders for which the
+    file of weights has no weight.
     """
     if weights == "size":
         yield from _size_problems(entries, context)
@@ -341,7 +343,7 @@ def _size_problems(entries: Sequence[ModelEntry], context: Preflight) -> Iterato
 def _choose_weight(
     entry: ModelEntry, model: FoundModel, weights: Weights | FoundWeights
 ) -> PerTensor:
-    """Return a model's weight: its own, times its number of examples or the found weight if asked for."""
+    """Return a model's weight: the recipe's, times its number of examples or its found weight if used."""
     if isinstance(weights, FoundWeights):
         return _multiply_weights(entry, weights.of(model.fingerprint))
     if weights == "equal":
@@ -352,10 +354,10 @@ def _choose_weight(
 
 
 def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
-    """Return a model's own weight times the found one, of which only one may vary by tensor.
+    """Return the recipe's weight of a model times its found weight; only one of the two may vary by tensor.
 
     Raises:
-        CheckpointError: where both do.
+        CheckpointError: if both do.
     """
     own_value, found_value = entry.weight.plain(), found.plain()
     if isinstance(found_value, float):
@@ -391,7 +393,7 @@ def slice_models(slices: Sequence[SliceEntry]) -> Iterator[ModelRef]:
 
 
 def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, ...]:
-    """Return the slices of a merge, with the models that `find` gives."""
+    """Return the slices of a merge, with the models that `find` returns."""
     from emberge.merging import MergeSlice
 
     ready = []
@@ -416,7 +418,7 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
 def _name_layers(
     model: MergeInput, layers: tuple[int, int], number: int, what: str = ""
 ) -> MergeInput:
-    """Return the model under a name with its layers and its slice's number."""
+    """Return the model under a name that has its layers and its slice's number."""
     name = f"{what}{model.name} [{layers[0]}, {layers[1]}] of slice {number}"
     return replace(model, name=name, first=layers[0])
 
@@ -441,7 +443,7 @@ def require_vocabulary(vocabulary: VocabularyPolicy | FileRef | None) -> None:
     """Refuse a word that is no policy.
 
     Raises:
-        ValueError: naming the policies.
+        ValueError: if it is none; the message has the policies.
     """
     if isinstance(vocabulary, FileRef) and not vocabulary.text.startswith(("$", ".", "/", "~")):
         raise ValueError(
@@ -455,10 +457,10 @@ def token_policy(
     entries: Sequence[ModelEntry],
     inputs: Sequence[MergeInput],
 ) -> VocabularyPolicy:
-    """Return the policy with models by the names that the merge gives them.
+    """Return the policy with the models under their names in the merge.
 
-    A recipe may refer to a model by the name that it gives it, or by the model's reference. `entries`
-    contains, for each input, the entry that it comes from.
+    A recipe may refer to a model by its entry's `name` or by its reference. `entries` has, for each input,
+    the entry that it comes from.
     """
     if not isinstance(vocabulary, VocabularyPolicy):
         return VocabularyPolicy()

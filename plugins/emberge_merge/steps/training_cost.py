@@ -22,7 +22,7 @@ Trained = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class MembersCost:
-    """TC = Σₘ |D⁽ᵐ⁾| / |D|, the rows of all members by those of all their data (arXiv:2602.05787).
+    """Training cost TC = Σₘ |D⁽ᵐ⁾| / |D|: the members' rows, summed, per row of all data (arXiv:2602.05787).
 
     `members` are the terms of the sum by training. `rows` and `of` are None if data could not be counted.
     `examples` are the rows trained on, over all epochs; `seconds` and `cpu_seconds` are the time that the
@@ -38,7 +38,7 @@ class MembersCost:
 
     @property
     def times(self) -> float:
-        """The cost in trainings on all rows."""
+        """The cost, in units of one training on all rows."""
         return (
             self.rows / self.of if self.rows is not None and self.of else sum(self.members.values())
         )
@@ -50,7 +50,7 @@ class MembersCost:
         return f"{self.times:.3g} × one run on all rows{rows}"
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON, for an artifact."""
+        """Return the cost as values of JSON, for an artifact."""
         facts = {
             "times": round(self.times, 6),
             "rows": self.rows,
@@ -65,7 +65,7 @@ class MembersCost:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Numbers of rows, of `of` in all, that some member saw and that several members saw."""
+    """Numbers of rows that some member saw and that several members saw, out of `of` rows."""
 
     seen: int
     several: int
@@ -118,7 +118,7 @@ def _add_up(trained: Trained, key: str) -> Any:
 
 
 def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
-    """Return the trainings behind the models of steps; none if those behind one are unknown."""
+    """Return the trainings behind the models of steps; none if those of one model are unknown."""
     trainings = [_list_trainings(step, artifact) for step, artifact in models.items()]
     return (
         {name: training for each in trainings for name, training in each.items()}
@@ -128,7 +128,7 @@ def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[
 
 
 def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[str, Any]]:
-    """Return the trainings behind the model of step `name`: the step itself, or those of a merge.
+    """Return the trainings behind the model of step `name`: the step, or those of a merge's models.
 
     Not listed are trainings that a member itself started from, and models from outside the run.
     """
@@ -176,9 +176,9 @@ def _sum_dataset_sizes(trained: Trained) -> dict[str, int]:
 def describe_cost(
     models: Sequence[ModelRef], context: Preflight, others: Iterable[ModelRef] = ()
 ) -> None:
-    """Note the cost of a merge's members for the terminal, and expect the merge for the steps after it.
+    """Note the cost of a merge's members for the terminal, and announce the merge to later steps.
 
-    `others` are parents beside the members: a base, models of slices.
+    `others` are further parents: a base, models of slices.
     """
     artifacts = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: member for step, member in artifacts.items() if member is not None}
@@ -207,7 +207,7 @@ def describe_cost(
 
 
 def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
-    """Return the details of a merge's artifact on the trainings behind its models."""
+    """Return the cost and overlap of the trainings behind a merge's models, as details of its artifact."""
     model_by_step = {
         reference.step: model for reference, model in found if reference.step is not None
     }

@@ -1,4 +1,4 @@
-"""Chat templates: mergekit's by name, a text, or the one that most models have."""
+"""Chat templates: one of mergekit's by name, a text, or the most frequent one among the models."""
 
 from __future__ import annotations
 

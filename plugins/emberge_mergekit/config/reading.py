@@ -27,7 +27,7 @@ class Faults:
         """Raise all problems, if there are any.
 
         Raises:
-            RecipeError: with every fault, in the order of the file.
+            RecipeError: if there are; the message has every fault, in the order of the file.
         """
         if self.problems:
             by_line = sorted(self.problems, key=lambda p: int(p.where.rpartition(":")[2]))
@@ -65,7 +65,7 @@ class ConfigValue:
     def refuse_unknown(
         self, keys: Iterable[str], faults: Faults, former: Mapping[str, str] | None = None
     ) -> None:
-        """Report every key that is not in `keys`; for a key of `former` say what to do instead."""
+        """Report every key that is not in `keys`; for a key of `former` the report has the replacement."""
         allowed_names = list(keys)
         for name, entry in self.entries.items():
             if former and name in former:

@@ -67,7 +67,7 @@ class Vocabulary:
         """Build the tokenizer from the models' folders, and return the vocabulary.
 
         Raises:
-            CheckpointError: for tokenizers that mergekit cannot read or unite.
+            CheckpointError: if mergekit cannot read or unite the tokenizers.
         """
         with without_chatter():
             from mergekit.common import ModelPath, ModelReference
@@ -100,7 +100,7 @@ class Vocabulary:
         """Return one tensor of each model with its rows in the order of the new vocabulary.
 
         Raises:
-            CheckpointError: for tokens that have no embedding to take.
+            CheckpointError: if a token has an embedding in no model.
         """
         with without_chatter():
             from mergekit.architecture import WeightInfo

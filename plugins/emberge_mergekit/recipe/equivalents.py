@@ -1,7 +1,8 @@
 """Strategies of emberge that compute what mergekit's methods compute, with their options.
 
-The tables here have the options whose defaults differ between emberge and mergekit; tests check every method.
-If no strategy can express a setting exactly, mergekit's own code is called, by the strategy `mergekit`.
+The tables in this module have the options whose defaults differ between emberge and mergekit; tests check
+every method. If no strategy can express a setting exactly, mergekit's own code is called, by the strategy
+`mergekit`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Links that compute a method, where each model's options go, and notes for the reader."""
+    """Links that compute a method, the links that receive each model's options, and notes for the reader."""
 
     links: tuple[Link, ...]
     owned: Mapping[str, tuple[str, str]] = field(default_factory=dict)

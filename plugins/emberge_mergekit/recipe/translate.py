@@ -29,7 +29,7 @@ def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
     """Translate a config into a recipe; None for a text that is no config of mergekit.
 
     Raises:
-        RecipeError: with every fault of the config, each with `path:line`.
+        RecipeError: if the config has faults; the message has all of them, each with `path:line`.
     """
     if not any(f"{key}:" in text or f'{key}"' in text for key in ("merge_method", *_SHAPES)):
         return None

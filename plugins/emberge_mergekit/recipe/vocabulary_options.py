@@ -16,7 +16,7 @@ class TokenRule:
     """
 
     model: ModelRef | None = None
-    """The model whose embedding is taken; without `token` and `token_id` that of the token itself."""
+    """The model whose embedding is taken; without `token` and `token_id`, its embedding of the same token."""
     token: str | None = None
     token_id: WholeNumber | None = None
     zero: bool = False

@@ -39,11 +39,11 @@ def fit_coefficients(
 ) -> Array:
     """Return coefficients [blocks, members]; those of a block are weights that sum to 1.
 
-    The coefficients begin with `start` [members] in every block, and gradients of the losses on some units of
-    each set change them. The folder `work` keeps the states from which a killed fit continues.
+    The fit begins with `start` [members] in every block, and follows gradients of the losses on some units of
+    each set. The folder `work` keeps the states from which a killed fit continues.
 
     Raises:
-        CheckpointError: for a loss that is not finite, with the step and the set.
+        CheckpointError: if a loss is not finite; the message has the step and the set.
     """
     coefficients = _Coefficients(start, blocks, forward, sets, units, seed, rounds)
     train(

@@ -48,7 +48,7 @@ class LabelledTexts:
         self._candidates = [] if weight_set.gold else _list_candidates(weight_set, members, weights)
 
     def batches(self, units: Places, rng: np.random.Generator) -> Iterator[Places]:
-        """Yield batches of the labelled units without end, shuffled anew for each pass."""
+        """Yield batches of the labelled units endlessly; each pass has another random order."""
         usable = (
             units
             if self._set.gold
@@ -105,7 +105,7 @@ def ranking_loss(cosines: Tensor, relevant: Tensor) -> Tensor:
 
 
 def order_loss(cosines: Tensor, gold: Tensor) -> Tensor:
-    """Return CoSENT's loss (Su, 2022) of pairs [n]: no pair may be nearer than one of a higher gold."""
+    """Return CoSENT's loss (Su, 2022) of pairs [n]: pairs with higher gold should be more similar."""
     wrong = (cosines[None] - cosines[:, None]) / TEMPERATURE
     pairs = wrong[gold[:, None] > gold[None]]
     return torch.cat([pairs.new_zeros(1), pairs]).logsumexp(0)

@@ -1,4 +1,4 @@
-"""Search of weights by layer: fitted on half of the queries, taken if they are better on the others."""
+"""Search of weights by layer: fitted on half of the queries, used if they are better on the other half."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def open_members(
     """Return the blocks of a merge of models, and the forward pass with coefficients by block and model.
 
     Raises:
-        CheckpointError: for a model whose parameters are not those that a merge takes.
+        CheckpointError: if a model's parameters are not the tensors that a merge combines.
     """
     blocks = blocks_of(plan)
     members, encoder = member_tensors(models, backbone, blocks, workspace)
@@ -72,7 +72,7 @@ class LayerSearch:
         """Return the coefficients, fitted from the weights `flat` [members].
 
         Raises:
-            EmbergeError: for a model that does not compute with the parameters that it is given.
+            EmbergeError: if a model does not compute with the parameters that it is given.
         """
         labelled = [self._label_texts(number, flat) for number in range(len(self.sets))]
         self._require_following(labelled[0])

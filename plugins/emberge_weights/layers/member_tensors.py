@@ -37,7 +37,7 @@ class Blocks:
         return len(self.names)
 
     def weights(self, values: Sequence[float], otherwise: float) -> PerTensor:
-        """Return the weight by tensor of one member, given it by block; other tensors have `otherwise`."""
+        """Return one member's weights by tensor from its weights by block; other tensors have `otherwise`."""
         parts = self._name_parts()
         entries = [{"filter": part, "value": values[number]} for part, number in parts.items()]
         return PerTensor([*entries, {"value": otherwise}])
@@ -60,7 +60,7 @@ class Blocks:
 
 
 def blocks_of(plan: MergePlan) -> Blocks:
-    """Return the blocks of a merge: one for each layer, one for all else of a module."""
+    """Return the blocks of a merge: one for each layer, and one for the other tensors of each module."""
     layers = {
         tensor.name: plan.layers[tensor.name] for tensor in plan.tensors if tensor.action == "merge"
     }
@@ -69,7 +69,7 @@ def blocks_of(plan: MergePlan) -> Blocks:
 
 
 def _find_common_beginning(names: Sequence[str]) -> str:
-    """Return the common beginning of names, word by word; a single name whole."""
+    """Return the names' longest common prefix of whole words; for a single name the whole name."""
     words = zip(*(name.split(".") for name in names), strict=False)
     shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, words)]
     return names[0] if len(names) == 1 else "".join(f"{word}." for word in shared)
@@ -81,7 +81,7 @@ def _find_first_part(parts: Mapping[str, int], name: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class MemberTensors:
-    """Parameters of members as one file's rows, [members, numbers], with each parameter's part of a row.
+    """Parameters of members as rows of one file, [members, numbers], with each parameter's range in a row.
 
     `blocks` has the number of each parameter's block.
     """
@@ -109,7 +109,7 @@ def member_tensors(
     """Write the parameters of members to the work folder and return them, with an encoder of the first.
 
     Raises:
-        CheckpointError: for an encoder whose parameters are not those that a merge takes.
+        CheckpointError: if an encoder's parameters are not the tensors that a merge combines.
     """
     path = workspace.work / "members.npy"
     tensors: MemberTensors | None = None
@@ -149,7 +149,7 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
     """Return the number of each parameter's block.
 
     Raises:
-        CheckpointError: when a parameter is not a tensor of the merge.
+        CheckpointError: if a parameter is not a tensor of the merge.
     """
     stored = encoder.stored_names()
     prefix = prefix_of(list(stored.values()))
@@ -167,7 +167,7 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
 
 
 class MixedForward:
-    """Encoder whose parameters are sums over members, weighed by block.
+    """Encoder whose parameters are sums over members, weighted by block.
 
     Memory holds one model, its gradient and the activations of a chunk. The members stay on disk, and each
     chunk is computed again for the gradient.
@@ -193,7 +193,7 @@ class MixedForward:
 
 
 class _Mixed(torch.autograd.Function):
-    """Sum of a parameter over members, which are read again for the gradient of their weights."""
+    """Weighted sum of a parameter over members; the gradient of the weights reads the members again."""
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, members: MemberTensors, name: str) -> Tensor:

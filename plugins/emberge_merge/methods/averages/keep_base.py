@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepBase(MergeStrategy):
-    """Merge by a strategy, and what comes of it with the base (WiSE-FT, arXiv:2109.01903).
+    """Merge by a strategy, then average the result with the base (WiSE-FT, arXiv:2109.01903).
 
     W = keep · W₀ + (1 - keep) · by(W₁, …) (Wortsman et al., 2022). Fine-tuning improves a model on its own
-    tasks, but worsens it on others; the base in the result restores much of the loss. The option `keep` of
+    tasks, but worsens it on others; averaging with the base restores much of that loss. The option `keep` of
     `merge` applies this strategy to the last link of every strategy in that merge.
 
     Example:
@@ -115,7 +115,7 @@ def require_share(keep: float) -> None:
     """Refuse a share of the base outside [0, 1).
 
     Raises:
-        ValueError: naming the number.
+        ValueError: if it is; the message has the number.
     """
     if not 0 <= keep < 1:
         raise ValueError(

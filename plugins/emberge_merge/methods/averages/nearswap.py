@@ -15,7 +15,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class NearSwap(MergeStrategy):
-    """Go to the model where it is near the base, less so where it is far (alchemonaut, 2024).
+    """Take the model's elements near the base's, and mostly the base's elsewhere (alchemonaut, 2024).
 
     W = w · W_1 + (1 - w) · W_0 with w = clamp(t / max(|W_1 - W_0|, 1e-6), 0, 1), element by element.
 
@@ -28,7 +28,7 @@ class NearSwap(MergeStrategy):
     """
 
     t: PerTensor
-    """Distance up to which an element is taken over wholly; absolute, in the weights' own units."""
+    """Distance from the base up to which the model's element is taken unchanged, in units of the weights."""
 
     arity = range(1, 2)
     base_policy = "required"

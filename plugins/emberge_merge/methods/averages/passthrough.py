@@ -1,4 +1,4 @@
-"""One model as it is."""
+"""One model, unchanged but for a factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Passthrough(MergeStrategy):
-    """Take the one model as it is, times `scale`.
+    """Take the only model's weights, times `scale`.
 
     Example:
         merged:

@@ -17,7 +17,7 @@ _LEAST = 1e-5
 class Ram(MergeStrategy):
     """Keep a delta whole where only its model moved, and average where several moved (RAM).
 
-    A model counts at a place where |delta| > epsilon (arXiv:2601.13572, reinforced agent merging).
+    A model has moved an element if |delta| > epsilon (arXiv:2601.13572, reinforced agent merging).
 
     Example:
         merged:
@@ -40,9 +40,10 @@ class Ram(MergeStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class RamPlus(Ram):
-    """RAM whose unshared parts are strengthened by 1 + r · clip(shared / unshared, 0, alpha), per model.
+    """RAM that multiplies a model's unshared changes by 1 + r · clip(shared / unshared, 0, alpha).
 
-    Shared and unshared count a model's moved places in the tensor (arXiv:2601.13572, RAM+).
+    `shared` and `unshared` are the numbers of elements that the model and others moved, or that only it moved
+    (arXiv:2601.13572, RAM+).
 
     Example:
         merged:
@@ -53,9 +54,9 @@ class RamPlus(Ram):
     """
 
     r: NonNegative = 0.1
-    """The strength with which a model's overlap with others raises its own changes."""
+    """Factor on the ratio shared / unshared, which amplifies the model's unshared changes."""
     alpha: NonNegative = 0.2
-    """Largest overlap that counts."""
+    """Largest ratio shared / unshared that counts."""
 
     passes = 1
 
@@ -83,7 +84,7 @@ class RamPlus(Ram):
 
 
 def moved(block: Block) -> tuple[Tensor, Tensor]:
-    """Return (changes, zero where they do not count [models, *rows]; how many do [*rows])."""
+    """Return (changes [models, *rows], zero up to epsilon; number of models that moved each [*rows])."""
     import torch
 
     moved_deltas = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class TaskArithmetic(MergeStrategy):
     """Add the models' weighted changes to the base (Ilharco et al., 2022, arXiv:2212.04089).
 
-    W = W₀ + scale · Σ αᵢ (Wᵢ - W₀); with `normalize` the sum is divided by Σ αᵢ. Weights are scales here:
-    three models of weight 1 move three times as far.
+    W = W₀ + scale · Σ αᵢ (Wᵢ - W₀); with `normalize` the sum is divided by Σ αᵢ. Without it, weights are not
+    shares: three models of weight 1 move the base by the sum of their changes.
 
     Example:
         merged:

@@ -11,8 +11,8 @@ from emberge import Block, MergeTransform, PerModel, Stats
 class Drop(MergeTransform):
     """Keep each element of a delta with probability `density`, zero the others (DARE).
 
-    The draw is a hash of seed, tensor, model and the element's place, so it is the same for any block
-    size, worker and order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).
+    The draw is a hash of seed, tensor, model and the element's position, so it does not depend on block size,
+    number of workers or order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).
 
     Example:
         merged:

@@ -24,9 +24,9 @@ class DropByRank(MergeTransform):
     """
 
     density: PerModel = PerModel(1.0, within=(0, 1))
-    """Mean probability of being kept; from 1 nothing is dropped, at 0 everything is."""
+    """Mean probability that an element is kept; at 1 nothing is dropped, at 0 everything."""
     epsilon: PerModel = PerModel(0.15, within=(0, 0.5))
-    """Distance of the smallest and the largest element's probability in a row from `density`."""
+    """Distance from `density` of the probabilities of a row's smallest and largest element."""
 
     revision = 2
     base_policy = "required"
@@ -39,10 +39,10 @@ class DropByRank(MergeTransform):
 
 
 def chances(density: float, epsilon: float, width: int) -> tuple[float, float]:
-    """Return the chance to stay of a row's least magnitude, and what each further rank adds to it.
+    """Return the probability that a row's smallest element is kept, and its increase with each further rank.
 
     Raises:
-        ValueError: when density ± epsilon leaves the open interval (0, 1).
+        ValueError: if density ± epsilon leaves the open interval (0, 1).
     """
     if density >= 1 or density <= 0:
         return float(density >= 1), 0.0

@@ -1,4 +1,4 @@
-"""Weights from how far each model moved."""
+"""Weights by the squared norm of each model's deltas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EnergyWeights(MergeTransform):
     """
 
     least_energy: NonNegative = 0.0
-    """Sum of the models' mean squares up to which weights are equal.
+    """Sum of the deltas' mean squares over the models, up to which weights are equal.
 
     mergekit uses 1e-6, which is more than most fine-tuning changes: every tensor then gets equal weights.
     """

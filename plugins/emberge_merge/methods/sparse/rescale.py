@@ -1,4 +1,4 @@
-"""Make up for what earlier links dropped."""
+"""Rescaling of deltas after earlier links dropped elements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rescale(MergeTransform):
     """
 
     rescale_mode: Literal["l1", "inverse_density", "none"] = "l1"
-    """The quantity that is restored."""
+    """Quantity that is restored."""
 
     base_policy = "required"
     weight_role = "unused"

@@ -22,7 +22,7 @@ _LEAST = 1e-8  # added to probabilities, so that none is zero
 
 @dataclass(frozen=True, kw_only=True)
 class SelectImportant(Ranking):
-    """Keep the changes of outstanding importance, and undo the others (Arcee Fusion, Arcee AI, 2024).
+    """Keep the changes whose importance is an outlier, and undo the others (Arcee Fusion, Arcee AI, 2024).
 
     Importance is |change| · KL(softmax(W row) ‖ softmax(W₀ row)), and an element stays when it reaches
     median + 1.5 · (third quartile - first quartile) of its tensor. The quartiles are those of all elements,
@@ -37,7 +37,7 @@ class SelectImportant(Ranking):
     """
 
     precise: bool = True
-    """Sum the divergences in float64: in float32, as mergekit does, those of small changes are rounding."""
+    """Sum divergences in float64: in float32, as in mergekit, those of small changes are rounding errors."""
 
     base_policy = "required"
     weight_role = "unused"

@@ -1,4 +1,4 @@
-"""Keeping the places where models differ most."""
+"""Keeping the elements at which models differ most."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emberge_merge.methods.ranking import Ranking
 class SelectVariance(Ranking):
     """Keep all models' changes where their variance is largest, and undo the others (the S of SCE).
 
-    Of the places whose variance over the models is not zero, the share `select_topk` stays; 1 keeps
+    Of the elements whose variance over the models is not zero, the share `select_topk` is kept; 1 keeps
     everything (Wan et al., 2024, arXiv:2408.07990).
 
     Example:
@@ -26,7 +26,7 @@ class SelectVariance(Ranking):
     """
 
     select_topk: PerTensor = PerTensor(1.0, within=(0, 1))
-    """Share of the places that stay."""
+    """Share of the elements to keep."""
 
     base_policy = "required"
     weight_role = "unused"

@@ -29,13 +29,13 @@ class SignConsensus(MergeStrategy):
     """
 
     normalize: bool = True
-    """Divide by the weights of those that agree."""
+    """Divide by the sum of the weights of the models that agree with the elected sign."""
     scale: PerTensor = PerTensor(1.0)
     """Factor on the merged change."""
     elect: Literal["weighted", "unweighted"] = "weighted"
-    """Weights count in the election too, or only in the average."""
+    """Factors of the changes in the election: the models' weights, or 1 for every model."""
     consensus_mean: Literal["weighted", "count"] = "weighted"
-    """The average of those that agree: by weight, as in mergekit, or plain, as in the paper."""
+    """Average of the changes that agree: weighted, as in mergekit, or plain, as in the paper."""
 
     revision = 2
     base_policy = "required"

@@ -29,7 +29,7 @@ class Trim(Ranking):
     density: PerModel = PerModel(0.5, within=(0, 1))
     """Share of each model's changes that stay."""
     trim_scope: Literal["tensor", "layer", "model"] = "tensor"
-    """Among what changes are the largest: mergekit trims by tensor, the paper's code the whole model.
+    """Unit within which changes are ranked: mergekit ranks a tensor's, the paper's code the whole model's.
 
     `layer` and `model` need one density for all tensors.
     """
@@ -56,5 +56,5 @@ class Trim(Ranking):
 
 
 def keep_count(share: float, total: int) -> int:
-    """Return how many of `total` values a density keeps: at least one unless it is zero."""
+    """Return the number of `total` values that a density keeps: at least one unless the density is zero."""
     return max(1, int(share * total)) if share > 0 else 0

@@ -1,4 +1,4 @@
-"""Keeping middling changes."""
+"""Keeping changes of middle magnitude."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emberge_merge.methods.ranking import Ranking
 
 @dataclass(frozen=True, kw_only=True)
 class TrimOutliers(Ranking):
-    """Undo the largest changes of each tensor and so many small ones that `density` stays (breadcrumbs).
+    """Undo each tensor's largest changes, then its smallest until the share `density` is left (breadcrumbs).
 
     Of n changes, the int(gamma · n) largest are undone, and the int(density · n) largest of the rest are
     kept. If too few would be left, fewer of the largest are undone. A density of 1 keeps all (Davari and
@@ -29,7 +29,7 @@ class TrimOutliers(Ranking):
     density: PerModel = PerModel(1.0, within=(0, 1))
     """Share of each model's changes that stay."""
     gamma: PerModel = PerModel(0.01, within=(0, 1))
-    """Share of each model's changes that are too large to stay."""
+    """Share of each model's changes that are undone because they are the largest."""
 
     base_policy = "required"
     weight_role = "unused"
@@ -48,7 +48,7 @@ class TrimOutliers(Ranking):
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
-    """Return (how many of the largest to take, how many of these to undo as outliers)."""
+    """Return (number of largest changes to take, number of these to undo as outliers)."""
     if density >= 1:
         return total, 0
     target = max(1, int(density * total)) if density > 0 else 0

@@ -24,11 +24,12 @@ _CANCELLED = "directions cancel out; the weighted mean was taken"
 
 @dataclass(frozen=True)
 class Span:
-    """Vectors given by Gram matrices [..., n, n]; a vector in their span is coefficients [..., n].
+    """Vectors given by Gram matrices [..., n, n]; a vector in their span is given by coefficients [..., n].
 
-    `basis` spans the same: where `turned` it is the first vector and the others' differences to it, whose
-    products keep the small angles of models that were tuned from one base; elsewhere it is the vectors,
-    whose products keep what is short beside what is long. `norms` are the vectors' lengths [..., n].
+    `basis` has the inner products of a basis of the span. Where `turned` is true, the basis is the first
+    vector and the differences of the others to it: their products keep the small angles between models that
+    were tuned from one base. Elsewhere it is the vectors: their products are exact for vectors of very
+    different lengths. `norms` are the vectors' lengths [..., n].
     """
 
     gram: np.ndarray
@@ -49,7 +50,7 @@ class Span:
 
     @property
     def units(self) -> np.ndarray:
-        """The vectors' directions [..., n, n], a row each; a vector without one stays as it is."""
+        """The vectors' directions [..., n, n], a row each; a zero vector stays zero."""
         pointed = self.norms > NO_DIRECTION
         inverse = np.where(pointed, 1 / np.where(pointed, self.norms, 1.0), 1.0)
         return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
@@ -80,8 +81,8 @@ def slerp_coefficients(
     """Return the factors of a and b for the share t of the great circle from one to the other, [..., 2].
 
     The coefficients are (1 - t, t) if a vector has no direction, if both have the same or opposite
-    directions, or if their cosine is beyond `linear_threshold`. The text is a warning of opposite directions,
-    or "".
+    directions, or if their cosine is beyond `linear_threshold`. A text is returned with them: a warning if
+    directions are opposite, else "".
     """
     units = span.units
     directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
@@ -94,8 +95,8 @@ def slerp_in_turn(
 ) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of walking from the first vector to each next one, and a warning or "".
 
-    The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. While
-    the weights add up to zero, no step is taken.
+    The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. No
+    step is taken while the weights up to j add up to zero.
     """
     count = len(weights)
     factors = np.broadcast_to(np.eye(count)[0], span.norms.shape).copy()
@@ -118,7 +119,7 @@ def _compute_circle_factors(
     t: float,
     linear_threshold: float | None,
 ) -> tuple[np.ndarray, str]:
-    """Return the factors of two vectors by their directions [..., n] and whether both have one [..., 1]."""
+    """Return two vectors' factors and a warning; `directed` [..., 1] is True if both have a direction."""
     apart, together = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
     theta = 2 * np.arctan2(apart, together)
     opposite = directed & (together <= OPPOSITE)
@@ -135,9 +136,9 @@ def mean_direction(
 ) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of the mean direction at the mean length, and a warning or "".
 
-    Starts from the normalised weighted mean of directions and takes up to `steps` steps of the Karcher
+    It starts from the normalised weighted mean of directions and takes up to `steps` steps of the Karcher
     iteration, M ← exp_M(Σ αᵢ log_M(uᵢ)), until a step is shorter than `tolerance`. Vectors without a
-    direction count for the length only; without a mean direction the coefficients are those of the
+    direction count only for the length. If there is no mean direction, the coefficients are those of the
     weighted mean.
     """
     shares = weights / weights.sum()

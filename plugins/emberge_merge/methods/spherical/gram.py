@@ -15,15 +15,15 @@ Granularity = Literal["tensor", "row", "column", "layer", "model"]
 
 @dataclass(frozen=True, kw_only=True)
 class GramStrategy(MergeStrategy):
-    """A strategy whose result is a combination of vectors, with coefficients from inner products.
+    """Strategy whose result is a combination of vectors, with coefficients from their inner products.
 
-    Subclasses define the vectors, and the coefficients by inner products.
+    Subclasses choose the vectors, and compute the coefficients from the inner products.
     """
 
     granularity: Granularity = "tensor"
-    """One vector: a tensor, an output neuron (`row`), an input (`column`), a layer, the model.
+    """Extent of one vector: a tensor, an output neuron (`row`), an input (`column`), a layer, the model.
 
-    A tensor of one dimension is one row, and one column.
+    A tensor of one dimension is one vector both by row and by column.
     """
 
     @property
@@ -37,7 +37,7 @@ class GramStrategy(MergeStrategy):
         return 0 if self.granularity == "row" else 1  # rows are never split
 
     def of_deltas(self, block: Block) -> bool:
-        """Return whether the models' changes are combined and added to the base; default: the models are."""
+        """Return whether changes are combined and added to the base; by default the models are combined."""
         return False
 
     @property
@@ -46,11 +46,11 @@ class GramStrategy(MergeStrategy):
         return True
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
-        """Return float64 coefficients [..., models] by Gram matrices [..., models, models], and a warning.
+        """Return float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning.
 
-        `grams["products"]` is of the vectors; `grams["differences"]`, if asked for, of the first one and
-        the others' differences to it: models that were tuned from one base are nearly parallel, and
-        products of the vectors alone would lose the angle between them.
+        `grams["products"]` has the products of the vectors. `grams["differences"]`, if `near` is true, has
+        those of the first vector and of the differences of the others to it: models that were tuned from one
+        base are nearly parallel, and products of the vectors alone would lose the angle between them.
         """
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ class GramStrategy(MergeStrategy):
 
 
 def _subtract_first(vectors: Tensor) -> Tensor:
-    """Return the first vector, and the others' differences to it."""
+    """Return the first vector and the differences of the others to it."""
     differences = vectors - vectors[:1]
     differences[0] = vectors[0]
     return differences
@@ -115,7 +115,7 @@ def _multiply_grams(vectors: Tensor, dim: int) -> Tensor:
 
 
 def _combine_vectors(vectors: Tensor, coefficients: Tensor) -> Tensor:
-    """Sum of vectors [n, rows, columns] times coefficients [rows or 1, columns or 1, n]."""
+    """Return the sum of vectors [n, rows, columns] times coefficients [rows or 1, columns or 1, n]."""
     factors = coefficients.to(vectors).unbind(-1)
     out = vectors[0] * factors[0]
     for vector, factor in zip(vectors[1:], factors[1:], strict=True):

@@ -29,9 +29,9 @@ class Karcher(GramStrategy):
     """
 
     max_iter: Annotated[int, NumberRange(least=1, most=10**6)] = 100
-    """Steps at most; mergekit takes 10."""
+    """Largest number of steps; mergekit's is 10."""
     tol: NonNegative = 1e-10
-    """Length of a step, an angle, at which the mean is found; mergekit has 1e-5."""
+    """Length of a step, an angle in radians, below which the iteration ends; mergekit's is 1e-5."""
 
     base_policy = "forbidden"
 

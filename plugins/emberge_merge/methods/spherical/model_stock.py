@@ -17,14 +17,14 @@ _SINGULAR = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStock(GramStrategy):
-    """Go from the base towards the models' mean by how far their changes agree (arXiv:2403.19522).
+    """Interpolate from the base to the models' mean, further the more their changes agree (arXiv:2403.19522).
 
     W = t · mean(Wᵢ) + (1 - t) · W₀ with t = N c / (1 + (N - 1) c), where c is the mean cosine of all pairs of
     changes (Jang et al., 2024). Weights are not used. If one model of a pair did not change, the pair counts
     as orthogonal. If 1 + (N - 1) c is zero, t is 0.
 
-    The artifact's `weights_by_layer` has each layer's t. If a layer's tensors or columns have different t, it
-    is the mean over the layer's elements. With rows as granules, no t is recorded.
+    The artifact's `weights_by_layer` has each layer's t. If a layer's tensors or columns have different t,
+    their mean over the layer's elements is recorded. With rows as granules, no t is recorded.
 
     Example:
         merged:
@@ -35,7 +35,7 @@ class ModelStock(GramStrategy):
     """
 
     clamp: bool = True
-    """Keep t within 0 and 1: where models disagree (c < 0) the formula walks away from them."""
+    """Keep t within 0 and 1: where models disagree (c < 0) the formula leads away from them."""
 
     arity = range(2, 1_000_000)
     base_policy = "required"

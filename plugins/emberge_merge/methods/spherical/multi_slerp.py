@@ -30,13 +30,13 @@ class MultiSlerp(GramStrategy):
     """
 
     mode: Literal["log", "projected", "karcher"] = "log"
-    """`log` is the formula; `karcher` repeats its step to convergence; `projected` takes none.
+    """Steps on the sphere: one (`log`, the formula), as many as converge (`karcher`), none (`projected`).
 
-    `projected`, (Σ αᵢ ‖Wᵢ‖) · M, is what mergekit's multislerp amounts to, as its projections onto the
+    `projected` gives (Σ αᵢ ‖Wᵢ‖) · M. mergekit's multislerp gives the same, as its projections onto the
     tangent space sum to zero.
     """
     space: Literal["weights", "deltas"] = "weights"
-    """`deltas` works on the changes to the base, a different and stronger operator."""
+    """Vectors to average: the weights, or the changes to the base (`deltas`), a stronger operator."""
 
     @property
     def base_policy(self) -> BasePolicy:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Nuslerp(GramStrategy):
-    """Walk the great circle between two models to the share of the second one's weight (NuSLERP).
+    """Interpolate two models on the great circle; the second one's share is by weight (NuSLERP).
 
-    t = α₂ / (α₁ + α₂), one half if they sum to zero. With a base it walks between the models' changes and
-    adds them to the base.
+    t = α₂ / (α₁ + α₂), or one half if the weights sum to zero. With a base, the models' changes are
+    interpolated and the result is added to the base.
 
     Example:
         merged:

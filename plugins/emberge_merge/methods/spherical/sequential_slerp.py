@@ -31,7 +31,7 @@ class SequentialSlerp(GramStrategy):
     """
 
     linear_threshold: Cosine | None = None
-    """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
+    """Cosine above which interpolation is linear; mergekit's is 0.9995. By default there is none."""
 
     arity = range(2, 1_000_000)
     base_policy = "forbidden"

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Slerp(GramStrategy):
-    """Walk the great circle between two models (Shoemake, 1985).
+    """Interpolate two models on the great circle through them (Shoemake, 1985).
 
-    W = sin((1-t)θ)/sin θ · A + sin(tθ)/sin θ · B, θ the angle between A and B. The angle is exact however
-    small; mergekit goes straight above a cosine of 0.9995, which makes most merges of siblings linear.
+    W = sin((1-t)θ)/sin θ · A + sin(tθ)/sin θ · B, with θ the angle between A and B. Small angles are exact.
+    mergekit interpolates linearly above a cosine of 0.9995, so that most of its merges of models with one
+    base are linear.
 
     Example:
         merged:
@@ -30,7 +31,7 @@ class Slerp(GramStrategy):
     t: PerTensor = PerTensor(0.5, within=(0, 1))
     """Share of the way from the first model (0) to the second (1)."""
     linear_threshold: Cosine | None = None
-    """Cosine above which the way is straight; mergekit has 0.9995, and none is set here."""
+    """Cosine above which interpolation is linear; mergekit's is 0.9995. By default there is none."""
 
     arity = range(2, 3)
     base_policy = "forbidden"
