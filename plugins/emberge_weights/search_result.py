@@ -234,7 +234,7 @@ class SearchResult:
         return [float(weight) for weight in self.found.weights[candidate]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
-        """Return the choice's score and its gain over equal weights, both from real merges if there are any."""
+        """Return the real score of the choice, None without merges, and its gain over equal weights."""
         scores, pair = self.found.scores, [EQUAL, self.chosen]
         real = None
         if self.real is not None:
