@@ -1,8 +1,8 @@
 """emberge: the merge engine for embedding models.
 
-Authors of components import from here, authors of steps and scripts from rooms as well (`emberge.merging`).
-A room's face is its `__init__.pyi`: each public name once, with the module that defines it. Python imports
-that module when the name is first used, so importing emberge loads no torch.
+Authors of components import from here; authors of steps and scripts also import from rooms
+(`emberge.merging`). A room's face is its `__init__.pyi`, which lists each public name once, with the module
+that defines it. Python imports that module when the name is first used, so importing emberge loads no torch.
 """
 
 import lazy_loader

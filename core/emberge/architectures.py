@@ -1,8 +1,8 @@
 """The transformers library in this process: architectures that plugins add, and loading without a report.
 
-An architecture is known by its name at once and is registered with transformers when it is first needed.
-transformers keeps one table of model types a process, and so do we: in each process, ranks and workers
-among them, loading the plugins fills it.
+Loading the plugins records the architectures by name; each is registered with transformers when it is first
+needed. transformers keeps one table of model types per process, and so does this module: each rank and worker
+fills its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
 class Architecture:
     """A model type of a plugin: the classes of its config and of its models, each as "module:Class".
 
-    They are imported when a model of the type is loaded, and follow transformers' rules for
-    `AutoConfig.register` and `AutoModel.register`: the config class has the `model_type`, the model classes
-    name it as their `config_class`. `masked_lm` is the class with a head that predicts masked tokens.
+    The classes are imported when a model of the type is loaded. They follow transformers' rules for
+    `AutoConfig.register` and `AutoModel.register`: the config class has the `model_type`, and each model
+    class has the config class as its `config_class`. `masked_lm` is the class with a head that predicts
+    masked tokens.
     """
 
     config: str
@@ -40,12 +41,12 @@ class Architecture:
 
     @property
     def classes(self) -> dict[str, str]:
-        """The model classes by transformers' auto class, which loads them."""
+        """The model classes, by the name of the transformers auto class that loads them."""
         places = {"AutoModel": self.model, "AutoModelForMaskedLM": self.masked_lm}
         return {auto: place for auto, place in places.items() if place is not None}
 
 
-# Model type: (the plugin that has it, its classes).
+# Maps a model type to the plugin that adds it and to its classes.
 _KNOWN: dict[str, tuple[str, Architecture]] = {}
 _REGISTERED: dict[str, Architecture] = {}
 _LOCK = threading.RLock()
@@ -55,8 +56,8 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     """Record a plugin's architecture under its model type, without importing its classes.
 
     Raises:
-        PluginError: for a model type that transformers or another plugin has, a place that is not written as
-            "module:Class", and classes that change after they were registered with transformers.
+        PluginError: if transformers or another plugin has the model type, if a place is not written as
+            "module:Class", or if the classes change after they were registered with transformers.
     """
     label = f"architecture '{model_type}' of plugin '{plugin}'"
     if not isinstance(architecture, Architecture):
@@ -84,11 +85,11 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
 def find_config_class(model_type: str | None) -> Any:
     """Return the config class of a model type, so that transformers' auto classes load its models.
 
-    A plugin's classes are imported and registered with transformers first, once a process. None for a model
-    type that neither a plugin nor transformers has; no code in a model's folder is ever run.
+    A plugin's classes are first imported and registered with transformers, once per process. The result is
+    None if neither a plugin nor transformers has the model type. Code in a model's folder is never run.
 
     Raises:
-        PluginError: when a plugin's classes cannot be imported, or transformers refuses them.
+        PluginError: if a plugin's classes cannot be imported, or transformers refuses them.
     """
     from transformers import CONFIG_MAPPING
 
@@ -102,7 +103,7 @@ def find_config_class(model_type: str | None) -> Any:
                     f"architecture '{model_type}' of plugin '{plugin}' cannot be loaded: {error!r}"
                 ) from error
             _REGISTERED[model_type] = architecture
-    # Its `get` does not know what was registered, nor imports what is its own.
+    # The mapping's `get` neither finds registered classes nor imports transformers' own.
     return CONFIG_MAPPING[model_type] if model_type and model_type in CONFIG_MAPPING else None
 
 
@@ -145,7 +146,7 @@ def _read_stock_types() -> frozenset[str]:
 def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' loading bar and report while the context is open.
 
-    What it reports, such as a head without weights, the caller checks and refuses by itself.
+    The caller itself must check what transformers would report, such as a head without weights.
     """
     from transformers.utils import logging
 

@@ -11,20 +11,22 @@ from emberge.contracts import Machine
 from emberge.errors import RecipeError
 from emberge.wording import parse_size
 
-# Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: without one, torch need not be asked.
+# Device files of CUDA, of CUDA under Windows' Linux, and of ROCm: if none exists, torch is not
+# imported to search for devices.
 _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def find_machine(
     devices: str | None = None, workers: int | None = None, memory: str | int | None = None
 ) -> Machine:
-    """Return the devices, workers and memory of this machine, or the part of them that is named.
+    """Return the devices, workers and memory that a run may use: all of the machine, or the given part.
 
-    `devices` is `cpu`, `cuda` (all of them), `cuda:0,cuda:1` or None for all CUDA devices if there are any;
-    `workers` defaults to the usable cores; `memory` is bytes or a size such as `512MB` or `2GiB`.
+    `devices` is `cpu`, `cuda` (all CUDA devices), `cuda:0,cuda:1`, or None (all CUDA devices, or `cpu`
+    without any); `workers` defaults to the usable cores; `memory` is bytes or a size such as `512MB` or
+    `2GiB`.
 
     Raises:
-        RecipeError: for a device that does not exist, no workers, or a text that is not a size.
+        RecipeError: if a device does not exist, `workers` is below 1, or `memory` is not a size.
     """
     if workers is not None and workers < 1:
         raise RecipeError(f"--workers {workers}: at least one worker is needed")
@@ -67,7 +69,7 @@ def choose_training_dtype(device: str) -> str:
 
 @contextmanager
 def limit_torch_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads in the block, and as many as before after it."""
+    """Let torch use `count` threads in the block; restore the previous number at its end."""
     import torch
 
     before = torch.get_num_threads()

@@ -30,7 +30,7 @@ class BulletList:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Table with a head; `align` has `l` or `r` for each column, left for those that it does not name."""
+    """Table with a head; `align` has `l` or `r` for each column; other columns are left-aligned."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -51,9 +51,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Card of a model: its title, what comes first below it, sections, and the values of its front matter.
+    """Card of a model: its title, the opening below the title, sections, and the front matter's values.
 
-    Without a title, the text begins with the opening.
+    Without a title, the card begins with the opening.
     """
 
     title: str = ""
@@ -62,7 +62,7 @@ class Card:
     front: Mapping[str, Any] = field(default_factory=dict)
 
     def with_sections(self, *sections: Section) -> Card:
-        """Return the card with sections at its end, in place of those of the same titles."""
+        """Return the card with `sections` at its end; sections that had the same titles are removed."""
         titles = {one.title for one in sections}
         others = (one for one in self.sections if one.title not in titles)
         return replace(self, sections=(*others, *sections))

@@ -30,7 +30,7 @@ class EmbergeError(Exception):
 
 
 class RecipeError(EmbergeError):
-    """A mistake in a recipe or a command line; `problems` lists all that were found."""
+    """A mistake in a recipe or a command line; `problems` lists all mistakes."""
 
     exit_code = 2
 
@@ -66,12 +66,13 @@ class DataError(EmbergeError):
 
 
 class RequirementError(EmbergeError):
-    """A `require` of the recipe that was not met, though the work was done."""
+    """A `require` of the recipe that was not met; the result is complete and kept."""
 
     exit_code = 3
 
 
-# A file that is missing, or may not be read or written, is so for the same command again.
+# Errors that repeating the command does not remove: a file is missing, or may not be read or
+# written.
 _LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
@@ -79,8 +80,8 @@ _LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permission
 class Problem:
     """A problem, its place (`file:line` or a tensor's name), and how bad it is.
 
-    An `error` stops a run before it starts; a `warning` does not. `unseen` marks a thing that this machine
-    could not look at, such as a hub id without a network. `about` is the noun for counting such things:
+    An `error` stops a run before it starts; a `warning` does not. `unseen` is True if this machine could not
+    examine the input, such as a hub id without a network. `about` is the noun for counting such inputs:
     model, dataset, task.
     """
 
@@ -95,10 +96,10 @@ class Problem:
 
 @contextmanager
 def exits_refused(whose: str) -> Iterator[None]:
-    """Turn a `sys.exit` in the block, which could end a run as if all were done, into a PluginError.
+    """Turn a `sys.exit` in the block, which could end a run as if it had succeeded, into a PluginError.
 
     Raises:
-        PluginError: naming `whose` code it was.
+        PluginError: if the block calls `sys.exit`; the message names `whose` code did so.
     """
     try:
         yield
@@ -110,7 +111,7 @@ def exits_refused(whose: str) -> Iterator[None]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether an error is of a disk or a network, so that the same command may go on later."""
+    """Return whether an error comes from a disk or a network, so the same command may succeed later."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
 

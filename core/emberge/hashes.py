@@ -1,8 +1,8 @@
 """Hashes of files, folders, plain values and texts; each file is read only once.
 
-A run's `HashCache` knows its files by path. `UserHashes` is kept for all runs, so that a large model is read
-once per machine: it knows a file by device, inode, size and times, under any number of names, and stores no
-path.
+A run's `HashCache` finds hashes by the file's path. `UserHashes` is kept for all runs, so that a large model
+is read once per machine. It finds hashes by the file's device, inode, size and times, so a file may have
+several names; it stores no path.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ from emberge.files import (
 )
 
 SWITCH = "EMBERGE_HASH_CACHE"
-"""Environment variable: with `never` no hash outlives its run."""
+"""Environment variable; if it is `never`, no hash is kept after the run."""
 
 LARGE = 1 << 20
-"""Bytes from which on a file's hash outlives its run; smaller files are hashed at once."""
+"""Bytes of a file from which its hash is kept after the run; smaller files are hashed again."""
 
-# Files that `UserHashes` remembers; of more, those remembered first are forgotten.
+# Number of files that `UserHashes` remembers; if there are more, it forgets the oldest entries.
 _MOST_FILES = 4096
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
 _FRESH = 100_000_000
 # A megabyte stays in the processor's cache, so that a second hash of it costs half of a read.
 _READ = 1 << 20
-# A window at a time, so that what is resident stays small: a multiple of any machine's page. It takes far
-# longer to hash than another thread keeps the interpreter, for one that is importing torch.
+# Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
+# page size. Hashing them takes far longer than the time for which another thread, importing torch,
+# blocks the interpreter.
 _MAPPED = 256 << 20
 
 
 class HashCache:
     """Hashes of files by path, size and times, so that each file is read only once.
 
-    Paths below `root` are remembered relative to it, others as a hash: the cache's own file holds no path.
-    Large files are looked up among the `shared` hashes too. `reading` is called before a large file is read,
-    from any thread.
+    Paths below `root` are stored relative to it, other paths as a hash, so the cache file contains no path
+    outside `root`. Large files are also looked up in the `shared` hashes. `reading` is called before a large
+    file is read, from any thread.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class HashCache:
         """Return a hash of the content of files by name.
 
         Raises:
-            EmbergeError: for a file that cannot be read.
+            EmbergeError: if a file cannot be read.
         """
         try:
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -110,7 +111,7 @@ class HashCache:
             raise EmbergeError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
     def learn(self, hashes: Mapping[Path, str]) -> None:
-        """Remember hashes that were taken of files as they are now."""
+        """Remember hashes of files that have not changed since they were hashed."""
         for file, digest in hashes.items():
             self._remember(file, file.stat(), digest)
 
@@ -122,7 +123,7 @@ class HashCache:
                 self._shared.learn(status, digest)
 
     def save(self) -> None:
-        """Write what was learned; a folder that cannot be written costs only time."""
+        """Write the new hashes; if the folder cannot be written, files are hashed again in the next run."""
         if self._shared is not None:
             self._shared.save()
         if self.path is None or not self._changed:
@@ -145,7 +146,8 @@ class HashCache:
 class UserHashes:
     """Hashes by a file's status, kept in the user's cache folder for all runs.
 
-    A folder that cannot be used, as it is another user's, costs only time, and so does a damaged table.
+    If the folder cannot be used, for example because it is another user's, or if the table is damaged, files
+    are hashed again.
     """
 
     def __init__(self) -> None:
@@ -154,7 +156,7 @@ class UserHashes:
         self._new: dict[str, str] = {}
 
     def find(self, status: os.stat_result) -> str | None:
-        """Return the hash of the file of this status; None when it is not known."""
+        """Return the hash of the file with this status; None if it is unknown."""
         if self.path is None or status.st_size < LARGE:
             return None
         if self._known is None:
@@ -167,7 +169,7 @@ class UserHashes:
             self._new[_build_key(status)] = digest
 
     def save(self) -> None:
-        """Add what was learned to the table."""
+        """Add the new hashes to the table."""
         if self.path is None or not self._new:
             return
         with suppress(OSError, NotOursError):
@@ -181,7 +183,7 @@ class UserHashes:
 
 
 def read_file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
-    """Yield a file's bytes in order, at most `size` at once, mapped: a copy takes longer than hashing."""
+    """Yield a file's bytes in order, at most `size` at once, mapped, as a copy takes longer than hashing."""
     with path.open("rb") as stream:
         left = os.fstat(stream.fileno()).st_size
         for start in range(0, left, _MAPPED):
@@ -205,7 +207,7 @@ def stable_hash(value: object) -> str:
 
 
 def text_keys(texts: Iterable[str]) -> bytes:
-    """Return the 128-bit hash of each text, 16 bytes after 16 bytes; media count by their content."""
+    """Return the 128-bit hashes of the texts, 16 bytes each, in order; media are hashed by content."""
     return b"".join(
         hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         for text in texts
@@ -213,7 +215,7 @@ def text_keys(texts: Iterable[str]) -> bytes:
 
 
 def _read_table(path: Path) -> dict[str, Any]:
-    """Return the content of a cache's file; nothing when it is missing or damaged."""
+    """Return the content of a cache file; an empty table if it is missing or damaged."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -225,8 +227,8 @@ def _read_stamp(status: os.stat_result) -> list[int]:
 
 
 def _hash_file(file: Path) -> str:
-    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast. It tells
-    # contents apart; it does not defend against forgery.
+    # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast.
+    # It distinguishes contents, but does not protect against forgery.
     hasher = xxhash.xxh3_128()
     for piece in read_file_pieces(file, _MAPPED):
         hasher.update(piece)

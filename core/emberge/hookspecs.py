@@ -1,8 +1,9 @@
 """The hooks of a plugin, as a table of contents.
 
-An implementation is a function in the plugin's module marked `@hookimpl`; it takes only the arguments it
-wants, by name. `register_*` hooks return names and types; the others announce what happened. A type may be
-given by its place, `"my_package.trim:Trim"`, and is then imported once a recipe names it.
+An implementation is a function in the plugin's module that is marked `@hookimpl`. It takes only the arguments
+that it needs, by name. `register_*` hooks return types by name. A type may be given by its place,
+`"my_package.trim:Trim"`, and is then imported when a recipe names it. The hooks under "events" announce what
+a run does.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def register_reporters() -> Mapping[str, type[Reporter] | str]:
 
 @hookspec
 def register_leaderboards() -> Mapping[str, type[Leaderboard] | str]:
-    """Add leaderboards, which take published models and know what models were trained on."""
+    """Add leaderboards, which list published models and the tasks that models were trained on."""
 
 
 # ── command line ──────────────────────────────────────────────────────────────────────────────────
@@ -109,10 +110,10 @@ def register_verbs() -> Mapping[str, Verb]:
 
 @hookspec
 def register_architectures() -> Mapping[str, Architecture]:
-    """Add model classes by model type, the `model_type` of config.json, for whatever loads or checks a model.
+    """Add model classes by model type, the `model_type` of config.json, for loading and checking models.
 
-    Their modules are imported when a model of the type is loaded. A type that transformers or another plugin
-    has is refused.
+    The classes' modules are imported when a model of the type is loaded. A model type that transformers or
+    another plugin has is refused.
     """
 
 
@@ -120,23 +121,23 @@ def register_architectures() -> Mapping[str, Architecture]:
 def locate_model(
     reference: str, revision: str | None, files: Literal["all", "metadata", "ranges"]
 ) -> Path | None:
-    """Find a model that is no local folder (`owner/name`, `pkg:module`, your own scheme).
+    """Find a model that is not a local folder (`owner/name`, `pkg:module`, your own scheme).
 
-    Returns a folder, or None for a reference that is not yours. With `files="metadata"`, only configs and
-    tokenizer files are needed. With `files="ranges"`, tensors are read one by one, so notes of weights
-    (`ServerFile.note`) are enough; they must be in a folder of `ServerFile.cache()`, as notes elsewhere are
-    not trusted. Raise `CheckpointError` for a reference that is yours and cannot be found, and
-    `ConnectionError` if it could not be searched for.
+    Return a folder, or None if your plugin does not handle such references. With `files="metadata"`, only
+    configs and tokenizer files are needed. With `files="ranges"`, tensors are read one by one, so notes of
+    weights (`ServerFile.note`) are enough; they must be in a folder of `ServerFile.cache()`, as notes
+    elsewhere are not trusted. Raise `CheckpointError` if your plugin handles the reference and the model does
+    not exist, and `ConnectionError` if it could not be searched for.
     """
 
 
 @hookspec(firstresult=True)
 def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
-    """Turn a recipe of another tool into the YAML of ours, or return None if it is not yours.
+    """Turn another tool's recipe into ours, in YAML, or return None if your plugin does not know the format.
 
-    `path` is the file that the text comes from, which references in it are relative to. A
-    `TranslatedRecipe` knows the lines of the user's file, so that problems are named there. Raise
-    `RecipeError` with `path:line` for what is wrong with a recipe that is yours.
+    `path` is the file that the text comes from; relative references start at its folder. A `TranslatedRecipe`
+    knows the lines of the user's file, so problems are reported at those lines. If a recipe of your format is
+    wrong, raise `RecipeError` with `path:line`.
     """
 
 
@@ -153,10 +154,10 @@ def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> Mapping[s
 
 @hookspec
 def complete_publication(folder: Path, plugins: Any) -> Mapping[str, str]:
-    """Return texts of files to publish beside those of the model in `folder`, or in their place, by names.
+    """Return texts of files, by name, to publish with the model in `folder` or to replace its files.
 
-    A model may be loaded here, as publishing waits for more than that. A plugin that fails is noted, and the
-    model is published without its files.
+    The hook may load a model, as publishing takes longer than that. If a plugin fails, this is noted, and the
+    model is published without the plugin's files.
     """
 
 

@@ -23,7 +23,7 @@ def python_command(*words: str) -> list[str]:
 
 
 def list_import_paths() -> list[str]:
-    """Return the folders that this process imports from, but for the current one."""
+    """Return the folders that this process imports from, except the current folder."""
     here = os.path.realpath(os.curdir)
     return [path for path in sys.path if path and os.path.realpath(path) != here]
 
@@ -41,11 +41,11 @@ def keep_freed_blocks() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the system back whole pages that nothing uses any more.
+    """Return memory pages that are no longer used to the operating system.
 
-    Blocks of many sizes, such as a model's activations, leave holes between blocks that live longer. glibc
-    fills few of the holes again, so a process can grow for hours although its work needs no more memory than
-    at its start.
+    When blocks of many sizes, such as a model's activations, are freed, they leave holes between blocks that
+    live longer. glibc reuses few of the holes, so a process can grow for hours although its work needs no
+    more memory than at its start.
     """
     trim = _find_glibc_function("malloc_trim")
     if trim is not None:
@@ -56,7 +56,7 @@ def return_freed_memory() -> None:
 def pause_collections(*, freeze: bool = False) -> Iterator[None]:
     """Pause the garbage collector in the block: its passes over modules take a sixth of an import.
 
-    With `freeze` all objects that are there at the end are never looked at again.
+    With `freeze`, the collector ignores all objects that exist at the end of the block from then on.
     """
     if not gc.isenabled():
         yield

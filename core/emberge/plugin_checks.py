@@ -1,4 +1,4 @@
-"""The checks of a plugin at its registration, and the messages for one that fails them."""
+"""The checks of a plugin at its registration, and the messages about a plugin that fails them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refuse_unmarked(module: object, source: PluginSource) -> None:
     """Refuse a function with a hook's name but without `@hookimpl`, which would be ignored silently.
 
     Raises:
-        PluginError: naming the function.
+        PluginError: if there is such a function; the message names it.
     """
     for name, spec in vars(hookspecs).items():
         function = getattr(module, name, None) if hasattr(spec, "emberge_spec") else None
@@ -65,7 +65,8 @@ def require_contract(
     """Refuse a component that does not follow its contract.
 
     Raises:
-        PluginError: for a bad name, another type, a dataclass that is not frozen, or no docstring.
+        PluginError: if the name is bad, the type follows none of the contracts, the dataclass is not frozen,
+            or the docstring is missing.
     """
     label = _require_name(source, kind, name)
     if isinstance(type_, ChainSpec):
@@ -80,15 +81,15 @@ def require_contract(
     if kind != "reader" and (not frozen or "__dataclass_fields__" not in vars(type_)):
         raise PluginError(f"{label} must be a @dataclass(frozen=True, kw_only=True)")
     doc = vars(type_).get("__doc__") or ""
-    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the one that dataclass makes
+    if not doc.strip() or doc.startswith(f"{type_.__name__}("):  # the dataclass default
         raise PluginError(f"{label} needs a docstring: `emberge show` is made of it")
 
 
 def require_place(source: PluginSource, kind: str, name: str, place: str) -> None:
-    """Refuse a component whose place is not written as `module:Name`.
+    """Refuse a component if its place is not written as `module:Name`.
 
     Raises:
-        PluginError: for a bad name or place.
+        PluginError: if the name or the place is bad.
     """
     label = _require_name(source, kind, name)
     module, colon, inside = place.partition(":")

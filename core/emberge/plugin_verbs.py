@@ -25,8 +25,9 @@ class Verb:
     `add_options` is called with the verb's parser. Give the option for a file that the verb writes the type
     `output_file`: the file is then refused before the call if it cannot be written, another option names it,
     or another command is writing it. `run`, written as "module:function", is imported when the verb is used.
-    It gets the parsed options and the loaded plugins, prints its outcome, and returns the exit code: 0 for
-    done, 3 for a requirement not met. Errors are raised: an `EmbergeError` has its own exit code.
+    It gets the parsed options and the loaded plugins, prints its outcome, and returns the exit code: 0 if the
+    work is done, 3 if a requirement is not met. For an error it raises an `EmbergeError`, which has an exit
+    code.
     """
 
     summary: str
@@ -40,10 +41,10 @@ class Verb:
     """True adds --devices, --workers, --memory and --quiet, which `find_machine` reads."""
 
     def require_sound(self, name: str, plugin: str) -> None:
-        """Refuse a name or place that has another form.
+        """Refuse the verb if its name or the place of its function is malformed.
 
         Raises:
-            PluginError: naming the plugin and the verb.
+            PluginError: if either is malformed; the message names the plugin and the verb.
         """
         label = f"verb '{name}' of plugin '{plugin}'"
         if not _NAME.fullmatch(name):
@@ -55,7 +56,7 @@ class Verb:
         """Import the verb's function, run it, and return its exit code.
 
         Raises:
-            PluginError: when the function cannot be imported.
+            PluginError: if the function cannot be imported.
         """
         module, _, name = self.run.partition(":")
         try:
@@ -68,8 +69,8 @@ class Verb:
 def number_option(kind: Any) -> Callable[[str], Any]:
     """Return the `type` of a verb's option for numbers of this kind: `type=number_option(Count)`.
 
-    It refuses what a recipe's option of the same type refuses: a number that is not finite, or outside the
-    limits of the type.
+    The verb's option refuses the same numbers as a recipe's option of this type: numbers that are not finite,
+    and numbers outside the type's limits.
     """
     limits, number = limits_of(kind), get_args(kind)[0] if limits_of(kind) else kind
     words = "a whole number" if number is int else "a number"
@@ -90,8 +91,8 @@ def number_option(kind: Any) -> Callable[[str], Any]:
 def output_file(text: str) -> Path:
     """Return the path of a file that a verb will write: the `type` of its option, which it checks.
 
-    Its folder is made. What cannot be written is refused before any work: a folder, and a path in a folder
-    that cannot be made or takes no files.
+    The file's folder is created. The path is refused before any work if it is a folder, or if its folder
+    cannot be created or written into.
     """
     path = Path(text)
     if path.is_dir():

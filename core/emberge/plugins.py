@@ -1,7 +1,7 @@
 """The plugins of a process: found, blocked or refused, their components collected, events announced.
 
-pluggy's own entry-point loader skips a second plugin of one name in silence and lets one failing import
-stop the rest, so entry points are loaded here.
+pluggy's own entry-point loader silently skips a second plugin of the same name, and one failing import keeps
+it from loading other plugins. Therefore entry points are loaded here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from emberge.plugin_verbs import Verb
 from emberge.wording import printable
 
 GROUP = "emberge"
-# The record of a result, which is written last.
+# Name of the file that records a result; it is written last.
 _ARTIFACT = "artifact.json"
 
 # Kind of component: (the hook that registers it, the contracts it may follow).
@@ -71,7 +71,7 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "reporter": ("register_reporters", (Reporter,)),
     "leaderboard": ("register_leaderboards", (Leaderboard,)),
 }
-# What several kinds together, or a kind that steps are named beside, are called in messages.
+# Words for kinds of component in messages, where they differ from the kind's own name.
 _WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
 
 
@@ -83,7 +83,7 @@ class Component:
     name: str
     source: PluginSource
     added: Any
-    """A dataclass type, a ChainSpec, or the place of one, `module:Name`."""
+    """A dataclass type, a ChainSpec, or the place `module:Name` of either."""
 
     @property
     def plugin(self) -> str:
@@ -110,7 +110,7 @@ class Component:
         """The dataclass type or ChainSpec, imported when it is first asked for.
 
         Raises:
-            PluginError: when it cannot be imported, or breaks its contract.
+            PluginError: if the type cannot be imported, or breaks its contract.
         """
         if not isinstance(self.added, str):
             return self.added
@@ -119,13 +119,13 @@ class Component:
         return type_
 
     def is_of(self, type_: Any) -> bool:
-        """Return whether this is the component of a type, importing nothing."""
+        """Return whether this component has that type, importing nothing."""
         place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
         return vars(self).get("type", self.added) is type_ or self.added == place
 
     @property
     def doc(self) -> str:
-        """Its documentation, dedented."""
+        """The component's documentation, dedented."""
         text = self.type.doc if isinstance(self.type, ChainSpec) else self.type.__doc__
         return inspect.cleandoc(text or "")
 
@@ -137,14 +137,14 @@ class Component:
 
 @dataclass
 class Completion:
-    """Files that plugins add to what is finished: texts by name, and a line on each plugin that failed."""
+    """Files that plugins add to a finished result (texts by name), and a line per failed plugin."""
 
     files: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
 
 class Plugins:
-    """All plugins of a process: their components by kind and name, and the hooks to call them by."""
+    """All plugins of a process: their components by kind and name, and their hooks."""
 
     def __init__(self) -> None:
         self.manager = pluggy.PluginManager(GROUP)
@@ -157,7 +157,7 @@ class Plugins:
 
     @property
     def hook(self) -> Any:
-        """Hooks that give a value: `plugins.hook.locate_model(...)`."""
+        """Hooks that return a value: `plugins.hook.locate_model(...)`."""
         return self.manager.hook
 
     def register(
@@ -166,7 +166,7 @@ class Plugins:
         """Register a plugin object under a name.
 
         Raises:
-            PluginError: for a name taken, a misspelt hook, or a component that breaks its contract.
+            PluginError: if the name is taken, a hook is misspelt, or a component breaks its contract.
         """
         source = PluginSource(name, distribution, version)
         if self.manager.has_plugin(name):
@@ -215,7 +215,7 @@ class Plugins:
             yield Component(kind, name, source, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
-        """Return components of the kinds by bare name; more than one under a name is a clash."""
+        """Return components of the kinds by bare name; several components under a name are a clash."""
         by_name: dict[str, list[Component]] = {}
         for component in self.components:
             if component.kind in kinds:
@@ -224,14 +224,14 @@ class Plugins:
 
     @property
     def left_out(self) -> str:
-        """Names of the blocked plugins, for the end of a message on a missing component; maybe empty."""
+        """End of a message about a missing component: the blocked plugins' names, or "" without any."""
         return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
 
     def find(self, name: str, *kinds: str) -> Component:
         """Find the component called `name` or `plugin:name`.
 
         Raises:
-            PluginError: when there is none (with a suggestion) or more than one.
+            PluginError: if there is no such component (with a suggestion) or more than one.
         """
         word = _WORDS.get(kinds, " or ".join(kinds))
         by_name = self.of(*kinds)
@@ -266,7 +266,7 @@ class Plugins:
         """Return the first component of a kind, with its default options, that `purpose` needs.
 
         Raises:
-            PluginError: when no plugin adds one.
+            PluginError: if no plugin adds a component of this kind.
         """
         for component in self.every(kind):
             return component
@@ -276,7 +276,7 @@ class Plugins:
         """Return the component whose type this is.
 
         Raises:
-            PluginError: when no plugin added it.
+            PluginError: if no plugin added the component.
         """
         for component in self.components:
             if component.is_of(type_):
@@ -307,7 +307,7 @@ class Plugins:
         return completion
 
     def announce(self, event: str, **details: Any) -> None:
-        """Announce an event to every listener; one that fails ends no run, and is dropped with a warning."""
+        """Announce an event to every listener; drop a failing listener with a warning and go on."""
         for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
             if id(implementation.plugin) in self._dropped:
                 continue
@@ -331,7 +331,7 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     blocks all.
 
     Raises:
-        PluginError: naming the plugin, its distribution, and how to block it.
+        PluginError: if a plugin cannot be loaded; names the plugin, its distribution, and how to block it.
     """
     plugins = Plugins()
     words = os.environ.get(BLOCK, "").split(",") if block is None else block
@@ -368,7 +368,7 @@ def _import_place(source: PluginSource, place: str) -> Any:
 
 
 def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapping[str, Any]:
-    """Call a plugin's hook and return what it adds by name; nothing for a plugin without it."""
+    """Call a plugin's hook and return the added types by name; empty for a plugin without the hook."""
     function = getattr(module, hook, None)
     if function is None or not hasattr(function, "emberge_impl"):
         return {}
@@ -408,7 +408,8 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
-    # A name of its own, so that a file called json.py does not replace the real one.
+    # The module gets a unique name, so that a file called json.py does not replace the library's
+    # module.
     name = f"emberge_plugin_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

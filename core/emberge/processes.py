@@ -1,7 +1,7 @@
 """Processes that are started here: the other ranks of a run, and one for a step that a launcher runs.
 
-Each ends with this process: its standard input is a pipe that this process keeps open. When this process
-ends in any way the system closes the pipe, and the child, which waits at its other end, ends too.
+Each child process ends when this process ends. Its standard input is a pipe that this process keeps open.
+When this process ends in any way, the system closes the pipe, and the child, which waits for that, ends too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def end_with_parent() -> None:
 
 
 def read_call() -> bytes | None:
-    """Return the first line of standard input, and end with the parent from there on.
+    """Return the first line of standard input; from then on, this process ends with its parent.
 
-    None means that the parent ended before it wrote a whole line.
+    The result is None if the parent ended before it wrote a whole line.
     """
     with open(0, "rb", buffering=0, closefd=False) as stream:
         line = stream.readline()
@@ -49,7 +49,7 @@ def read_call() -> bytes | None:
 
 
 def last_lines(printed: Iterable[str]) -> list[str]:
-    """Return the lines that name errors, or the last line that is not empty; all without blanks around."""
+    """Return the lines that name errors, or the last line that is not empty; stripped of blanks."""
     lines = [line.strip() for line in printed if line.strip()]
     return [line for line in lines if line.startswith(_ERROR)] or lines[-1:]
 
@@ -76,11 +76,12 @@ def _wait_for_end() -> None:
 SECRET = "EMBERGE_RANKS_SECRET"
 """The environment variable with the secret that ranks sign their messages with."""
 LISTENER = "EMBERGE_RANKS_LISTENER"
-"""The environment variable with the number of the open socket that the first rank is found at."""
+"""The environment variable with the number of the open socket at which the first rank listens."""
 
-# The variables by which torchrun numbers its processes, and so does this module.
+# The variables by which torchrun, and also this module, numbers its processes.
 RANK, SIZE = "RANK", "WORLD_SIZE"
-# The same by MPI, which is what `accelerate launch --mpirun_hostfile` starts processes by.
+# MPI's variables for the same numbers; `accelerate launch --mpirun_hostfile` starts processes by
+# MPI.
 BY_MPI = {
     RANK: ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"),
     SIZE: ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
@@ -91,15 +92,15 @@ BY_MPI = {
         "MV2_COMM_WORLD_LOCAL_SIZE",
     ),
 }
-# Where ranks of this machine find the first one.
+# Address at which ranks of this machine find the first rank.
 HOST = "127.0.0.1"
-# Seconds that the first rank may take to notice by itself that another has ended.
+# Seconds that the first rank may take to notice by itself that another rank has ended.
 GRACE = 30.0
-# Seconds that the others may take to end when all is done.
+# Seconds that the other ranks may take to end after the work is done.
 LEAVING = 20.0
 
 RanksEnded = Callable[[], "str | None"]
-"""A function that returns which ranks have ended before their time and why; None if none has."""
+"""A function that returns which ranks ended early and why; None if no rank did."""
 
 
 class _Dismissible(Protocol):
@@ -112,10 +113,10 @@ T = TypeVar("T", bound=_Dismissible)
 def adopt_launcher(ranks: int | None) -> None:
     """Copy MPI's numbering of this process to torchrun's variables, and end with the parent if it is a rank.
 
-    `ranks` is the number that was asked for by name.
+    `ranks` is the number of `--ranks`, None without the option.
 
     Raises:
-        RecipeError: when `accelerate launch` was to start several processes and has started one.
+        RecipeError: if `accelerate launch` was to start several processes and has started only one.
     """
     environment = os.environ
     if environment.pop(LEASH, None):
@@ -141,7 +142,7 @@ def rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int
     """Return the process's rank and the number of ranks that a launcher set; (0, 1) without a launcher.
 
     Raises:
-        RecipeError: when one of them is no number or they do not fit.
+        RecipeError: if the rank or the size is not a number, or the rank is not below the size.
     """
     try:
         rank, size = int(environment.get(RANK, "0")), int(environment.get(SIZE, "1"))
@@ -161,14 +162,14 @@ def rank_team(
     ranks: int | None,
     form: Callable[[RanksEnded | None], T],
 ) -> contextlib.AbstractContextManager[T | None]:
-    """Return a context with the team of this run's ranks; None in it for a process that runs alone.
+    """Return a context with the team of this run's ranks; the context is None for a process that runs alone.
 
-    A launcher started the others, or `ranks` of them are started here by the command of these `words`.
-    `form` finds them; its argument is for ranks that were started here.
+    A launcher has started the other ranks, or they are started here, `ranks` in all, by the command of these
+    `words`. `form` connects the ranks; its argument is None unless ranks were started here.
 
     Raises:
-        RecipeError: for a number of ranks that cannot be.
-        RanksError: when they do not find each other.
+        RecipeError: if the number of ranks is impossible.
+        RanksError: if the ranks do not find each other.
     """
     adopt_launcher(ranks)
     return _join_team(words, machine, ranks, form)
@@ -216,13 +217,14 @@ def _require_possible(count: int, started: int, machine: Machine) -> None:
 class RankProcesses:
     """Ranks 1 to N - 1 of a run as processes of the same command, watched until it ends.
 
-    One that dies ends this process too: at once where the first rank notices, else after half a minute.
+    If a rank dies, this process ends too: at once if the first rank notices, otherwise after half a minute.
     """
 
     def __init__(self, words: Sequence[str], ranks: int) -> None:
         self._ended: dict[int, str] = {}
         self._over = threading.Event()
-        # Open from the start, and handed on: nobody else can take the port in between.
+        # The socket is open from the start and is passed on, so that no other process can take the
+        # port in between.
         self._listener = socket.create_server((HOST, 0))
         port = self._listener.getsockname()[1]
         numbers = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
@@ -256,7 +258,7 @@ class RankProcesses:
         return "; ".join(self._ended.values()) or None
 
     def leave(self) -> None:
-        """Wait for the others to end, kill those that do not, and restore the environment."""
+        """Wait for the other ranks to end, kill ranks that do not, and restore the environment."""
         self._over.set()
         end = time.monotonic() + LEAVING
         for process in self._processes:
@@ -267,7 +269,7 @@ class RankProcesses:
         self._forget()
 
     def stop(self) -> None:
-        """Kill the others at once, and restore the environment."""
+        """Kill the other ranks at once, and restore the environment."""
         self._over.set()
         for process in self._processes:
             process.kill()
@@ -305,9 +307,9 @@ class RankProcesses:
 
 # ── one step ────────────────────────────────────────────────────────────────────────────────────
 
-# The word that turns the command line into a worker; people have no use for it.
+# The command line's word that starts a worker; it is not for users.
 WORKER = "_work"
-# How long a process that was asked to end may take to tidy up.
+# Seconds that a process may take to end after it was asked to.
 STEP_GRACE = 5.0
 _TAIL = 4096  # bytes at the end of a log that are looked at
 
@@ -315,10 +317,11 @@ _TAIL = 4096  # bytes at the end of a log that are looked at
 class StepProcess:
     """A process of one attempt at a step, which ends when this process ends in any way.
 
-    `machine` is the share of this machine that the step may use, and `threads` those of its sums.
+    `machine` is the share of this machine that the step may use, and `threads` is the number of threads of
+    its sums.
 
     Raises:
-        EmbergeError: where the folders of the run are not seen.
+        EmbergeError: if this machine does not see the folders of the run.
     """
 
     def __init__(self, launch: Launch, machine: Machine, threads: int) -> None:
@@ -347,7 +350,7 @@ class StepProcess:
         return self._process.pid
 
     def ended(self) -> Ended | None:
-        """Return how the process ended; None while it runs."""
+        """Return the end of the process; None while it runs."""
         if self._must_end is not None and time.monotonic() > self._must_end:
             self.kill()
         code = self._process.poll()
@@ -357,7 +360,7 @@ class StepProcess:
         return Ended(code, _read_last_lines(self._launch))
 
     def wait(self) -> Ended:
-        """Wait until the process has ended, and return how."""
+        """Wait until the process has ended, and return its end."""
         self._process.wait()
         ended = self.ended()
         assert ended is not None
@@ -396,7 +399,7 @@ def _require_folders(launch: Launch) -> None:
 
 
 def _list_thread_variables(threads: int, machine: Machine) -> dict[str, str]:
-    """Return variables that libraries read at their first import; the first two decide bytes."""
+    """Return environment variables that libraries read at their first import; the first two affect bytes."""
     tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
 

@@ -1,7 +1,7 @@
 """Randomness that is the same on every machine: stable hashes in, raw generator bits out.
 
 Python's `hash` of a string differs between processes, and the derived methods of NumPy's generators may
-change between releases; a keyed hash and the raw bits of PCG64 do neither.
+change between releases; a keyed hash and the raw bits of PCG64 do not change.
 """
 
 from __future__ import annotations

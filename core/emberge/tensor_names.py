@@ -14,14 +14,14 @@ from emberge.tensor_files import TensorSpec
 Part = Literal["attention", "mlp", "embedding", "other", "vector"]
 PARTS: tuple[Part, ...] = ("attention", "mlp", "embedding", "other", "vector")
 EMBEDDING_LAYER, FINAL_LAYER = "embeddings", "final"
-# Prefixes of the layers of a text trunk; any other word (`visual`) is a namespace of its own.
+# Prefixes of the layers of a text trunk; any other prefix (`visual`) belongs to another tower.
 _TRUNK = frozenset({"", "encoder", "decoder", "transformer", "model"})
 _FINAL = frozenset({"norm", "final_norm", "ln_f", "final_layernorm"})
-# Mixing over tokens; the convolutions of hybrids are in its place.
+# Names of modules that mix tokens; hybrid models have convolutions instead of attention.
 _ATTENTION = re.compile(r"attn|attention|\bconv\.", re.IGNORECASE)
 LAYER = re.compile(r"(?:^|\.)(layers|layer|h|blocks|block|albert_layer_groups)\.(\d+)\.")
 HEAD = "lm_head.weight"
-# How an input embedding may end, the surest first.
+# Ends of an input embedding's name, the most certain first.
 EMBEDDINGS = (
     "embed_tokens.weight",
     "embeddings.word_embeddings.weight",
@@ -31,8 +31,9 @@ EMBEDDINGS = (
     "embed_in.weight",
     "wte.weight",
 )
-_SHARED = "shared.weight"  # T5 keeps its embedding beside the stacks, which may hold copies of it
-# What training and saving wrap around a whole model; no class loads such names, so they never come out.
+_SHARED = "shared.weight"  # T5's embedding, of which the encoder and decoder may have copies
+# Prefixes that training and saving add to all names of a model. No class loads such names, so
+# results never have them.
 _OUTER = (
     "base_model.model.",
     "_orig_mod.",
@@ -41,9 +42,10 @@ _OUTER = (
     "0.auto_model.",
     "0.model.",
 )
-# Classes of models with more than text wrap all of it once more.
+# `_OUTER`, and the prefix that classes of models with more than text add to all names.
 _WRAPPERS = (*_OUTER, "thinker.")
-# Copies that a tied model may or may not have on disk, and of what they are copies ("" is the embedding).
+# Maps each copy that a tied model may or may not have on disk to the tensor it copies ("": the
+# embedding).
 TIED: Mapping[str, str] = {
     HEAD: "",
     "cls.predictions.decoder.weight": "",
@@ -63,7 +65,7 @@ _BUFFERS = (
     *("num_batches_tracked", "stats_last_nonzero"),  # counters of a training
 )
 _VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
-# Where the backbone's names have no prefix, heads are known by their names alone.
+# First words of heads' names, by which heads are recognised if the backbone's names have no prefix.
 _KNOWN = frozenset(
     {
         *("cls", "classifier", "pre_classifier", "score", "qa_outputs", "linear", "lm_head"),
@@ -72,7 +74,7 @@ _KNOWN = frozenset(
     }
 )
 POOLER = "pooler"
-# Parts of models with more than text: never missing in a whole one.
+# Words in names of parts that models with more than text have; a complete model has all of them.
 _TOWERS = (
     "tower",
     "vision",
@@ -87,14 +89,14 @@ _TOWERS = (
 _NUMBERED = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
 _TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
 _CLASS = re.compile(r"[A-Z]")
-_SAME = {"ForPreTraining": "ForMaskedLM"}  # which has one head more
+_SAME = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
 
 
 def layer_of(name: str) -> str:
     """Return the layer of a canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
 
-    Pseudo-layers are `embeddings`, `final` (the last norm), and the first word of anything else (`pooler`,
-    `2_Dense`, `lm_head`).
+    Pseudo-layers are `embeddings`, `final` (the last norm), and for every other tensor the first word of its
+    name (`pooler`, `2_Dense`, `lm_head`).
     """
     match = LAYER.search(name)
     if match:
@@ -133,8 +135,8 @@ def depths(names: Iterable[str]) -> dict[str, float]:
 def part_of(name: str, shape: Sequence[int]) -> Part:
     """Return the part of its layer that a tensor belongs to, by canonical name and shape.
 
-    Norms and biases are `vector`, matrices of a layer `attention` or `mlp`, and those outside the layers
-    `embedding` or `other`.
+    Norms and biases are `vector`. Matrices of a layer are `attention` or `mlp`, and matrices outside the
+    layers are `embedding` or `other`.
     """
     if len(shape) < 2:
         return "vector"
@@ -145,7 +147,7 @@ def part_of(name: str, shape: Sequence[int]) -> Part:
 
 
 def layer_order(layers: Iterable[str]) -> list[str]:
-    """Return layers sorted: embeddings, layers by number, other towers' likewise, the last norm, the rest."""
+    """Return layers sorted: embeddings, layers by number, other towers' layers, the last norm, the rest."""
     return sorted(dict.fromkeys(layers), key=_sort_key)
 
 
@@ -171,7 +173,7 @@ def find_outer_prefix(names: Iterable[str]) -> str:
 
 
 def prefix_of(names: Iterable[str]) -> str:
-    """Return the prefix of the text backbone's names: that of the one input embedding, else ""."""
+    """Return the prefix of the text backbone's names, taken from the only input embedding, else ""."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
         prefixes = [
@@ -183,7 +185,7 @@ def prefix_of(names: Iterable[str]) -> str:
 
 
 def usual_name(name: str) -> str:
-    """Return the name that today's releases give a tensor of the backbone."""
+    """Return the name that current transformers releases give a tensor of the backbone."""
     if name.endswith(f".{HEAD}"):
         return HEAD
     return _NORMS.sub(lambda found: f"{found[1]}.{_USUAL[found[2]]}", name)
@@ -207,8 +209,8 @@ def head_of(name: str) -> str:
 def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
     """Return the canonical names of the tensors of heads.
 
-    `outside` are names without the backbone's prefix, `inside` those with it; without a prefix (`wrapped`
-    False) all are inside.
+    `outside` are names without the backbone's prefix, and `inside` are names with it. If the backbone has no
+    prefix (`wrapped` is False), all names are in `inside`.
     """
     heads = {name for name in inside if head_of(name) == POOLER}
     if not wrapped:
@@ -225,12 +227,12 @@ def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) ->
 
 @dataclass(frozen=True)
 class Names:
-    """One model's tensors under canonical names, and the prefix that was taken off.
+    """One model's tensors under canonical names, and the prefix that was removed from them.
 
     `outer` is the part of the prefix that a training's wrapper added and that no class would load. `heads`
     names the tensors of the task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
     unknown). `tied` is True if the language head is the input embedding, None if the config does not say.
-    `left` names the tensors that are not used, if only the text trunk is. `modules` are the prefixes of
+    `left` names the tensors that are not used if only the text trunk is used. `modules` are the prefixes of
     further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
     """
 
@@ -253,10 +255,10 @@ class Names:
         config: Mapping[str, Any],
         folder: Path,
     ) -> Names:
-        """Return tensors without their wrapper's prefix and by the names of today's releases.
+        """Return the tensors under current releases' names, without a wrapper's prefix.
 
         Raises:
-            CheckpointError: when two tensors would get one name.
+            CheckpointError: if two tensors would get the same name.
         """
         trunk = [n for n in stored if not (modules and n.startswith(modules))]
         outer = find_outer_prefix(trunk)
@@ -288,11 +290,11 @@ class Names:
         )
 
     def embedding(self) -> TensorSpec | None:
-        """Return the input embedding, which is also the language head where both are tied."""
+        """Return the input embedding, which is also the language head if the two are tied."""
         return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
     def original(self, name: str) -> TensorSpec | None:
-        """Return the tensor that another is a copy of, by name and shape, where a model is tied."""
+        """Return the tensor of which `name` is a copy in a tied model, by name and shape, else None."""
         target = TIED.get(name)
         if target is None:
             return None
@@ -305,12 +307,12 @@ class Names:
         )
 
     def stands_for(self, name: str) -> TensorSpec | None:
-        """Return the tensor to use for one that this model, being tied, has no copy of."""
+        """Return the tensor that a tied model uses for `name`, of which it has no copy; None if untied."""
         by_class = self.task != "" and self.tied is not False
         return self.original(name) if by_class or self.tied is True else None
 
     def shares_head(self, other: Names, name: str) -> bool:
-        """Return whether both have the head that a tensor of the other belongs to, for the same task."""
+        """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
         head = head_of(name)
         if not any(head_of(own) == head for own in self.heads):
             return self.stands_for(name) is not None
@@ -318,7 +320,7 @@ class Names:
         return alike or head == POOLER
 
     def is_tied_copy(self, name: str) -> bool:
-        """Return whether a tied model derives this tensor itself, or it is a head that only others have."""
+        """Return whether a tied model derives this tensor itself, or only other models have this head."""
         if name == HEAD:
             return self.tied is True or name not in self.specs
         copied = self.original(name) is not None
@@ -332,7 +334,7 @@ class Names:
         """Return the tensors of the text trunk; towers, projectors, heads and modules are `left`.
 
         Raises:
-            CheckpointError: when the model has no input embedding or several, so that its trunk is not known.
+            CheckpointError: if the model has no input embedding or several, so that its trunk is unknown.
         """
         if self.embedding() is None:
             raise CheckpointError(
@@ -352,7 +354,7 @@ class Names:
         )
 
     def out_name(self, spec: TensorSpec) -> str:
-        """Return the name under which one of these tensors is stored in a result."""
+        """Return the name under which the tensor is stored in a result."""
         return spec.name.removeprefix(self.outer)
 
 
@@ -360,7 +362,8 @@ def _remove_prefix(name: str, prefix: str, outer: str) -> str:
     if name.startswith(prefix):
         return name.removeprefix(prefix)
     short = name.removeprefix(outer)
-    # `model.visual.…` beside `model.language_model.…` is the `visual.…` of another class.
+    # If the trunk is `model.language_model.…`, then `model.visual.…` is the same tensor as
+    # `visual.…` of another class.
     return short.removeprefix("model.") if prefix.startswith(f"{outer}model.") else short
 
 

@@ -1,8 +1,8 @@
 """Words of messages and tables: lists that are cut, counts with their nouns, sizes, and text from outside.
 
-Prompts, names and licences come from strangers. `printable` shows them on a terminal; in Markdown, which
-may be a web page on a hub, `table_row` and `table_lines` escape whatever is not `Markdown` already, so that
-a cell needs a decision only where markup is wanted.
+Prompts, names and licences come from strangers. `printable` shows them on a terminal; in Markdown, which may
+be a web page on a hub, `table_row` and `table_lines` escape whatever is not `Markdown` already, so that only
+cells with markup need to be marked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from emberge.errors import RecipeError
 
-# Text that is shown as it is without looking at each character.
+# Text that is safe to show as it is, so that its characters need not be checked one by one.
 _PLAIN = re.compile(r"[\n\t -~]*")
 _UNITS = {
     "": 1,
@@ -28,19 +28,19 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
-# Without a width; words of several scripts, and emoji, need them.
+# Characters of width 0 that words of several scripts, and emoji, need.
 _JOINERS = "\u200c\u200d"
-# Endings of nouns that take more than an s.
+# Endings of nouns whose plural is not formed with "s" alone.
 _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
-# Of Markdown: marks with a meaning, and beginnings of a line that make it an item of a list or a rule.
+# Markdown's special characters, and beginnings of a line that make it a list item or a rule.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
-_KEPT = "/:?&=+,;@%~!$-._"  # of an address; brackets and spaces would end a link
+_KEPT = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
 _RULES = {"l": "---", "r": "---:"}
 
 
 def join_some(words: Iterable[str], most: int = 3) -> str:
-    """Return the first `most` words between commas, and the number of the others: `a, b, c and 2 more`."""
+    """Return the first `most` words with commas, and the number of the other words: `a, b, c and 2 more`."""
     listed = list(words)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
@@ -78,7 +78,7 @@ def parse_size(size: str | int) -> int:
     """Return the bytes that `512MB`, `2GiB`, `1.5g` or `1000` names.
 
     Raises:
-        RecipeError: for anything else.
+        RecipeError: if the text is not a size.
     """
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?\s*", str(size).lower())
     if match is None or match[2] not in _UNITS or float(match[1]) <= 0:
@@ -87,13 +87,14 @@ def parse_size(size: str | int) -> int:
 
 
 def printable(text: object, most: int | None = None) -> str:
-    r"""Return text from outside for one line of a terminal, a log or a table, without what steers them.
+    r"""Return text from outside as one line for a terminal, log or table, without control characters.
 
     Control characters (terminal escapes, line ends), lone surrogates and marks of writing direction are
     written as escapes, `\x1b`. With `most`, longer text is cut and ends with an ellipsis.
     """
     plain = str(text)
-    # Nearly all texts are plain, and a look at each of their characters takes a hundred times as long.
+    # Nearly all texts are plain; checking each of their characters would take a hundred times as
+    # long.
     shown = plain if plain.isprintable() else "".join(map(_escape_unprintable, plain))
     return shown if most is None or len(shown) <= most else f"{shown[: max(most - 1, 0)]}…"
 
@@ -123,7 +124,7 @@ class Markdown(str):
 
 
 def prose(text: str) -> Markdown:
-    """Return plain text as Markdown that shows just that, in one line."""
+    """Return plain text as one line of Markdown that is displayed unchanged."""
     if isinstance(text, Markdown):
         return text
     escaped = _SPECIAL.sub(r"\\\1", printable(" ".join(text.split())))
@@ -145,8 +146,8 @@ def code_span(text: str) -> Markdown:
     """Return text as inline code, in one line, for use in a table too."""
     flat = printable(" ".join(text.split()))
     if not flat:
-        return Markdown()  # marks with nothing between them are no code
-    if "\\|" in flat:  # a table would take the backslash for that of its own escape
+        return Markdown()  # backticks with nothing between them are no code
+    if "\\|" in flat:  # a table would read the backslash as part of its escape `\|`
         shown = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in flat)
         return Markdown(f"<code>{shown}</code>")
     flat = flat.replace("|", "\\|")
@@ -161,7 +162,7 @@ def code_block(text: str, language: str = "") -> list[str]:
 
 
 def web_link(text: str, address: str | None) -> Markdown:
-    """Return plain text that leads to a web page; without one at http or https, the text alone."""
+    """Return plain text as a link to a web page; the text alone if `address` is not http or https."""
     if address is None or urlsplit(address).scheme not in ("http", "https"):
         return prose(text)
     return Markdown(f"[{prose(text)}]({quote(address, safe=_KEPT)})")
@@ -177,7 +178,7 @@ def table_lines(
 ) -> list[str]:
     """Return the lines of a table; cells that are not `Markdown` are escaped.
 
-    `align` has `l` or `r` for each column, left for those that it does not name.
+    `align` has `l` or `r` for each column; columns without a letter are left-aligned.
     """
     sides = [*align, *"l" * (len(head) - len(align))]
     return [

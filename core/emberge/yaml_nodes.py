@@ -3,8 +3,9 @@
 PyYAML reads YAML 1.1, where `on` is true and `12:30` is 750. Only its scanner and composer are used here;
 the meaning of a plain word follows the core schema of YAML 1.2, with `<<` kept for merging anchors.
 
-The composer keeps what an alias repeats as one shared node, so a text of a few lines may mean billions of
-values, and a walk through them would not end. `find_alias_problem` counts them, visiting each node once.
+The composer represents all uses of an alias by one shared node. A text of a few lines may therefore mean
+billions of values, and a walk through them would not end. `find_alias_problem` counts them, visiting each
+node once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from emberge.errors import Problem
 
 @dataclass(frozen=True)
 class Scalar:
-    """One word, number, truth value or nothing, with its text as it was written."""
+    """A word, number, truth value or null, with its text as it was written."""
 
     value: bool | int | float | str | None
     text: str
@@ -57,9 +58,9 @@ class Fields:
 
 @dataclass(frozen=True)
 class StepUse:
-    """`$group`, `$group.checkpoints` or `$group+adapter`: the output of a step, its instance not chosen yet.
+    """`$group`, `$group.checkpoints` or `$group+adapter`: a step's output before its instance is chosen.
 
-    Its group is empty for an unknown `$name`, which was noted as a problem.
+    `group` is empty for an unknown `$name`, which was noted as a problem.
     """
 
     group: str
@@ -69,14 +70,14 @@ class StepUse:
 
     @property
     def text(self) -> str:
-        """As it was written."""
+        """The text as it was written."""
         return f"${self.group}{self.part}{self.rest}"
 
 
 Node = Scalar | Items | Fields | StepUse
 
-# Values that aliases may repeat in one document. Training options under one anchor in fifty steps are a
-# thousand; a check of as many as this takes seconds.
+# Values that aliases may repeat in one document. Training options that fifty steps share by one
+# anchor are a thousand values; checking this many takes seconds.
 MOST_REPEATED = 50_000
 
 _TAG = "tag:yaml.org,2002:"
@@ -152,13 +153,13 @@ def _describe_syntax_error(error: yaml.MarkedYAMLError) -> str:
 
 
 def find_alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
-    """Return line and message for a document that repeats too much, None for any other.
+    """Return line and message if a document's aliases repeat too many values, else None.
 
-    `<<` counts like every other use of an alias. The line is that of the list or mapping in which the limit
-    is passed. An anchor that contains itself counts once and is left to the reader of the nodes.
+    `<<` counts like every other use of an alias. The line is the first line of the list or mapping in which
+    the limit is passed. An anchor that contains itself counts once; the reader of the nodes reports it.
 
     Raises:
-        RecursionError: for a document that is nested too deeply.
+        RecursionError: if the document is nested too deeply.
     """
     try:
         if root is not None:
@@ -186,10 +187,10 @@ class _Counting:
         self._repeated = 0
 
     def size(self, node: yaml.Node, around: yaml.Node) -> int:
-        """Return how many values the node means, itself included.
+        """Return the number of values that the node means, itself included.
 
         Raises:
-            _TooMuchError: at the line of `around` when an alias in it passes the limit.
+            _TooMuchError: if an alias in `around` passes the limit; it has the line of `around`.
         """
         key = id(node)
         if key in self._open:
@@ -316,7 +317,7 @@ def is_number(text: str) -> bool:
 
 
 def plain(node: Node) -> Any:
-    """Return the node as plain Python data; a use of a step is its text."""
+    """Return the node as plain Python data; a reference to a step becomes its text."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, StepUse):
@@ -327,7 +328,7 @@ def plain(node: Node) -> Any:
 
 
 def node_of(value: Any, where: str) -> Node | None:
-    """Return plain Python data as a node at the place `where`; None for anything that YAML cannot express."""
+    """Return plain Python data as a node at the place `where`; None if YAML cannot express it."""
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)
     if isinstance(value, Mapping):

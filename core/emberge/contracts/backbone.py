@@ -60,7 +60,7 @@ class AuxiliaryMetrics:
         return {}
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
-        """Return problems with their remedies; equal ones are shown once."""
+        """Return problems with their remedies; equal problems are shown once."""
         return ()
 
     def figures(self, points: Sequence[tuple[int, Mapping[str, float]]]) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ class Auxiliary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
-    """Output of a forward pass: embeddings [n, d], those of layers, and the model's own loss term."""
+    """Output of a forward pass: embeddings [n, d], embeddings of layers, and the model's loss term."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Encoder(Protocol):
         ...
 
     def stored_names(self) -> Mapping[str, str]:
-        """Return the name of each parameter of `module` with that of its tensor in a checkpoint.
+        """Map the name of each parameter of `module` to the name of its tensor in a checkpoint.
 
         The trunk's tensors may have any prefix. The tensors of further modules begin with the module's folder
         (`2_Dense.`). Parameters without a stored tensor, such as those of an adapter, are left out.
@@ -171,7 +171,7 @@ class TokenEncoder(Encoder, Protocol):
         tokens, at most a quarter of a window, and the first text is cut to half of a window.
 
         Raises:
-            CheckpointError: for a tokenizer that does not report the character positions of its tokens.
+            CheckpointError: if the tokenizer does not report the character positions of its tokens.
         """
         ...
 
@@ -196,7 +196,7 @@ class TokenPredictor(TokenEncoder, Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Number of distinct ids in texts; the head may return logits of more."""
+        """Number of distinct ids in texts; the head may return logits of more ids."""
         ...
 
     @property
@@ -220,7 +220,7 @@ class TokenPredictor(TokenEncoder, Protocol):
         their positions begin at 0. A training with `packing` first tests this on a few texts.
 
         Raises:
-            NotImplementedError: for a model that cannot keep the texts of a row apart.
+            NotImplementedError: if the model cannot keep the texts of a row apart.
         """
         ...
 
@@ -259,21 +259,21 @@ class EncoderFacts:
     """
 
     problems: tuple[str, ...] = ()
-    """Reasons why it cannot be loaded."""
+    """Reasons why the encoder cannot be loaded."""
     training_problems: tuple[str, ...] = ()
     """Reasons why a training would harm the checkpoint."""
     prompt_problems: tuple[str, ...] = ()
-    """Reasons why it cannot be trained on data that gives no text a prompt."""
+    """Reasons why the encoder cannot be trained on data without prompts."""
     changes: tuple[str, ...] = ()
     """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
     dimension: int | None = None
     """Size of an embedding; None if unknown."""
     causal: bool | None = None
-    """Flag that a token reads only those before it; None if unknown."""
+    """True if a token attends only to the tokens before it; None if unknown."""
     media: tuple[MediaKind, ...] = ()
-    """Kinds of media that it reads in addition to text."""
+    """Kinds of media that the encoder reads in addition to text."""
     prediction: PredictionFacts | None = None
-    """Facts for losses over tokens; None if it predicts no tokens, or `describe` was not asked for them."""
+    """Facts for losses over tokens; None if the encoder predicts no tokens, or without `predicts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +282,7 @@ class Backbone:
 
     @property
     def leaves_adapter(self) -> bool:
-        """True if its encoders save an adapter of the checkpoint instead of a whole model."""
+        """True if the backbone's encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
@@ -293,7 +293,7 @@ class Backbone:
         return EncoderFacts()
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:
-        """Return reasons why it cannot read a data set's images and clips, from configs alone."""
+        """Return reasons why the encoder cannot read a data set's images and clips, from configs alone."""
         facts = self.describe(checkpoint)
         missing = [kind for kind in media.kinds if kind not in facts.media]
         if facts.problems or not missing:
@@ -310,6 +310,6 @@ class Backbone:
         With `predicts`, the encoder is a `TokenPredictor`, if the backbone has one.
 
         Raises:
-            CheckpointError: for missing or unknown weights.
+            CheckpointError: if weights are missing or unknown.
         """
         raise NotImplementedError

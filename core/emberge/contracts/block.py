@@ -29,7 +29,7 @@ class Options:
             raise AttributeError(f"no option '{name}' was resolved for this stage") from None
 
     def items(self) -> ItemsView[str, Any]:
-        """Return all of them by name."""
+        """Return all numbers by name."""
         return self._values.items()
 
     def __repr__(self) -> str:
@@ -43,8 +43,8 @@ class Block:
     `rows` has the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
     methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
     `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `add_deltas`, `elect`, …) compute
-    the recorded changes and the result together. They use compiled kernels, if there are any, and give the
-    same bytes without.
+    the recorded changes and the result together. They use compiled kernels if these are available; the bytes
+    are the same with and without kernels.
 
     `shape` is the shape of the full tensor, and `index` is the block's number among the tensor's granules.
     `weights` is float64 [models], resolved for this tensor. `options` are the resolved schedules of the
@@ -65,7 +65,7 @@ class Block:
     index: int = 0
     seed: int = 0
     fingerprints: tuple[str, ...] = ()
-    """One content fingerprint per model: what random masks are keyed by."""
+    """One content fingerprint per model, used as a key of its random masks."""
 
     @classmethod
     def of(
@@ -73,8 +73,7 @@ class Block:
     ) -> Block:
         """Build a block of rows in memory, [models, *rows] and [*rows], with defaults for tests.
 
-        Without other `fields`, the rows are the whole of a tensor "w", of models with weight 1 and without
-        groups.
+        By default, the rows are all rows of a tensor named "w", and the models have weight 1 and no groups.
         """
         import torch
 
@@ -106,7 +105,7 @@ class Block:
 
     @property
     def deltas(self) -> Tensor:
-        """Each model minus the base, [models, *rows]; read-only for links."""
+        """Each model's rows minus the base's, [models, *rows]; links must not write into it."""
         return self.rows.deltas
 
     @property
@@ -187,20 +186,21 @@ class Block:
         return evaluation.elect(votes, weights, normalize=normalize, scale=scale)
 
     def gram(self, vectors: Tensor) -> Tensor:
-        """Return the inner products of [n, *rows], float64 [n, n]; sums over blocks give a whole tensor's.
+        """Return the vectors' inner products, float64 [n, n]; summed over blocks, those of the whole tensor.
 
-        float32 numbers are summed in runs of 8,192 elements, and the runs' sums are added in float64. This
-        takes half the time of float64 throughout, at a relative error near 1e-7.
+        `vectors` has the shape [n, *rows]. float32 numbers are summed in runs of 8,192 elements, and the
+        runs' sums are added in float64. This takes half the time of float64 throughout, at a relative error
+        near 1e-7.
         """
         from emberge.numerics import gram
 
         return gram(vectors)
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
-        """Return Gram matrices, float64 [models, models]: sums over blocks give a whole tensor's.
+        """Return Gram matrices, float64 [models, models]; summed over blocks, those of the whole tensor.
 
         "products" is the matrix of the models, or of their `deltas`. "differences", if asked for, is the
-        matrix of the first model (or delta) and of the others' differences from it.
+        matrix of the first model (or delta) and the differences of the other models from it.
         """
         return self.rows.inner_products(deltas=deltas, differences=differences)
 
@@ -217,7 +217,7 @@ class Block:
     def keep_largest(
         self, limits: Sequence[Limit], offset: int = 0, *, undo: bool = False
     ) -> Block:
-        """Record that each model's deltas below its limit become zero, or with `undo` those that reach it.
+        """Record that each model's deltas below its limit become zero (with `undo`: that reach the limit).
 
         `offset` is the position of the tensor's first element among all elements that were ranked together.
         """
@@ -226,7 +226,7 @@ class Block:
         return self._record(KeepLargest(tuple(limits), offset, undo))
 
     def keep_varied(self, limit: Limit) -> Block:
-        """Record that deltas become zero where their variance over the models is below a limit, or zero."""
+        """Record that deltas become zero where their variance over the models is zero or below the limit."""
         from emberge.numerics import KeepVaried
 
         return self._record(KeepVaried(limit, len(self.models)))
@@ -247,10 +247,11 @@ class Block:
         return self.replace(rows=self.rows.record(drop, chances))
 
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
-        """Return the block with each delta kept with the probability of its magnitude's rank in its row.
+        """Return the block with each delta kept with a probability that depends on its magnitude's rank.
 
-        A line has the probability for the least magnitude, and the amount that each further rank adds to it.
-        Equal magnitudes are ranked in their order. A tensor of one dimension is one row.
+        Magnitudes are ranked within each row of each model. A line has the probability for the least
+        magnitude of a row, and the amount that each further rank adds to it. Equal magnitudes are ranked in
+        the order of their elements. A tensor of one dimension is one row.
         """
         width = rows_of(self.shape)[1]
         return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
@@ -281,7 +282,7 @@ class Block:
         return dataclasses.replace(self, **changes)
 
     def with_tensors(self, tensors: Tensor) -> Block:
-        """Return the block with other rows of its models, [models, *rows], and the deltas of these."""
+        """Return the block with `tensors` [models, *rows] as its models' rows, and with their deltas."""
         return self.replace(rows=self.rows.with_tensors(tensors))
 
     def with_deltas(self, deltas: Tensor) -> Block:

@@ -26,7 +26,8 @@ TASK_KINDS: tuple[TaskKind, ...] = (
     "pair_classification",
     "text",
 )
-# In domain, out of it, or elsewhere: far from all that anybody trained on, where only forgetting shows.
+# Domain of a task relative to the training data: inside, outside, or "elsewhere", which is unlike
+# all training data, so that scores there only show what a model forgot.
 Domain = Literal["in", "out", "elsewhere"]
 # A lazy sequence of row numbers: a range, an array, or a list.
 Rows: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -119,12 +120,12 @@ class Reader:
     revision: ClassVar[int] = 1
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield (line or row number from 1, the row as a mapping of columns), never the whole file in memory.
+        """Yield (line or row number from 1, row as a mapping of columns), never loading the whole file.
 
         A row that cannot be read is yielded as a `BadRow`. The rows after it are then checked too, and all
         faults are reported at once.
 
         Raises:
-            DataError: naming the file, if it cannot be read at all.
+            DataError: if the file cannot be read at all; the message names it.
         """
         raise NotImplementedError

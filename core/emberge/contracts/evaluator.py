@@ -48,10 +48,10 @@ class Units:
 class KeptIndex:
     """An index of documents embedded by `model`, searched with the queries of another model.
 
-    Its vectors may be translated by the results of `translate` steps, `translations`: by the one that leads
-    from `model` to the scored model or, if there is none, by the shortest sequence that does. If `anew` is
-    not 0, the scored model embeds the first `anew` documents that each query finds, and orders them by its
-    own embeddings. `name` is the index's name in tables.
+    `translations` are results of `translate` steps, which may translate the index's vectors. The translation
+    from `model` to the scored model is used or, if there is none, the shortest sequence of translations that
+    leads there. If `anew` is not 0, the scored model embeds the first `anew` documents that each query finds,
+    and orders them by its own embeddings. `name` is the index's name in tables.
     """
 
     model: ModelRef
@@ -61,7 +61,7 @@ class KeptIndex:
 
     @property
     def label(self) -> str:
-        """The name in tables: the given one, or one built from model and translations."""
+        """The name in tables: `name`, or a name built from `model` and `translations`."""
         if self.name is not None:
             return self.name
         steps = dict.fromkeys(_shorten_reference(one) for one in self.translations)
@@ -80,14 +80,15 @@ def _shorten_reference(reference: FileRef | ModelRef) -> str:
 class TaskInfo:
     """One task: its name, kind of task, main metric, languages, and domain relative to the training.
 
-    The domain "elsewhere" is unlike anything in the training: there a model can only lose what its base could
-    do. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (a cut corpus).
-    `fingerprint` hashes all that the score depends on except the model: data, options, versions; if it is
-    empty, scores are not reused. `split` is the half of the data that is scored, or None if the evaluator
-    does not know. `size` is how many of an embedding's first numbers are scored, or None for all of them.
-    `seed` is the seed of an evaluation that draws random numbers, such as a fine-tuning; its name ends with
-    it: `xnli#1`. `index` is the label of the `KeptIndex` that is searched, and `index_of` is the text of the
-    reference to that index's model; both are None if a model searches its own documents.
+    The domain "elsewhere" is unlike anything in the training: on its tasks, a model can only lose abilities
+    of its base. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (for
+    example, that the corpus was cut). `fingerprint` hashes all that the score depends on except the model:
+    data, options, versions; if it is empty, scores are not reused. `split` is the half of the data that is
+    scored, or None if the evaluator does not know. `size` is how many of an embedding's first numbers are
+    scored, or None for all of them. `seed` is the seed of an evaluation that draws random numbers, such as a
+    fine-tuning; the task's name then ends with the seed: `xnli#1`. `index` is the label of the `KeptIndex`
+    that is searched, and `index_of` is the text of the reference to that index's model; both are None if a
+    model searches its own documents.
     """
 
     name: str
@@ -183,7 +184,7 @@ class Evaluator:
         """Return the tasks that can be scored, in order, without loading a model.
 
         Raises:
-            DataError: for data that cannot be used.
+            DataError: if the data cannot be used.
         """
         raise NotImplementedError
 
@@ -192,7 +193,7 @@ class Evaluator:
         return ()
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
-        """Return reasons why it cannot score that checkpoint, from configs alone."""
+        """Return reasons why the evaluator cannot score the checkpoint, from configs alone."""
         return ()
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
@@ -217,7 +218,7 @@ class Evaluator:
         raise NotImplementedError
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
-        """Return figures of its tasks' scores by model and task, as an artifact's `figures` has them."""
+        """Return figures of scores, given by model and task, in the form of an artifact's `figures`."""
         return []
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterable[tuple[Side, str]] | None:
@@ -227,6 +228,6 @@ class Evaluator:
         classifier is fitted on are not returned. A text may be returned more than once.
 
         Raises:
-            DataError: for data that cannot be read.
+            DataError: if the data cannot be read.
         """
         return None

@@ -13,8 +13,8 @@ from emberge.documents import Card, Page
 class Reporter(ABC):
     """A reporter, which draws pages and writes model cards.
 
-    Write it as a frozen dataclass with a docstring. It is found by its kind alone, so all its options need
-    defaults.
+    Write it as a frozen dataclass with a docstring. A recipe does not name it: the installed reporter is used
+    with its defaults, so every option needs a default.
     """
 
     @abstractmethod
@@ -22,7 +22,7 @@ class Reporter(ABC):
         """Return a page as one self-contained HTML file.
 
         Raises:
-            DataError: for a figure that cannot be drawn.
+            DataError: if a figure cannot be drawn.
         """
 
     @abstractmethod
@@ -47,15 +47,15 @@ class BoardEntry:
     licence: str
     languages: Sequence[str] = ()
     bases: Sequence[str] = ()
-    """Models of a hub that it goes back to."""
+    """Models on a hub that the model descends from."""
     dimension: int | None
-    """Numbers of an embedding, None for a model that gives none."""
+    """Size of an embedding; None if the model returns no embeddings."""
     reference: str
-    """Address of its page."""
+    """Address of the model's page."""
     trained_on: Sequence[str] | None = None
-    """Tasks that it was trained on, None where not all are known."""
+    """Tasks that the model was trained on; None if not all are known."""
     results: Sequence[Path] = ()
-    """Files with its results on single tasks."""
+    """Files with the model's results on single tasks."""
 
 
 class Leaderboard(ABC):
@@ -76,8 +76,8 @@ class Leaderboard(ABC):
         """Write a leaderboard entry for the model in the folder `model` into `out`; return the files.
 
         Raises:
-            CheckpointError: for facts that the leaderboard would refuse.
-            DataError: for results that it would not read back.
+            CheckpointError: if the leaderboard would refuse a fact of `entry`.
+            DataError: if the leaderboard could not read one of the result files.
         """
 
 

@@ -73,18 +73,18 @@ class Launcher:
     """A launcher, which runs each step in a process as soon as its inputs are finished.
 
     Its fields are the options in `--launcher 'name: {options}'`. They decide the speed and are never in a
-    recipe. `threads` is the exception, so every launcher has it: float32 sums change with the number of
+    recipe. The exception is `threads`, which every launcher has: float32 sums change with the number of
     threads that add them up. Every step gets the same number of threads, whatever runs at the same time and
     however many cores there are. The same recipe then gives the same bytes under each launcher, with any
     number of workers, and in a run without a launcher on as many threads (`OMP_NUM_THREADS`). A training that
     began with another number of threads keeps that number. Only a training that finds little free memory
-    takes smaller chunks, as it does without a launcher; a `token_budget` fixes the chunks' size too.
+    takes smaller chunks, as it does without a launcher; a `token_budget` fixes the size of chunks too.
     """
 
     threads: Count = 1
-    """CPU threads of a step's sums; merges also use the cores that are left over, which changes no byte."""
+    """CPU threads of a step's sums; merges also use idle cores, which changes no byte."""
     retries: WholeNumber = 2
-    """Times that a step goes on from its last state after its process was killed or its machine was lost."""
+    """Number of times that a step resumes from its last state after its process or machine was lost."""
 
     least: ClassVar[Mapping[str, int]] = {"threads": 1, "retries": 0}
 

@@ -74,7 +74,7 @@ class Embeddings:
 
     @property
     def scores(self) -> Tensor:
-        """Scores of the candidates [b, p + n], NaN for those without one."""
+        """Scores of the candidates [b, p + n], NaN for candidates without a score."""
         import torch
 
         stored_scores = (self.positive_score, self.negative_score)
@@ -112,7 +112,7 @@ class Loss:
 
     @property
     def embeds(self) -> frozenset[str]:
-        """Columns whose embeddings it reads: some of "anchor", "positive" and "negative".
+        """Columns whose embeddings the loss reads: some of "anchor", "positive" and "negative".
 
         Texts of a column that no loss of a dataset reads are not encoded by the trained model.
         """
@@ -120,22 +120,22 @@ class Loss:
 
     @property
     def guided_by(self) -> Guide | None:
-        """The model whose embeddings it reads as `Embeddings.guide`; None without one."""
+        """The model whose embeddings the loss reads as `Embeddings.guide`; None without a guide."""
         return None
 
     @property
     def compares_with_guide(self) -> bool:
-        """True if it compares the model's embeddings with the guide's, which must have equal dimensions."""
+        """True if the loss compares the model's embeddings with the guide's, so their sizes must be equal."""
         return False
 
     def check(self, dimension: int) -> Sequence[str]:
-        """Return reasons why it cannot be used on embeddings of `dimension` numbers."""
+        """Return reasons why the loss cannot be used on embeddings of `dimension` numbers."""
         return ()
 
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        """Return reasons why it cannot learn from a dataset whose scores range from `lowest` to `highest`.
+        """Return reasons why the loss cannot learn from scores that range from `lowest` to `highest`.
 
-        Scores are scaled to 0 to 1. A dataset without scores is refused by `needs`.
+        The scores are a dataset's, scaled to 0 to 1. A dataset without scores is refused by `needs`.
         """
         return ()
 
@@ -156,8 +156,8 @@ class Loss:
 class OuterLoss(Loss):
     """A loss that changes embeddings and passes them to one or several weighted inner losses.
 
-    The inner losses' needs, learned values, problems and warnings become its own. A subclass decides about
-    `cross_rank`, and calls the inner losses by `inner`.
+    The inner losses' needs, learned values, problems and warnings become its own. A subclass sets
+    `cross_rank`, and calls `inner` for the inner losses' sum.
     """
 
     loss: tuple[Loss, ...]
@@ -253,10 +253,10 @@ class TokenLoss:
 
     @property
     def causal(self) -> bool:
-        """True if it predicts each token from those before it, and masks none.
+        """True if the loss predicts each token from the tokens before it, and masks no token.
 
-        If it is True, the loss needs a model with causal attention; if not, a model that reads both sides and
-        has a mask token.
+        If it is True, the loss needs a model with causal attention; otherwise, a model whose tokens attend to
+        both sides and that has a mask token.
         """
         return False
 

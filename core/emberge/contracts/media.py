@@ -26,7 +26,7 @@ class Media:
     """Image or audio clip in a file: its kind, the hash of its bytes in hex, and its path.
 
     Raises:
-        ValueError: for a path that contains the character U+FFFC.
+        ValueError: if the path contains the character U+FFFC.
     """
 
     kind: MediaKind

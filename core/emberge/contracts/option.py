@@ -70,7 +70,7 @@ NonNegative = Annotated[float, NumberRange(least=0)]
 Share = Annotated[float, NumberRange(least=0, most=1)]
 """A part of a whole, from 0 to 1."""
 PositiveShare = Annotated[float, NumberRange(above=0, most=1)]
-"""A part of a whole that is not nothing, above 0 and at most 1."""
+"""A part of a whole, above 0 and at most 1."""
 Cosine = Annotated[float, NumberRange(least=-1, most=1)]
 """A cosine of two vectors, from -1 to 1."""
 Count = Annotated[int, NumberRange(least=1)]
@@ -78,7 +78,7 @@ Count = Annotated[int, NumberRange(least=1)]
 WholeNumber = Annotated[int, NumberRange(least=0)]
 """A whole number from 0 on."""
 TextLength = Annotated[int, NumberRange(least=2, most=2**24)]
-"""Tokens of a text: its first and its last at least."""
+"""A number of tokens of a text: at least 2, the first and the last."""
 
 
 def limits_of(annotation: Any) -> NumberRange | None:
@@ -108,7 +108,8 @@ def unsound_number(value: object) -> str:
 
 # ── defaults and values by dataset ──────────────────────────────────────────────────────────────
 
-# Options are read and never changed, so one for a kind of component is one for a wider kind too.
+# Covariant: options are read and never changed, so an option of a narrow kind of component is also
+# an option of every wider kind.
 T = TypeVar("T", covariant=True)
 
 
@@ -128,7 +129,7 @@ def default_component(option: dataclasses.Field[Any]) -> str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """A mark of an option that only has an effect with another: `Annotated[int, Requires("jaccard")]`.
+    """A mark of an option that has no effect without another option: `Annotated[int, Requires("jaccard")]`.
 
     A recipe that gives the marked option without the other is refused. The other option must not be null,
     empty or false; with `value`, it must be exactly that value. If there are several `others`, one of them is

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
-# Where an adapter begins: a plus sign before a folder, a hub id or `pkg:`.
+# The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
-# The longest name of a part; what is longer keeps its end, where models' folders differ.
+# Longest name of a part, in characters. Of a longer name the end is kept, since paths of models
+# differ there.
 _LONGEST = 80
 
 
@@ -65,7 +66,7 @@ class ModelRef(Reference):
 
     accepts: ClassVar[tuple[str, ...]] = ("model",)
     files: ClassVar[Literal["all", "ranges"]] = "all"
-    """The files that whoever has the reference needs; "ranges": of weights on a server, notes alone."""
+    """The model files that a step needs: "all", or "ranges" of weights, which are read from the server."""
 
     @staticmethod
     def part_names(references: Iterable[ModelRef]) -> dict[str, str]:

@@ -63,7 +63,7 @@ class Batches:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """A sampler, which selects examples (`select`) or groups them (`batches`), as the last of a chain does.
+    """A sampler, which selects examples (`select`) or, as the last of a chain, groups them (`batches`).
 
     Training steps use the `resolved` samplers, so a sampler may read results of earlier steps.
     """
@@ -76,11 +76,11 @@ class Sampler:
         return [value for value in values if isinstance(value, FileRef)]
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        """Return problems, before a run, of the files that it reads in addition to the data."""
+        """Return problems, before a run, of the files that the sampler reads in addition to the data."""
         return ()
 
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
-        """Return reasons why it cannot group these datasets, from their names and tasks alone."""
+        """Return reasons why the sampler cannot group these datasets, from their names and tasks alone."""
         return ()
 
     def resolved(self, locate: Callable[[FileRef], Path]) -> Sampler:
@@ -89,7 +89,7 @@ class Sampler:
         The files' content is stored as plain values, by which a resumed training recognises the sampler.
 
         Raises:
-            EmbergeError: for a file that lacks the content that the options ask for.
+            EmbergeError: if a file lacks the content that the options ask for.
         """
         return self
 
@@ -104,7 +104,7 @@ class Sampler:
         `Batches` (`DatasetBatches`, `Shuffled`, `InOrder`, `InTurn`), which compute each batch on demand.
 
         Raises:
-            NotImplementedError: for a sampler that only selects, which cannot be the last of a chain.
+            NotImplementedError: if the sampler only selects, so it cannot be the last of a chain.
         """
         raise NotImplementedError(
             f"{type(self).__name__} only selects; end the chain with a grouping one"

@@ -35,8 +35,8 @@ class PerTensor:
     is the list's length. Tensors outside the layers use x = 0, the convention of merging methods.
 
     Raises:
-        ValueError: for values outside `within` or not finite, an empty list, a value of another form, or an
-            entry after one that matches every tensor.
+        ValueError: if a value is outside `within`, not finite or of another form, if a list is empty, or if
+            an entry follows an entry that matches every tensor.
     """
 
     __slots__ = ("entries", "within")
@@ -74,7 +74,7 @@ class PerTensor:
         return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
 
     def times(self, factor: float) -> PerTensor:
-        """Return the schedule with every value multiplied."""
+        """Return the schedule with every value multiplied by `factor`."""
         return PerTensor([Filtered(_scale_value(e.value, factor), e.filter) for e in self.entries])
 
     def plain(self) -> Any:

@@ -77,10 +77,11 @@ class Stage:
 
     @property
     def statistics_of(self) -> Literal["models", "labels"]:
-        """The owners of the entries that it reads: "models", matched by content, or "labels".
+        """The owners of the statistics entries that it reads: "models", matched by content, or "labels".
 
-        Labels are names of models or groups, and the measured models may be others (specialists). Each label
-        that the stage sees needs an entry for every tensor that the stage merges, or for the tensor's layer.
+        Labels are names of models or groups; the statistics may be measured on other models (specialists).
+        Each label that the stage sees needs an entry for every tensor that the stage merges, or for the
+        tensor's layer.
         """
         return "labels"
 
@@ -90,7 +91,7 @@ class Stage:
 
     @property
     def expected_readings(self) -> float:
-        """The number of times that its passes usually read a whole tensor, for forecasts."""
+        """The number of times that the stage's passes usually read a whole tensor, for forecasts."""
         return self.passes
 
     def measure(self, block: Block, stats: Stats) -> Measures:

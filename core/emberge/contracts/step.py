@@ -58,7 +58,7 @@ class Expected:
 
     `artifact` contains what is known of the future artifact. `rows` are the row numbers of every dataset that
     a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
-    `sets` maps the name of each evaluation set, whose only half is `test`, to its kind of task.
+    `sets` maps the name of each evaluation set to its kind of task; these sets have only the half `test`.
     """
 
     artifact: Artifact
@@ -106,7 +106,7 @@ class Preflight(Protocol):
         ...
 
     def data(self, reference: DataRef | FileRef) -> Path | None:
-        """Return the file or folder; None when an earlier step has yet to write it."""
+        """Return the file or folder; None if an earlier step has not written it yet."""
         ...
 
     def problem(self, message: str, option: str = "") -> Problem:
@@ -167,7 +167,7 @@ class Workspace(Protocol):
 
     @property
     def machine(self) -> Machine:
-        """Devices, workers, memory."""
+        """The devices, workers and memory that the step may use."""
         ...
 
     @property
@@ -204,8 +204,8 @@ class Workspace(Protocol):
         The adapted model is stored in float32, and its folder is removed when the context ends.
 
         Raises:
-            CheckpointError: on entering the context, for an adapter that does not fit its base, or a full
-                disk.
+            CheckpointError: on entering the context, if the adapter does not fit its base or the disk is
+                full.
         """
         ...
 
@@ -238,7 +238,7 @@ class Step:
     revision: ClassVar[int] = 1
     """Raised by the author when the bytes of the result change, and only then."""
     every_rank: ClassVar[bool] = False
-    """Entry of `run` on every rank (`machine.ranks`); else the first rank does it alone."""
+    """True if every rank (`machine.ranks`) calls `run`; otherwise only the first rank does."""
     loads: ClassVar[tuple[str, ...]] = ()
     """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
 
