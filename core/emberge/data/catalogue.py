@@ -297,6 +297,8 @@ class _CatalogueReader(_NodeReader):
 _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "hub": _CatalogueReader.text,
     "subset": _CatalogueReader.text,
+    "folder": _CatalogueReader.text,
+    "documents": _CatalogueReader.text,
     "split": _CatalogueReader.text,
     "revision": _CatalogueReader.text,
     "task": _CatalogueReader.task,

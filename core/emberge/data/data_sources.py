@@ -171,7 +171,7 @@ def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reade
 
 
 def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) -> DataSource:
-    for option in ("subset", "revision"):
+    for option in ("subset", "folder", "documents", "revision"):
         if getattr(entry, option) is not None:
             raise DataError(
                 f"{shown(path)}: `{option}` chooses a part of a hub dataset, and this is a file; leave it out"

@@ -12,7 +12,8 @@ from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Posi
 class Columns:
     """The columns of a file by their part; by default the usual names are recognised.
 
-    If any column is named, `negative`, `score` and `label` are read only if they are named too.
+    If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
+    points is a field of a column of records: `translation.en`.
     """
 
     anchor: str | None = None
@@ -37,7 +38,9 @@ class DataEntry:
     that its catalogue gives or, failing that, the one its instruction makes.
 
     `split` is the split of a hub dataset, or `dev` for the development sets that a catalogue has beside its
-    training sets.
+    training sets. `folder` is the folder of a hub dataset whose files are its rows, where it has no subset
+    for them. `documents` is a subset with the columns `id` and `text`, where rows name their positives and
+    negatives by id.
 
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
     itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
@@ -49,6 +52,8 @@ class DataEntry:
     hub: str | None = None
     name: str | None = None
     subset: str | None = None
+    folder: str | None = None
+    documents: str | None = None
     split: str = "train"
     revision: str | None = None
     columns: Columns = field(default_factory=Columns)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ _REMEMBERED = 300.0  # seconds that an answer is good for
 
 def describe_hub_entry(entry: DataEntry) -> str:
     """Return the entry's name for messages: `owner/name/subset[split]@revision`."""
-    subset = f"/{entry.subset}" if entry.subset else ""
+    place = "".join(f"/{part}" for part in (entry.subset, entry.folder) if part)
     revision = f"@{entry.revision}" if entry.revision else ""
-    return f"{entry.hub}{subset}[{entry.split}]{revision}"
+    documents = f" with {entry.documents}" if entry.documents else ""
+    return f"{entry.hub}{place}[{entry.split}]{revision}{documents}"
 
 
 def read_hub_rows(
@@ -30,13 +31,69 @@ def read_hub_rows(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield rows from 1; with `head`, or an entry's `first`, they are streamed as they are taken.
 
+    With `head` the ids of documents stand for their texts, as only the whole subset has all of them.
+
     Raises:
         ConnectionError: when the hub cannot be reached and the dataset was not downloaded before.
-        DataError: when there is no such dataset, subset or split.
+        DataError: when there is no such dataset, subset or split, or no such document.
     """
     if head:
         _require_answer(entry)
-    yield from enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
+    rows = enumerate(_load_stream(entry, streaming=head or entry.first is not None), start=1)
+    if entry.documents is None:
+        yield from rows
+        return
+    documents = None if head else _Documents(entry)
+    columns = [name for name in (entry.columns.positive, entry.columns.negative) if name]
+    for number, row in rows:
+        yield number, {**row, **_read_documents(row, columns, documents)}
+
+
+class _Documents:
+    """The documents of an entry by their ids; their texts stay on the disk until they are asked for."""
+
+    def __init__(self, entry: DataEntry) -> None:
+        subset = replace(entry, subset=entry.documents, documents=None)
+        self._name = describe_hub_entry(subset)
+        self._rows = _load_stream(subset, streaming=False)
+        for column in ("id", "text"):
+            if column not in self._rows.column_names:
+                raise DataError(
+                    f"dataset {self._name} has no column '{column}' (columns: "
+                    f"{', '.join(self._rows.column_names)}); correct `documents`"
+                )
+        self._places = {str(key): place for place, key in enumerate(self._rows["id"])}
+
+    def text(self, key: str) -> str:
+        """Return a document's text.
+
+        Raises:
+            DataError: for an id without a document, and for a document without a text.
+        """
+        place = self._places.get(key)
+        text = None if place is None else self._rows[place]["text"]
+        if not text:
+            fault = "no document" if place is None else "no text for the document"
+            raise DataError(
+                f"dataset {self._name} has {fault} '{key}'; restore the texts as the dataset's page says, "
+                "and give the result as path"
+            )
+        return str(text)
+
+
+def _read_documents(
+    row: Mapping[str, Any], columns: Sequence[str], documents: _Documents | None
+) -> dict[str, list[str]]:
+    """Return the texts of the documents that the row's columns name, or their ids without `documents`."""
+    texts = {}
+    for column in columns:
+        value = row.get(column) or []
+        keys = [
+            str(key["id"] if isinstance(key, Mapping) else key)
+            for key in (value if isinstance(value, list) else [value])
+        ]
+        texts[column] = [key if documents is None else documents.text(key) for key in keys]
+    return texts
 
 
 def hash_hub_rows(entry: DataEntry) -> str:
@@ -44,13 +101,19 @@ def hash_hub_rows(entry: DataEntry) -> str:
 
     Of an entry's `first` rows it is found without downloading any.
     """
+    if entry.documents is not None:
+        rows = replace(entry, documents=None)
+        texts = replace(entry, subset=entry.documents, documents=None, first=None)
+        return f"{hash_hub_rows(rows)}+{hash_hub_rows(texts)}"
     if entry.first is None:
         return str(_load_stream(entry, streaming=False)._fingerprint)
     import datasets
 
     hub_client.guard()
     with _explain_error(entry):
-        built = datasets.load_dataset_builder(entry.hub, entry.subset, revision=entry.revision)
+        built = datasets.load_dataset_builder(
+            entry.hub, entry.subset, data_dir=entry.folder, revision=entry.revision
+        )
     return f"{built.config_id}/{built.hash}[{entry.split}]"
 
 
@@ -96,6 +159,7 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
         stream = datasets.load_dataset(
             entry.hub,
             entry.subset,
+            data_dir=entry.folder,
             split=entry.split,
             revision=entry.revision,
             streaming=streaming,
@@ -112,9 +176,9 @@ def _disable_decoding(feature: Any) -> Any:
     import datasets
 
     if isinstance(feature, datasets.Image | datasets.Audio):
-        return dataclasses.replace(feature, decode=False)
+        return replace(feature, decode=False)
     if isinstance(feature, datasets.List | datasets.LargeList):
-        return dataclasses.replace(feature, feature=_disable_decoding(feature.feature))
+        return replace(feature, feature=_disable_decoding(feature.feature))
     if isinstance(feature, dict):
         return {name: _disable_decoding(one) for name, one in feature.items()}
     return feature
@@ -134,5 +198,5 @@ def _explain_error(entry: DataEntry) -> Iterator[None]:
         text = " ".join(str(error).split())
         raise DataError(
             f"dataset {describe_hub_entry(entry)} cannot be loaded: {text[:300]}; "
-            "correct hub, subset, split or revision"
+            "correct hub, subset, folder, split or revision"
         ) from error

@@ -453,8 +453,9 @@ def test_the_key_of_the_first_rows_of_a_hub_set_is_found_without_them(
     entry = DataEntry(hub="o/n", subset="small", split="dev", revision="v1")
     assert hub_datasets.hash_hub_rows(dataclasses.replace(entry, first=5)) == "small-x/12ab[dev]"
     assert hub_datasets.hash_hub_rows(entry) == "34cd"
-    whole = {"split": "dev", "revision": "v1", "streaming": False}
-    assert asked == [(("o/n", "small"), {"revision": "v1"}), (("o/n", "small"), whole)]
+    whole = {"data_dir": None, "split": "dev", "revision": "v1", "streaming": False}
+    head = {"data_dir": None, "revision": "v1"}
+    assert asked == [(("o/n", "small"), head), (("o/n", "small"), whole)]
     assert hub_datasets.describe_hub_entry(entry) == "o/n/small[dev]@v1"
     assert hub_datasets.describe_hub_entry(DataEntry(hub="o/n")) == "o/n[train]"
 

@@ -47,6 +47,7 @@ class RowParser:
         self.media = media or MediaValues()
         self.layout: ColumnLayout | None = None
         self._known: dict[tuple[str, ...], ColumnLayout | str] = {}
+        self._fields = [name for name in vars(columns).values() if name and "." in name]
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Parse the row's texts, scores and label.
@@ -55,6 +56,8 @@ class RowParser:
             LayoutError: when the first row's columns cannot be understood.
             RowError: when this row cannot be used.
         """
+        if self._fields:
+            row = {**row, **_read_fields(row, self._fields)}
         key = tuple(row)
         if key not in self._known:
             if (
@@ -86,6 +89,18 @@ class RowParser:
         except LayoutError as error:
             return str(error)
         return replace(layout, positives=()) if first.labelled else layout
+
+
+def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of columns of records by their names with points, those that the row has."""
+    fields: dict[str, Any] = {}
+    for name in names:
+        value: Any = row
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if name not in row and value is not None:
+            fields[name] = value
+    return fields
 
 
 def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:

@@ -1,0 +1,124 @@
+"""Sets of the hub in other layouts: a folder each, documents by id, texts in records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Columns, DataEntry, DataError, DataRef
+from emberge.data import StoredDataset, check_entries, load_catalogue, load_datasets
+from emberge_data import JsonLines
+
+PAIRS = Columns(anchor="question", positive="pos_doc", negative="neg_doc")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def load(entry: DataEntry) -> StoredDataset:
+    (dataset,) = load_datasets(
+        [entry], readers=[JsonLines()], resolve=lambda ref: Path(ref.text).absolute()
+    )
+    return dataset
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub dataset with two folders, and with questions that name documents by id."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    place = tmp_path / "hub"
+    for name in ("one", "two"):
+        write_rows(place / name / "train.jsonl", [{"query": name, "pos": f"of {name}"}])
+    questions = [
+        {"question": "who", "pos_doc": [{"id": "d1"}], "neg_doc": [{"id": "d2"}, {"id": "d3"}]},
+        {"question": "why", "pos_doc": [{"id": "d2"}], "neg_doc": [{"id": "d1"}]},
+    ]
+    write_rows(place / "asked" / "questions.jsonl", questions)
+    texts = {"d1": "she", "d2": "because", "d3": "there", "d4": ""}
+    documents = [{"id": key, "text": text} for key, text in texts.items()]
+    write_rows(place / "asked" / "documents.jsonl", documents)
+    write_rows(place / "asked" / "others.jsonl", [{**one, "text": "another"} for one in documents])
+    subsets = [
+        {"config_name": "asked", "data_files": "asked/questions.jsonl"},
+        {"config_name": "asked_corpus", "data_files": "asked/documents.jsonl"},
+        {"config_name": "other_corpus", "data_files": "asked/others.jsonl"},
+    ]
+    (place / "README.md").write_text(f"---\nconfigs: {json.dumps(subsets)}\n---\n")
+    return place
+
+
+def test_a_folder_of_a_hub_dataset_is_a_set(hub: Path) -> None:
+    for name in ("one", "two"):
+        dataset = load(DataEntry(hub=str(hub), folder=name, name=name))
+        assert [dataset[row].anchor for row in range(len(dataset))] == [name]
+
+
+def test_documents_named_by_id_have_their_texts(hub: Path) -> None:
+    entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
+    dataset = load(entry)
+    assert [
+        (dataset[row].anchor, dataset[row].positives, dataset[row].negatives) for row in (0, 1)
+    ] == [
+        ("who", ("she",), ("because", "there")),
+        ("why", ("because",), ("she",)),
+    ]
+
+
+def test_the_check_of_first_rows_reads_no_documents(hub: Path) -> None:
+    entry = DataEntry(hub=str(hub), subset="asked", documents="nowhere", columns=PAIRS)
+    (head,) = check_entries([entry], readers=[], resolve=lambda _: None, network=True).heads
+    assert (head.example.positives, head.negatives) == (("d1",), 2)
+
+
+@pytest.mark.parametrize(("wanted", "fault"), [("d4", "no text"), ("d9", "no document")])
+def test_a_document_without_text_is_refused_with_its_id(wanted: str, fault: str, hub: Path) -> None:
+    write_rows(hub / "asked" / "questions.jsonl", [{"question": "who", "pos_doc": [wanted]}])
+    columns = Columns(anchor="question", positive="pos_doc")
+    entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=columns)
+    with pytest.raises(DataError, match=f"asked_corpus.*{fault}.*'{wanted}'"):
+        load(entry)
+
+
+def test_other_documents_make_another_key(hub: Path) -> None:
+    entry = DataEntry(hub=str(hub), subset="asked", documents="asked_corpus", columns=PAIRS)
+    other = load(replace(entry, documents="other_corpus"))
+    assert other[0].positives == ("another",)
+    assert load(entry).fingerprint != other.fingerprint
+
+
+def test_a_column_may_be_a_field_of_a_record(tmp_path: Path) -> None:
+    rows = [{"translation": {"en": "tree", "de": "Baum"}}]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    columns = Columns(anchor="translation.en", positive="translation.de")
+    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
+    assert (dataset[0].anchor, dataset[0].positives) == ("tree", ("Baum",))
+
+
+def test_a_missing_field_of_a_record_is_named(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"translation": {"en": "tree"}}])
+    columns = Columns(anchor="translation.en", positive="translation.fr")
+    entry = DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns)
+    with pytest.raises(DataError, match=r"translation\.fr"):
+        load(entry)
+
+
+def test_a_catalogue_names_folders_and_documents(tmp_path: Path) -> None:
+    (tmp_path / "datasets.yaml").write_text(
+        "train:\n"
+        "- {name: one, hub: o/n, folder: one}\n"
+        "- {name: asked, hub: o/n, subset: asked, documents: asked_corpus}\n"
+    )
+    one, asked = load_catalogue(tmp_path).train
+    assert (one.folder, asked.documents) == ("one", "asked_corpus")
+
+
+def test_a_folder_of_a_file_is_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"query": "a", "pos": "b"}])
+    with pytest.raises(DataError, match="`folder`"):
+        load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), folder="one"))
