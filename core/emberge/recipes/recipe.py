@@ -22,9 +22,9 @@ def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
-    """Yield every part of a component with its path (`models.0.weight`), parents first, itself at "".
+    """Yield every part of a component with its path (`models.0.weight`), parents first, the component at "".
 
-    Dataclasses, mappings, sequences and sets are walked into, except those of a type in `leaves`.
+    Dataclasses, mappings, sequences and sets are searched for parts, except values of a type in `leaves`.
     """
     yield "", value
     if not isinstance(value, leaves):
@@ -46,8 +46,8 @@ def to_plain(
 ) -> Any:
     """Return a component as mappings with text keys, lists, and the values that `record` and `leaf` return.
 
-    `record(dataclass, inner)` turns a dataclass into plain values, using `inner` for its fields; `leaf` does
-    so for all that has no parts, and for values of a type in `leaves`. Sets become lists in a fixed order.
+    `record(dataclass, inner)` turns a dataclass into plain values, using `inner` for its fields. `leaf` does
+    so for values without parts, and for values of a type in `leaves`. Sets become lists in a fixed order.
     """
 
     def inner(part: Any) -> Any:
@@ -85,11 +85,11 @@ def _sort_key(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RecipeStep:
-    """One concrete step: an instance of a `foreach`, or a step without one.
+    """One concrete step: an instance of a `foreach`, or a step without `foreach`.
 
-    `id` is `members.ratio=0.2` for an instance of `members`, `group` the id in the recipe; `kind` the full
-    name of the component (`train:train`). References inside `step` name concrete ids. `lines` maps an
-    option's path (`sampler.0.bagging.ratio`) to `file:line`; `whole` is the step with these options, where
+    `id` is `members.ratio=0.2` for an instance of `members`, `group` is the id in the recipe, and `kind` is
+    the component's full name (`train:train`). References inside `step` name concrete ids. `lines` maps an
+    option's path (`sampler.0.bagging.ratio`) to `file:line`; `whole` is the step with these options, if
     `step` is a part of it.
     """
 
@@ -104,13 +104,13 @@ class RecipeStep:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Ids of the steps whose output this one uses."""
+        """Ids of the steps whose output this step uses."""
         return tuple(dict.fromkeys(r.step for r in references(self.step) if r.step))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe: its seed and its concrete steps, each after those it needs."""
+    """A recipe: its seed and its concrete steps, each after the steps that it needs."""
 
     seed: int
     steps: tuple[RecipeStep, ...]
@@ -122,25 +122,26 @@ class Recipe:
 
     @property
     def kept_text(self) -> str:
-        """The text as OUT keeps it, with the options that were set as comments at its top."""
+        """The text as OUT keeps it, with the `--set` options as comments at its top."""
         notes = "".join(f"# run with --set {override}\n" for override in self.overrides)
         return notes + self.text
 
     @property
     def hash(self) -> str:
-        """The SHA-256 of the recipe as OUT keeps it; "" for a recipe without a text."""
+        """The SHA-256 of the recipe as OUT keeps it; "" if the recipe has no text."""
         return hashlib.sha256(self.kept_text.encode()).hexdigest() if self.text else ""
 
     @property
     def uploads(self) -> tuple[str, ...]:
-        """The places outside of this machine that a run sends data to, as its steps name them."""
+        """The places outside this machine to which a run sends data, as its steps name them."""
         return tuple(dict.fromkeys(p for step in self.steps for p in step.step.uploads_to()))
 
     def require_upload_allowed(self, allowed: bool) -> None:
         """Refuse a recipe that uploads unless the user has `allowed` it.
 
         Raises:
-            RecipeError: with the place of each step that uploads.
+            RecipeError: if a step uploads and `allowed` is False; the message has the place of each such
+                step.
         """
         if allowed:
             return

@@ -25,7 +25,7 @@ _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 
 @dataclass(frozen=True)
 class LocatedModel:
-    """A model outside the recipe: its name for people, its folder, and the adapter on it."""
+    """A model outside the recipe: its name in messages, its folder, and the adapter's folder."""
 
     name: str
     folder: Path
@@ -38,14 +38,14 @@ def is_folder(text: str) -> bool:
 
 
 def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") -> LocatedModel:
-    """Find a model that no step makes.
+    """Find a model outside the recipe.
 
     Raises:
-        CheckpointError: saying where it was looked for and what to do.
+        CheckpointError: if the model does not exist; names the places searched and the remedy.
         ConnectionError: when it could not be looked for.
     """
     whole = resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
-    if whole is not None and whole.is_dir():  # even one with a plus sign in its name
+    if whole is not None and whole.is_dir():  # even if its name contains a plus sign
         return LocatedModel(whole.name, _require_model(whole, reference.text))
     folder = _locate_folder(reference.main, reference, plugins, files)
     name = folder.name if is_folder(reference.main) else reference.main
@@ -59,7 +59,7 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
     """Find the folder of the adapter in `model+adapter`.
 
     Raises:
-        CheckpointError: when it is missing, or is no adapter.
+        CheckpointError: if the adapter is missing, or the folder has no adapter.
         ConnectionError: when it could not be looked for.
     """
     text = reference.adapter or ""
@@ -70,10 +70,10 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
 
 
 def locate_file(reference: DataRef | FileRef) -> Path:
-    """Find a file or folder that no step makes.
+    """Find a file or folder outside the recipe.
 
     Raises:
-        DataError: saying where it was looked for.
+        DataError: if it does not exist; names the places searched.
     """
     path = resolve_outside_path(reference.text, reference)
     if not path.exists():
@@ -154,7 +154,7 @@ def _suggest_name(path: Path) -> str:
 class Result:
     """A finished step: the folder of its result, its artifact and its fingerprint.
 
-    `adapts` is the model that a result which is an adapter belongs to.
+    If the result is an adapter, `adapts` is the model that it belongs to.
     """
 
     folder: Path
@@ -180,7 +180,7 @@ class Targets:
         """Return the finished step that a reference names.
 
         Raises:
-            RecipeError: when there is none.
+            RecipeError: if no such step is finished.
         """
         name = reference.step
         if name is None:
@@ -193,7 +193,7 @@ class Targets:
         """Return the one model that a reference leads to.
 
         Raises:
-            CheckpointError: when it is missing, cannot be looked for, or leads to several.
+            CheckpointError: if the model is missing or cannot be searched for, or if there are several.
         """
         models = self.models(reference)
         if len(models) != 1:
@@ -206,7 +206,7 @@ class Targets:
         """Return all models that a reference leads to.
 
         Raises:
-            CheckpointError: when there is none, or it cannot be looked for.
+            CheckpointError: if there is no model, or it cannot be searched for.
         """
         if reference.step is not None:
             return self._list_produced_models(reference)
@@ -224,12 +224,12 @@ class Targets:
         """Return the file or folder that a reference leads to.
 
         Raises:
-            DataError: when it is missing.
+            DataError: if the file or folder is missing.
         """
         return locate_file(reference) if reference.step is None else self.step(reference).folder
 
     def fingerprint_value(self, value: Reference | DataEntry) -> Any:
-        """Return the part of a fingerprint that stands for a reference or data entry: its content's hash."""
+        """Return the value of a reference or data entry in a fingerprint: the hash of its content."""
         if isinstance(value, DataEntry):
             assert value.path is not None
             return {"content": self._hash_data(locate_file(value.path), value.only)}
@@ -259,7 +259,7 @@ class Targets:
         entry = value if isinstance(value, DataEntry) else DataEntry()
         reference = value.path if isinstance(value, DataEntry) else value
         if reference is None:
-            return  # a dataset of the hub, which its name and revision identify
+            return  # a dataset on the hub is identified by its name and revision
         name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
@@ -304,7 +304,7 @@ class Targets:
 
 
 def _find_references(value: Any) -> Iterator[Reference | DataEntry]:
-    """Yield every reference in a component, those of data with the entry around them."""
+    """Yield every reference in a component; for data, the whole entry that contains the reference."""
     for _, part in parts_of(value, DataEntry, Reference):
         if isinstance(part, DataEntry | Reference):
             yield part

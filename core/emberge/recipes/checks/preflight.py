@@ -33,7 +33,7 @@ Severity = Literal["error", "warning", "unseen"]
 
 @dataclass(frozen=True)
 class Note:
-    """A text that a step shows beside its problems: a plan, a first example."""
+    """A text that a step shows in addition to its problems: a plan, a first example."""
 
     step: str
     title: str
@@ -53,7 +53,7 @@ class CheckReport:
 
     @property
     def unseen_places(self) -> Mapping[str, Sequence[str]]:
-        """The places of each thing that could not be checked, by its message."""
+        """Map the message about each input that could not be checked to the places that name the input."""
         places_by_message: dict[str, list[str]] = {}
         for problem in self.of("unseen"):
             places_by_message.setdefault(problem.message, []).append(problem.where)
@@ -63,7 +63,7 @@ class CheckReport:
 
     @property
     def unseen_counts(self) -> str:
-        """The number of things of each kind that could not be looked at: `3 models, 12 datasets`."""
+        """The number of inputs of each kind that could not be examined: `3 models, 12 datasets`."""
         different = {(problem.message, problem.about) for problem in self.of("unseen")}
         counted = Counter(about for _, about in different)
         return ", ".join(count_noun(count, about) for about, count in sorted(counted.items()))
@@ -74,10 +74,10 @@ class CheckReport:
         return self.of("error")
 
     def raise_errors(self) -> None:
-        """Stop here if anything is wrong.
+        """Raise an error if the check found errors.
 
         Raises:
-            RecipeError: with every error.
+            RecipeError: if there are errors; has all of them.
         """
         if self.errors:
             raise RecipeError(self.errors)
@@ -88,8 +88,8 @@ def check_recipe(
 ) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
-    In `out` an earlier run may have left results to look at. With `deep=False` no network is used. What could
-    not be looked at, such as a hub id without a network, is a problem of severity "unseen".
+    Results of an earlier run in `out` are read, if there are any. With `deep=False`, the network is not used.
+    An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
     """
     lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = []
@@ -122,9 +122,9 @@ class _Lookup:
         return build_installed_readers(self.plugins)
 
     def model(self, reference: ModelRef) -> LocatedModel | Problem:
-        """Return a model outside the recipe, or the problem with it (without its place).
+        """Return a model outside the recipe, or the problem with it (without `file:line`).
 
-        Of an adapter on what a step makes only `adapter` is there to be looked at.
+        For `$step+adapter`, the located model has only its `adapter`, as the step's model does not exist yet.
         """
         key = (reference.text, reference.folder)
         if key not in self._seen:
@@ -140,7 +140,7 @@ class _Lookup:
         return self._faults[folder, adapter]
 
     def _look_for_all(self) -> None:
-        """Locate all outside models at the same time, so that a silent network is waited for once."""
+        """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
         named = [r for step in self.recipe.steps for r in references(step.step)]
         outside = {
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
@@ -184,7 +184,7 @@ class _StepCheck:
         return self._lookup.readers
 
     def where(self, option: str = "") -> str:
-        """Return the place of the option, or of the nearest one around it that has a place."""
+        """Return the place of the option, or of the nearest enclosing option that has a place."""
         lines, path = self._step.lines, option
         while path:
             if path in lines:
@@ -312,7 +312,7 @@ class _StepCheck:
 
 
 def _is_elsewhere(text: str) -> bool:
-    """Return whether a model is looked for in the network."""
+    """Return whether a model is searched for in the network."""
     return "://" in text or (not is_folder(text) and ":" not in text)
 
 
@@ -330,10 +330,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 
 
 def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
-    """Return what is wrong with the folders that a reference names if one has no weights, else None.
+    """Return the problem if the model's or the adapter's folder has no weights, else None.
 
-    A model of the hub may have nothing but metadata here yet. Weights that are there and damaged are for
-    others to find.
+    Of a model on the hub, only metadata may be here yet. Whether weights are damaged is checked elsewhere.
     """
     model = (
         _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None

@@ -1,4 +1,4 @@
-"""A rehearsal of a recipe: all of its steps on very little data, to find what headers cannot show."""
+"""A rehearsal of a recipe: all its steps on very little data, to find problems that headers cannot show."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RehearsedStep:
 
     @property
     def line(self) -> str:
-        """The outcome as one line for people."""
+        """The outcome as one line for the terminal."""
         parts: list[str] = [self.state]
         if self.seconds is not None:
             parts.append(f"{self.seconds:.1f} s")
@@ -67,9 +67,10 @@ def rehearse(
 ) -> tuple[list[RehearsedStep], Exception | None]:
     """Run all steps on two training steps and 64 rows each; results go to `out` or are dropped.
 
-    Returns each step's outcome, and the error that ended the rehearsal, if one did. What was measured is
-    given as it is: so few steps do not predict the time or memory of the real run. With a `team`
-    this is the first of its ranks, and memory is this one's; with a `launcher` it is not measured.
+    Returns each step's outcome, and the error that ended the rehearsal, if any. Times and memory are
+    measured, not extrapolated: so few steps do not predict the time or memory of the real run. With a `team`,
+    this process is its first rank, and only the memory of this process is measured. With a `launcher`, no
+    memory is measured.
     """
     machine = machine or find_machine()
     watch = _RehearsalWatch({step.id: RehearsedStep(step.id) for step in recipe.steps}, machine)
@@ -88,7 +89,7 @@ def rehearse(
                 launcher=launcher,
             )
         except RequirementError:
-            pass  # on so few rows no score means anything
+            pass  # scores on so few rows are meaningless, so an unmet requirement is ignored
         except OutInUseError:
             raise
         except Exception as failure:
@@ -117,18 +118,18 @@ class _RehearsalWatch:
 
     @hookimpl
     def step_skipped(self, step: str) -> None:
-        """Keep that the step was rehearsed in this folder before."""
+        """Record that the step was rehearsed in this folder before."""
         self.steps[step].state = "done before"
 
     @hookimpl
     def step_finished(self, step: str) -> None:
-        """Keep that the step went through."""
+        """Record that the step succeeded."""
         self._measure(self.steps[step])
         self.steps[step].state = "done"
 
     @hookimpl
     def step_failed(self, step: str, error: BaseException) -> None:
-        """Keep the error that ended the step."""
+        """Record the error that ended the step."""
         self._measure(self.steps[step])
         self.steps[step].state = "failed"
         is_ours = isinstance(error, EmbergeError)
@@ -136,7 +137,7 @@ class _RehearsalWatch:
 
     @hookimpl
     def step_warned(self, step: str, message: str) -> None:
-        """Keep a warning of the step."""
+        """Record a warning of the step."""
         self.steps[step].warnings.append(message)
 
     def _measure(self, step: RehearsedStep) -> None:
@@ -156,7 +157,7 @@ class _RehearsalWatch:
 
 
 def _reset_peak_memory() -> None:
-    """Let the system measure this process's peak memory from now on, where it can (Linux)."""
+    """Reset the system's measure of this process's peak memory, if the system can (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", "utf-8")
     except OSError:

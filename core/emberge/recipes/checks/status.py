@@ -1,4 +1,4 @@
-"""The state of the steps in an OUT, also while another process works there."""
+"""The state of the steps in an OUT, also while another process runs them."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class StepStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The steps of an OUT in order, and the process that works there now."""
+    """The steps of an OUT in order, and the process that is running them now."""
 
     steps: tuple[StepStatus, ...]
     holder: str | None
 
     @property
     def lines(self) -> Sequence[str]:
-        """The state as a table for people, a step a line."""
+        """The state as lines of a table, one line per step."""
         width = max((len(printable(step.id)) for step in self.steps), default=0)
         rows = [
             f"{printable(s.id):<{width}}  {s.state:<8}  {human_size(s.size) if s.size else '-':>8}  "
@@ -69,7 +69,7 @@ def status(out: Path) -> Status:
     """Return the state of the steps of an OUT's last run.
 
     Raises:
-        EmbergeError: when there is no run in `out`.
+        EmbergeError: if there is no run in `out`.
     """
     out_folder = OutFolder(Path(out))
     try:
@@ -87,7 +87,7 @@ def _check_entry(step: Any) -> dict[str, Any]:
     """Return a step's entry in the file of states.
 
     Raises:
-        ValueError: for one that no run wrote.
+        ValueError: if no run wrote such an entry.
     """
     if not isinstance(step, dict) or step.get("state") not in get_args(State):
         raise ValueError("a step has no state")
@@ -200,7 +200,7 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def read_result_table(folder: Path, artifact: Artifact) -> str:
-    """Return the table in a result, which its artifact names; "" without one in the folder itself."""
+    """Return the table that a result's artifact names; "" if the result's folder has none."""
     named = artifact.details.get("table")
     if not isinstance(named, str) or not named:
         return ""
@@ -216,7 +216,7 @@ def results_shown(out: Path, recipe: Recipe) -> list[str]:
     try:
         done = {step.id for step in status(out).steps if step.state == "done"}
     except EmbergeError:
-        return []  # it ended before it began
+        return []  # the run ended before its first step
     out_folder, lines = OutFolder(out), []
     for step in recipe.steps:
         link = out_folder.link(step.id)
@@ -234,7 +234,7 @@ def run_summary(out: Path, recipe: Recipe, error: BaseException | None) -> str:
     try:
         steps = {step.id: step for step in status(out).steps}
     except EmbergeError:
-        steps = {}  # it ended before it began
+        steps = {}  # the run ended before its first step
     out_folder = OutFolder(Path(out))
     shown = [steps[step.id] for step in recipe.steps if step.id in steps]
     lines = [

@@ -32,7 +32,7 @@ _KNOWN = ("fingerprint", "seed", "recipe", "versions", "plugins")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked, its state, and the words for it."""
+    """The result of one check: its object, its state, and a description."""
 
     what: str
     state: State
@@ -40,7 +40,7 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """True for a difference; False also for what could not be checked."""
+        """True for a difference; False for agreement, and if nothing could be checked."""
         return self.state not in ("holds", "not seen")
 
 
@@ -58,7 +58,7 @@ class Verification:
         return tuple(finding for finding in self.findings if finding.wrong)
 
     def lines(self) -> Iterator[str]:
-        """Yield a table for people: what was checked, its state, and the rest in words."""
+        """Yield the lines of a table: the object of each check, its state, and a description."""
         yield f"{self.folder}: {self.title}"
         width = min(44, max((len(f.what) for f in self.findings), default=0))
         for finding in self.findings:
@@ -68,7 +68,7 @@ class Verification:
         """Raise an error that lists the differences, if there are any.
 
         Raises:
-            EmbergeError: with a line for each difference and what to do.
+            EmbergeError: if there are differences; has a line for each, and the remedy.
         """
         if self.differences:
             raise EmbergeError("\n".join(f"{f.what}: {f.words}" for f in self.differences))
@@ -77,11 +77,11 @@ class Verification:
 def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Verification:
     """Check a result, or a bare folder of merged weights, wherever it was copied to.
 
-    With an artifact.json every file's presence, size and hash are compared with it; the headers of weights
-    are compared with it and with each other. `inputs` are findings about the inputs of the result.
+    If there is an artifact.json, every file's presence, size and hash are compared with it. The headers of
+    weights are compared with it and with each other. `inputs` are findings about the inputs of the result.
 
     Raises:
-        CheckpointError: when the folder is missing, or has nothing to verify it by.
+        CheckpointError: if the folder is missing, or contains nothing by which it can be verified.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
@@ -106,10 +106,10 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read a folder's artifact.json; None when there is none.
+    """Read a folder's artifact.json; return None if there is none.
 
     Raises:
-        CheckpointError: when it is damaged.
+        CheckpointError: if the file is damaged.
     """
     path = folder / ARTIFACT
     if not path.is_file():
@@ -176,7 +176,7 @@ def _compare_contents(name: str, recorded: FileContent, current: FileContent) ->
 
 
 def _describe_tensor_changes(recorded: FileContent, current: FileContent) -> str:
-    """Return the tensors that differ in words, as far as both are sound files of weights."""
+    """Return a list, in words, of the tensors that differ; "" unless both are sound files of weights."""
     if not recorded.tensors or not current.tensors:
         return ""
     before, after = recorded.tensors, current.tensors
@@ -195,7 +195,7 @@ def _describe_tensor_changes(recorded: FileContent, current: FileContent) -> str
 
 
 def _read_headers(folder: Path) -> dict[str, dict[str, Any] | None]:
-    """Return the provenance in each weight file's header, by the file's name; None where there is none."""
+    """Return the provenance in each weight file's header, by the file's name; None if it has none."""
     headers: dict[str, dict[str, Any] | None] = {}
     for path in sorted(folder.rglob("*.safetensors")):
         name = path.relative_to(folder)
@@ -209,7 +209,7 @@ def _read_headers(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings about the weights: headers that fit their files, and an index that fits both."""
+    """Yield findings about the weights: whether headers fit their files, and the index fits both."""
     if not headers:
         return
     findings = []
@@ -253,7 +253,8 @@ def _check_provenance(
         return
     first, header = next(iter(named.items()))
     for name, other in named.items():
-        # A trunk that a step has copied says how it was made, and a module beside it how that was.
+        # A copied trunk keeps the header that describes how it was made; so does each module of the
+        # folder.
         if other != header and Path(name).parent == Path(first).parent:
             words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
             yield Finding(f"header of {name}", "differs", words)
@@ -315,13 +316,13 @@ def _shorten_value(value: Any) -> str:
 
 
 def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Finding]:
-    """Compare each input of the result in `folder` with the hash that its artifact.json has of it.
+    """Compare each input of the result in `folder` with the input's hash in artifact.json.
 
-    Relative paths of its recipe are taken to be relative to `beside`; a step's result is looked for in the
-    OUT around `folder`. Nothing is downloaded but the configs of models on a hub.
+    Relative paths in the result's recipe start at `beside`. Steps' results are searched for in the OUT that
+    contains `folder`. Only the configs of models on a hub are downloaded.
 
     Raises:
-        CheckpointError: when artifact.json is damaged.
+        CheckpointError: if artifact.json is damaged.
     """
     record = read_record(folder)
     inputs = record.get("inputs") if record is not None else None

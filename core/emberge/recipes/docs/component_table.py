@@ -1,4 +1,4 @@
-"""The table of components that `emberge list` prints: by kind, one line a component."""
+"""The table of components that `emberge list` prints: by kind, one line per component."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Plugins
 from emberge.recipes.docs.describe import list_component_rows, option_line, origin, wrapped
 
-# What is installed with emberge needs no word about where it comes from.
+# The distribution whose components are listed without naming their origin.
 _OWN_DISTRIBUTION = "emberge"
 _NARROWEST = 40
 
@@ -25,13 +25,14 @@ def list_components(
     long: bool = False,
     width: int | None = None,
 ) -> str:
-    """Return the components by kind as a table, a line each; or, with `as_json`, as JSON.
+    """Return the components by kind as a table, one line each, or, with `as_json`, as JSON.
 
-    `words` keep the components that have each of them in their name, kind or documentation, `kind` those of
-    one kind. With `long` their options are shown too. Lines are cut to `width` characters, if it is given.
+    Only components that have every one of `words` in their name, kind or documentation are listed and, if
+    `kind` is not None, only components of this kind. With `long`, their options are shown too. Lines are cut
+    to `width` characters, unless it is None.
 
     Raises:
-        PluginError: for a kind that does not exist, or words that no component has.
+        PluginError: if the kind does not exist, or no component has the words.
     """
     if kind is not None and kind not in KINDS:
         hint = suggest(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
@@ -50,7 +51,7 @@ def _filter_by_words(
     """Return the rows that have every word.
 
     Raises:
-        PluginError: when there is none, with the name that may have been meant.
+        PluginError: if no row has them; suggests the name that may have been meant.
     """
     docs = {(c.kind, c.full_name): c.doc for c in plugins.components}
     rows_found = []
@@ -88,7 +89,7 @@ def _format_heading(kind: str) -> str:
 
 
 def _format_name(row: Mapping[str, Any]) -> str:
-    """Return the name that a recipe can write, with its plugin before it where another gives the same."""
+    """Return the name to write in a recipe, preceded by its plugin's if another plugin has the same name."""
     return str(row["full_name"] if row["clash"] else row["name"])
 
 

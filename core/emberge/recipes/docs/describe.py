@@ -1,4 +1,4 @@
-"""The list of components and the page of each, from their fields and docstrings alone.
+"""The list of components and the page of each component, from fields and docstrings alone.
 
 An option's documentation (`option_docs`) is a string literal right below the field, or the sentence of the
 class's docstring that names the option in backticks.
@@ -28,7 +28,7 @@ _STAGES = ("merge transform", "merge strategy")
 def list_component_rows(plugins: Plugins) -> list[dict[str, Any]]:
     """Return every component as plain data: kind, name, options, plugin, distribution, version, summary.
 
-    `clash` is what to write instead of a bare name that two plugins give.
+    `clash` has the name to write instead of a bare name that two plugins use.
     """
     order = {kind: index for index, kind in enumerate(KINDS)}
     ordered = sorted(plugins.components, key=lambda c: (order[c.kind], c.name, c.plugin))
@@ -52,14 +52,14 @@ def _build_component_row(component: Component, plugins: Plugins) -> dict[str, An
 
 
 def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
-    """Return a component's options; a reader, which is chosen by its file's ending, has none."""
+    """Return a component's options; a reader, which is chosen by its file's suffix, has no options."""
     return [] if component.kind == "reader" else document_options(component, plugins)
 
 
 def _build_option_row(
     option: Documented, plugins: Plugins, inside: tuple[type, ...] = ()
 ) -> dict[str, Any]:
-    """Return an option as plain data, with the options of the mapping that it takes, if it takes one."""
+    """Return an option as plain data; if it accepts a mapping, with the options of the mapping."""
     row: dict[str, Any] = {
         "name": option.name,
         "type": option.type,
@@ -76,7 +76,7 @@ def _build_option_row(
 
 
 def _find_record(form: Any) -> type | None:
-    """Return the nested dataclass of an option, be it one, several, or one of a choice."""
+    """Return the nested dataclass of an option that accepts one, several, or one among other forms."""
     if isinstance(form, forms.Record):
         return form.type
     inner = form.forms if isinstance(form, forms.Either) else [getattr(form, "item", None)]
@@ -138,7 +138,7 @@ def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
     command line.
 
     Raises:
-        PluginError: when there is none, with a suggestion.
+        PluginError: if there is no such component; has a suggestion.
     """
     components = [c for c in plugins.components if name in (c.name, c.full_name)]
     if not components:
@@ -154,7 +154,7 @@ def build_component_pages(plugins: Plugins, name: str) -> list[dict[str, Any]]:
 
 
 def _split_example(doc: str) -> tuple[str, str]:
-    """Return a docstring without its last block `Example:`, and that block as a recipe or command line.
+    """Return a docstring without its last `Example:` block, and the block as a recipe or command line.
 
     The block is one or more steps as they are written under `steps:`, or commands that begin with `emberge`.
     """
@@ -173,7 +173,7 @@ def describe_component(plugins: Plugins, name: str) -> str:
     """Return a component's documentation, options and example as text.
 
     Raises:
-        PluginError: when there is none, with a suggestion.
+        PluginError: if there is no such component; has a suggestion.
     """
     return "\n\n\n".join(
         "\n".join(_build_page(page)) for page in build_component_pages(plugins, name)

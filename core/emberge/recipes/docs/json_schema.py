@@ -26,11 +26,11 @@ _NAMED_BY_VARIABLE = {
 def recipe_schema(plugins: Plugins) -> Schema:
     """Return the JSON Schema (2020-12) of recipes that use these plugins.
 
-    It has every component's options with documentation and defaults, and flags any other option. Anything
-    may be a `$variable`.
+    The schema has every component's options with documentation and defaults, and refuses all other options.
+    Every value may be a `$variable`.
 
     Raises:
-        PluginError: for an option whose type cannot be found or expressed in a recipe.
+        PluginError: if an option's type cannot be found or expressed in a recipe.
     """
     writing = _SchemaWriting(plugins)
     steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
@@ -51,7 +51,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
 
 
 class _SchemaWriting:
-    """The schemas of components and nested mappings, each written once, as a definition."""
+    """The schemas of components and nested mappings, each written once as a definition."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -72,7 +72,7 @@ class _SchemaWriting:
         return {"$ref": f"#/$defs/{name}"}
 
     def record_name(self, owner: type) -> str:
-        """Return the definition's name for a nested dataclass: its own, numbered if two classes share it."""
+        """Return the definition's name for a nested dataclass: its class name, numbered if shared."""
         if owner not in self._records:
             alike = sum(known.__name__ == owner.__name__ for known in self._records)
             self._records[owner] = f"{owner.__name__}.{alike + 1}" if alike else owner.__name__
@@ -90,7 +90,7 @@ class _SchemaWriting:
         return by_name
 
     def step(self) -> Schema:
-        """Return the schema of a step: `kind: {options}`, with foreach beside it."""
+        """Return the schema of a step: `kind: {options}`, with `foreach` at the same level."""
         kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
         values = {"type": "array", "minItems": 1}
         spaced = {
@@ -116,7 +116,7 @@ class _SchemaWriting:
         }
 
     def given(self, component: Component) -> Schema:
-        """Return the schema of a component's options: a mapping, its first option's value, or nothing."""
+        """Return the schema of a component's options: a mapping, its first option's value, or null."""
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         reference = self.define(
             name,
@@ -177,11 +177,12 @@ class _SchemaWriting:
         return schema if any_text else _join_choices(schema, _VARIABLE)
 
     def parts(self, form: forms.Parts) -> Schema:
-        """Return the schema of a component, a list of them, or, without an order, a mapping by name."""
+        """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
         part = self.part(form.contracts)
         choices = [part, {"type": "array", "items": part, "minItems": 1}]
         if not form.ordered:
-            # Defined once under a name, since such a component may take others of its kind.
+            # Defined once under a name, since the component may contain components of the same
+            # kind.
             name = "-and-".join(contract.__name__ for contract in form.contracts)
             choices.append(self.define(f"{name}.together", lambda: self.together(form.contracts)))
         return {"anyOf": choices}
@@ -192,7 +193,7 @@ class _SchemaWriting:
         return {"type": "object", "properties": properties, "additionalProperties": False}
 
     def record(self, form: forms.Record) -> Schema:
-        """Return the schema of a nested dataclass: a mapping of its fields, or the first one's value."""
+        """Return the schema of a nested dataclass: a mapping of its fields, or its first field's value."""
         owner = form.type
         options = document_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
@@ -233,7 +234,7 @@ def _exclude_mappings(schema: Schema) -> Schema:
 
 
 def _join_choices(*schemas: Schema) -> Schema:
-    """Return the schema of a choice, with choices among the schemas taken apart."""
+    """Return the schema of a choice; a schema that is itself a choice is split into its alternatives."""
     choices: list[Schema] = []
     for schema in schemas:
         choices += schema["anyOf"] if set(schema) == {"anyOf"} else [schema]

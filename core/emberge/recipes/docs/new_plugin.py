@@ -1,6 +1,6 @@
-"""The start of a plugin: a repository of its own, written from the example that emberge ships.
+"""A new plugin: a separate repository, written from the example that emberge ships.
 
-The example is the only template, so what a user gets is what is linted, type-checked and tested here.
+The example is the only template, so the user's files are those that are linted, type-checked and tested here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from emberge.errors import PluginError, RecipeError
 from emberge.files import fill_once
 
 EXAMPLE = "acme"
-# What running the example's own tests may leave beside its files.
+# Files that running the example's tests may leave in its folders.
 _SKIPPED = {"build", "dist"}
 
 
 def write_plugin(name: str, folder: Path) -> Path:
     """Write a plugin's repository as `folder`, which must not exist yet, and return it.
 
-    `name` is how recipes will call the plugin (`name:component`). The repository has a package
-    `emberge_<name>` with one merge strategy, one loss and one step, their tests, a recipe, a README and a
-    pyproject.
+    `name` is the plugin's name in recipes (`name:component`). The repository has a package `emberge_<name>`
+    with one merge strategy, one loss and one step, their tests, a recipe, a README and a pyproject.
 
     Raises:
-        RecipeError: for a name that cannot be a plugin's, or a folder that exists.
-        PluginError: when this installation of emberge lacks the example.
+        RecipeError: if the name cannot be a plugin's name, or the folder exists.
+        PluginError: if this installation of emberge lacks the example.
     """
     _check_name(name)
     target = Path(folder)

@@ -1,6 +1,6 @@
-"""The options of a component with what is known of them: type in words, default, documentation.
+"""The options of a component with their documentation: type in words, default, description.
 
-How an author documents an option, nearest first:
+An author documents an option in one of these ways; the first that exists is used:
 
 * a string literal right below the field;
 * a sentence of the class's docstring that names it in backticks, as in "`density` is the share kept.";
@@ -39,12 +39,12 @@ class Documented:
 
     @property
     def required(self) -> bool:
-        """True if a recipe must give it."""
+        """True if a recipe must give the option."""
         return self.default is MISSING
 
     @property
     def type(self) -> str:
-        """The values that it takes, in words."""
+        """The values that the option accepts, in words."""
         return describe_form(self.form)
 
 
@@ -52,7 +52,7 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Docu
     """Return a component's options, required ones first, then its own; a chain has its links' options.
 
     Raises:
-        PluginError: for an option whose type cannot be found or expressed in a recipe.
+        PluginError: if an option's type cannot be found or expressed in a recipe.
     """
     owner = component.type if isinstance(component, Component) else component
     if not isinstance(owner, ChainSpec):
@@ -71,7 +71,7 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Docu
 
 
 def _sort_options(owner: type) -> list[Option]:
-    """Return options as they are declared, those that the class adds before those it inherits."""
+    """Return options in the order of their declaration, the class's own options before inherited options."""
     depth = {one: index for index, one in enumerate(owner.__mro__)}
     return sorted(options_of(owner).values(), key=lambda option: depth[option.owner])
 
@@ -138,7 +138,7 @@ def find_option_doc(owner: type, name: str) -> str:
 
 @functools.cache
 def _read_field_docs(owner: Any) -> Mapping[str, str]:
-    """Return the string literals right below the fields of a class, by field."""
+    """Map the fields of a class to the string literals right below them."""
     try:
         tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner)))
     except (OSError, TypeError, SyntaxError):
@@ -156,7 +156,7 @@ def _read_field_docs(owner: Any) -> Mapping[str, str]:
 
 
 def _find_in_docstring(text: str, name: str) -> str:
-    """Return the first sentence that names the option in backticks, preferably one that begins with it."""
+    """Return the first sentence that names the option in backticks, preferably at its beginning."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
     sentences = [
         sentence

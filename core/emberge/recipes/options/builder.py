@@ -1,6 +1,6 @@
-"""Building of option values from YAML nodes; what does not fit becomes a problem at its line.
+"""Building of option values from YAML nodes; a node that does not fit becomes a problem at its line.
 
-This is what all forms share; `values`, `nested` and `components` each build some of them.
+This module has what all forms share; `values` and `components` build the values of single forms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROKEN: Any = _Broken()
 
 @dataclass(frozen=True)
 class Instance:
-    """A step that others may name: its concrete id, its variables, and what it makes ("" if unknown)."""
+    """A step that others may name: its concrete id, its variables, and its kind of result ("" if unknown)."""
 
     id: str
     variables: Mapping[str, Any]
@@ -37,19 +37,19 @@ class Instance:
 
 @dataclass(frozen=True)
 class OptionPath:
-    """The place of a value in a step: as the recipe writes it, and as the built step has it."""
+    """The path of a value in a step: in the recipe as written, and in the built step."""
 
     label: str
     """For messages: "option 'ratio' of sampler 'bagging'"."""
     written: str = ""
     built: str = ""
     entry: bool = False
-    """Inside an item of a list, which a reference to several steps repeats."""
+    """True inside an item of a list; a reference to several steps repeats the item."""
     default: Any = None
-    """The option's own default, whose limits a schedule keeps."""
+    """The option's default; a schedule must stay within the default's limits."""
 
     def under(self, written: object = None, built: object = None, **changes: Any) -> OptionPath:
-        """Return the place one level deeper; None leaves a path unchanged."""
+        """Return the path one level deeper; None leaves the written or the built path unchanged."""
         return dataclasses.replace(
             self,
             written=_join_path(self.written, written),
@@ -64,10 +64,10 @@ def _join_path(path: str, key: object) -> str:
 
 @dataclass
 class Builder:
-    """The builder of one step instance's values, which notes problems and lines as it goes."""
+    """The builder of one step instance's values; it collects the problems, and the lines of options."""
 
     handlers: Mapping[type, Handler]
-    """The function that builds a form, by the form's type."""
+    """The function that builds a form's values, by the form's type."""
     plugins: Plugins
     folder: Path
     targets: Mapping[str, Sequence[Instance]]
@@ -77,7 +77,7 @@ class Builder:
     chosen: dict[str, Instance] = field(default_factory=dict)
 
     def value(self, form: Form, node: Node, at: OptionPath) -> Any:
-        """Build the value of a node; return BROKEN where a problem was noted."""
+        """Build the value of a node; return BROKEN if a problem was noted."""
         if isinstance(node, StepUse) and not node.group:
             return BROKEN
         for path in (at.written, at.built):

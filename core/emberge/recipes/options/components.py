@@ -45,7 +45,7 @@ class _GivenOptions(NamedTuple):
     fields: Fields
     where: str
     ready: Mapping[str, Any] = MappingProxyType({})
-    """Values that a registered chain sets and that YAML has no form for."""
+    """Values that a registered chain sets and that YAML cannot express."""
 
 
 # ── the options of one dataclass ────────────────────────────────────────────────────────────────
@@ -69,7 +69,7 @@ def _build_dataclass(build: Builder, owner: type, label: str, named: _Named, at:
 def _read_fields(
     build: Builder, owners: Iterable[type], label: str, named: _Named
 ) -> Fields | None:
-    """Return the options as a mapping; the value of `name: value` is the first option of the class itself."""
+    """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
     node = named.options
     if node is None:
         return Fields({}, named.where)
@@ -83,7 +83,7 @@ def _read_fields(
 
 
 def _refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[str]) -> None:
-    """Note every option that is not among the known ones."""
+    """Note every option that is not in `known` as a problem."""
     names = list(known)
     for name in given.entries:
         if name not in names:
@@ -93,7 +93,7 @@ def _refuse_unknown(build: Builder, label: str, given: Fields, known: Iterable[s
 
 
 def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: OptionPath) -> Any:
-    """Build the dataclass of the options once all of them are sound; else return BROKEN."""
+    """Build the dataclass of the options if all of them are sound; else return BROKEN."""
     options = options_of(owner)
     values: dict[str, Any] = dict(given.ready)
     for option in options.values():
@@ -182,7 +182,7 @@ def _call_class(build: Builder, owner: type, values: dict[str, Any], given: _Giv
 
 @dataclass(frozen=True)
 class _Link:
-    """A built link of a chain, and what to call it in messages."""
+    """A built link of a chain, and its name in messages."""
 
     value: Any
     label: str
@@ -228,7 +228,7 @@ def build_component(
 def _describe_other_kind(
     build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
 ) -> str | None:
-    """Return the message for a name that another kind of component has; None if none has it."""
+    """Return the message for a name that belongs to another kind of component; None if no kind has it."""
     kinds = kinds_of(contracts)
     named_kinds = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
     if not named_kinds or set(named_kinds) & set(kinds):
@@ -287,7 +287,7 @@ def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) ->
 
 
 def _build_chain(build: Builder, component: Component, named: _Named, at: OptionPath) -> Any:
-    """Build the links of a registered chain; each takes its own options, and several may share one."""
+    """Build the links of a registered chain; each gets its own options, and links may share an option."""
     spec: ChainSpec = component.type
     label = _label_component(component)
     fields = _read_fields(build, spec.links, label, named)
@@ -304,7 +304,7 @@ def _build_chain(build: Builder, component: Component, named: _Named, at: Option
 
 
 def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _GivenOptions:
-    """Return the options that a link has, with the chain's defaults where the user gave nothing."""
+    """Return the given options that a link has, and the chain's defaults for its other options."""
     link_options = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in link_options}
     ready: dict[str, Any] = {}
@@ -349,7 +349,7 @@ def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) 
 
 
 def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:
-    """Return the nodes of a list's components; without an order it may be a mapping of names to options."""
+    """Return the nodes of a list's components; an unordered list may be a mapping of names to options."""
     if isinstance(node, Items):
         return node.items
     if isinstance(node, Fields) and len(node.entries) > 1 and not form.ordered:
@@ -367,7 +367,7 @@ def _find_name_place(node: Node) -> str:
 
 
 def _check_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Return whether only the last link merges or makes batches, and note each that is out of order."""
+    """Return whether only the last link merges or makes batches, and note each link that is out of order."""
     before = len(build.problems)
     if form.chain:
         _check_stages(build, links)
@@ -405,14 +405,14 @@ HANDLERS: Mapping[type, Handler] = {
     forms.Part: _build_part,
     forms.Parts: _build_parts,
 }
-"""The function that builds a value, by the form of its type."""
+"""The function that builds a value, by the value's form."""
 
 
 def read_component(text: str, contract: type[Built], plugins: Plugins, place: str) -> Built:
     """Build the component of one contract that a text names, `name` or `name: {options}`; return it.
 
     Raises:
-        RecipeError: naming `place`, for a text without a component, and for wrong options.
+        RecipeError: if the text names no component, or an option is wrong; the message names `place`.
     """
     problems: list[Problem] = []
     node = read_yaml(text, lambda _: place, problems, what=f"the {kinds_of((contract,))[0]}")

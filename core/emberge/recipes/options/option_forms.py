@@ -37,7 +37,7 @@ from emberge.plugins import KINDS
 
 @dataclass(frozen=True)
 class Value:
-    """A number, text or truth value, maybe annotated with limits; pydantic checks it strictly."""
+    """A number, text or truth value, possibly annotated with limits; pydantic checks it strictly."""
 
     type: Any
 
@@ -88,12 +88,12 @@ class Parts:
 
     @property
     def chain(self) -> bool:
-        """True for the links of a merge, a strategy last."""
+        """True for the links of a merge, of which the last is a strategy."""
         return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
 
     @property
     def ordered(self) -> bool:
-        """True if their order matters, so that they are a list and never a mapping."""
+        """True if the components' order matters, so that they are written as a list, not as a mapping."""
         return self.chain or Sampler in self.contracts
 
 
@@ -106,7 +106,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Many:
-    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single one needs no list."""
+    """Any number of values as a `tuple`, `list`, `frozenset` or `set`; a single value needs no list."""
 
     item: Form
     container: type
@@ -195,7 +195,7 @@ def form_of(annotation: Any) -> Form:
     """Return the form of a type.
 
     Raises:
-        TypeError: for a type that no recipe can express.
+        TypeError: if no recipe can express the type.
     """
     if get_origin(annotation) is Annotated:
         inner = form_of(get_args(annotation)[0])
@@ -286,23 +286,24 @@ class Option:
     default: Any = MISSING
     """The field's default, built if it has a factory; MISSING for a required option."""
     component: str | Mapping[str, Any] | None = None
-    """The component that is built where the option is left out: its name, or `{name: options}`."""
+    """The component that is built if the option is left out: its name, or `{name: options}`."""
     requires: Requires | None = None
-    """The other option that it has no effect without."""
+    """The other option without which this option has no effect."""
 
     @property
     def required(self) -> bool:
-        """True if a recipe must give it."""
+        """True if a recipe must give the option."""
         return self.default is MISSING
 
 
 def options_of(owner: type) -> Mapping[str, Option]:
-    """Return the options of a component or nested dataclass by name, its own before those it inherits.
+    """Return the options of a component or nested dataclass by name, its own before inherited options.
 
-    Those of one class come in the order in which it declares them.
+    Options of one class come in the order of their declaration.
 
     Raises:
-        PluginError: naming class and field, for a type that cannot be found or expressed in a recipe.
+        PluginError: if a field's type cannot be found or expressed in a recipe; names the class and the
+            field.
     """
     return _read_options(owner)
 
@@ -326,7 +327,8 @@ def _read_options(owner: Any) -> Mapping[str, Option]:
             default_component(option),
             hint.requires,
         )
-    # A dataclass keeps the place of a field that it declares anew; its first own option is meant otherwise.
+    # dataclasses.fields() keeps an inherited field's position even if the class declares the field
+    # again, but the class's own options come first here.
     declared_first = [
         options[name]
         for class_ in owner.__mro__
@@ -371,9 +373,10 @@ def _read_field_type(owner: type, name: str) -> _FieldType:
 
 
 def first_option(owner: type) -> Option | None:
-    """Return the option that `name: value` means: the first that the class itself declares.
+    """Return the option that `name: value` means: the first option that the class itself declares.
 
-    A class that declares none takes that of the nearest class above it that does, short of a contract.
+    If the class declares no option, its nearest base class with an option decides; contracts are not
+    considered.
     """
     options = options_of(owner)
     for class_ in owner.__mro__:

@@ -1,4 +1,4 @@
-"""Forms in words, for messages, tables and documentation."""
+"""Descriptions of forms in words, for messages, tables and documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of options that are no components: numbers, words, paths, references, lists, tables."""
+"""Values of options other than components: numbers, words, paths, references, lists, tables."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) 
 
 
 def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
-    """Return whether every number inside a node is one that options take; note the first that is not."""
+    """Return whether options accept every number inside a node; note the first that they refuse."""
     for scalar in _find_scalars(node):
         wrong = unsound_number(scalar.value)
         if wrong:
@@ -115,7 +115,7 @@ def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: Option
 
 
 class _SeveralSteps(Exception):  # noqa: N818 - no error: the list around it repeats the entry
-    """A use of several steps where one belongs."""
+    """A reference to several steps where only one is allowed."""
 
     def __init__(self, group: str, candidates: Sequence[Instance]) -> None:
         self.group = group
@@ -133,7 +133,7 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
         return build.refuse(
             f"{at.label} needs a step, not the text {node.text!r}{hint}", node.where
         )
-    # A dollar that was written twice is no step's.
+    # Two dollars mean one dollar in a text, not a step.
     text = f"./{node.value}" if node.value.startswith("$") else node.value
     return form.type(text, build.folder)
 
@@ -141,7 +141,7 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
 def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
     candidates = _find_candidates(build, node.group)
     if not candidates and not build.targets.get(node.group):
-        return BROKEN  # the step is faulty itself, which has been noted
+        return BROKEN  # a problem of that step has been noted
     if not candidates:
         names = ", ".join(f"{name}={value}" for name, value in build.variables.items())
         return build.refuse(f"no step of ${node.group} has {names}", node.where)
@@ -161,14 +161,14 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
 
 
 def _is_accepted(form: forms.Ref, node: StepUse, step: Instance) -> bool:
-    """Return whether the form takes what the step produces; only steps that make models have checkpoints."""
+    """Return whether the form accepts the step's kind of result; only models have checkpoints."""
     if node.part and step.produces not in ("model", ""):
         return False
     return step.produces in form.type.accepts or not step.produces
 
 
 def _find_candidates(build: Builder, group: str) -> list[Instance]:
-    """Return the group's instances that agree with this step's variables and with those chosen so far."""
+    """Return the group's instances that agree with this step's variables and the instances chosen so far."""
     if group in build.chosen:
         return [build.chosen[group]]
     variables = dict(build.variables)
@@ -207,7 +207,7 @@ def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) ->
 def _build_entries(
     build: Builder, form: Form, node: Node, at: OptionPath, position: int
 ) -> list[Any]:
-    """Build one item, or one for each step where it names several."""
+    """Build the values of one item: one, or one for each step if the item names several."""
     try:
         return [build.value(form, node, at.under(None, position))]
     except _SeveralSteps as spread:
@@ -283,7 +283,7 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 
 
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
-    """Build the value by the first form that fits; note the problems of the nearest one where none does."""
+    """Build the value by the first form that fits; if none does, note the problems of the nearest form."""
     tries: list[tuple[Form, list[Problem]]] = []
     for alternative in form.forms:
         trial = dataclasses.replace(build, problems=[], lines={})
@@ -330,4 +330,4 @@ HANDLERS: Mapping[type, Handler] = {
     forms.Maybe: _build_optional,
     forms.Either: _build_alternative,
 }
-"""The function that builds a value, by the form of its type; `components` adds those of components."""
+"""The function that builds a value, by its form; `components` adds the functions for components."""

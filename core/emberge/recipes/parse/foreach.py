@@ -1,4 +1,4 @@
-"""Concrete steps from a step with `foreach`: each combination, with values in place of `$name`."""
+"""Concrete steps from a step with `foreach`: one for each combination, with values in place of `$name`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOGSPACE = "logspace"
 
 @dataclass(frozen=True)
 class Combination:
-    """One combination of a `foreach`: its variables as nodes, and what to add to the step's id."""
+    """One combination of a `foreach`: its variables as nodes, and its suffix of the step's id."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     suffix: str = ""
@@ -40,7 +40,8 @@ class Combination:
 def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
     """Return the combinations of a `foreach`: a mapping of lists is their product, a list is its rows.
 
-    In a mapping `{logspace: [first, last, count]}` is a list of numbers at equal ratios, with four digits.
+    In a mapping, `{logspace: [first, last, count]}` means `count` numbers with equal ratios, rounded to four
+    digits.
     """
     if node is None:
         return [Combination()]
@@ -142,7 +143,7 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
 
 
 def _build_slugs(column: Sequence[Node]) -> list[str]:
-    """Return a text for each value that any file system takes; texts that would be equal become numbers."""
+    """Return a text for each value that every file system accepts; equal texts are replaced by numbers."""
     distinct: list[Any] = []
     for node in column:
         if not any(_is_same(plain(node), known) for known in distinct):
@@ -180,7 +181,7 @@ def _build_slug(node: Node) -> str:
 
 @dataclass
 class Substitution:
-    """The substitution of one row's variables, which also marks the uses of steps."""
+    """The substitution of one row's variables, which also marks references to steps."""
 
     variables: Mapping[str, Node]
     steps: Sequence[str]
@@ -188,7 +189,7 @@ class Substitution:
     used: set[str] = field(default_factory=set)
 
     def __call__(self, node: Node) -> Node:
-        """Return the node with every `$name` resolved; unknown ones become problems."""
+        """Return the node with every `$name` resolved; unknown names become problems."""
         if isinstance(node, Items):
             return Items(tuple(self(item) for item in node.items), node.where)
         if isinstance(node, Fields):
@@ -220,7 +221,7 @@ class Substitution:
         replaced = self._fill_text(text, node.where)
         if len(self.problems) > before:
             return StepUse("", "", "", node.where)
-        if text.startswith("$$"):  # a text, and no step's name
+        if text.startswith("$$"):  # a text, not the name of a step
             return Scalar(replaced, text, node.where)
         return Scalar(replaced, replaced, node.where)
 
@@ -262,7 +263,7 @@ def _list_prefixes(word: str) -> Iterator[str]:
 
 
 def uses(node: Node) -> Iterator[StepUse]:
-    """Yield every use of a step inside a node."""
+    """Yield every reference to a step inside a node."""
     if isinstance(node, StepUse) and node.group:
         yield node
     elif isinstance(node, Items | Fields):

@@ -1,4 +1,4 @@
-"""`--set id.train.learning_rate=2e-5`: exchange or add one option of a recipe before it is read."""
+"""`--set id.train.learning_rate=2e-5`: replace or add one option of a recipe before it is read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
     where = value.where
     steps = root.entries.get("steps")
     if not isinstance(steps, Fields):
-        return root  # the recipe's own problem, and noted as such
+        return root  # the recipe itself has a problem here, which is noted when it is read
     step = steps.entries.get(keys[0])
     if step is None:
         hint = suggest(keys[0], [*steps.entries, "seed"])
@@ -59,7 +59,7 @@ def _replace_entry(node: Fields, key: str, value: Node, line: str | None = None)
 
 
 def _put_value(node: Node | None, keys: list[str], value: Node, problems: list[Problem]) -> Node:
-    """Return the node with `value` at the path; an unknown option on the way is left to the grammar."""
+    """Return the node with `value` at the path; the grammar reports unknown options in the path."""
     if not keys:
         return value
     key, *inner_keys = keys

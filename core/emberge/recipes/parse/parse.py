@@ -23,7 +23,7 @@ def read_text(path: Path) -> str:
     """Read the text of a recipe file.
 
     Raises:
-        RecipeError: when there is none that can be read.
+        RecipeError: if there is no such file, or it cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -40,10 +40,10 @@ def read_text(path: Path) -> str:
 
 
 def translate(text: str, plugins: Plugins, path: Path | None = None) -> TranslatedRecipe | None:
-    """Return another tool's recipe as one of ours, or None for a text that no plugin recognises.
+    """Return another tool's recipe as one of ours, or None if no plugin recognises the text.
 
     Raises:
-        RecipeError: for what is wrong with the other tool's recipe.
+        RecipeError: if the other tool's recipe is wrong.
     """
     translation = plugins.hook.read_recipe(text=text, path=path)
     return TranslatedRecipe(translation) if isinstance(translation, str) else translation
@@ -99,7 +99,7 @@ def build_recipe(
     """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
 
     Raises:
-        RecipeError: with every problem of the recipe, and the `problems` that were found before.
+        RecipeError: if there are problems; has every problem of the recipe, and `problems`.
     """
     reading = _RecipeReading(plugins, folder, [*problems])
     recipe = reading.recipe(root)
@@ -109,14 +109,14 @@ def build_recipe(
 
 
 def _sort_key(problem: Problem) -> tuple[bool, int]:
-    """Return the key that sorts problems by line, those of `--set` first."""
+    """Return the key that sorts problems by line, problems of `--set` first."""
     line = problem.where.rpartition(":")[2]
     return (line.isdecimal(), int(line) if line.isdecimal() else 0)
 
 
 @dataclass
 class _Group:
-    """A step as the recipe writes it, and its rows once variables are in their place."""
+    """A step as the recipe writes it, and its instances after variables were substituted."""
 
     id: str
     where: str
@@ -128,13 +128,13 @@ class _Group:
 
     @property
     def needs(self) -> set[str]:
-        """The groups that it uses."""
+        """The groups that this group uses."""
         return {use.group for _, node in self.options for use in uses(node)}
 
 
 @dataclass
 class _RecipeReading:
-    """One reading of a recipe, which notes every problem on the way."""
+    """One reading of a recipe, which collects every problem."""
 
     plugins: Plugins
     folder: Path
@@ -165,16 +165,17 @@ class _RecipeReading:
         return Recipe(seed, tuple(self.steps))
 
     def _sort_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
-        """Yield each group after those that it needs, otherwise in the order of the file.
+        """Yield each group after the groups that it needs, otherwise in the order of the file.
 
-        Of a ring of groups that need one another a problem is noted, and none of it is given.
+        If groups need one another in a ring, a problem is noted, and these groups are left out.
         """
         index_by_id = {group.id: index for index, group in enumerate(groups)}
         sorter = TopologicalSorter({group.id: group.needs & index_by_id.keys() for group in groups})
         try:
             sorter.prepare()
         except CycleError as error:
-            # graphlib names each before those that need it, and may begin anywhere in the ring.
+            # graphlib lists each group before the groups that need it, and may begin anywhere in
+            # the ring.
             ring: list[str] = error.args[1][:0:-1]
             start = ring.index(min(ring, key=index_by_id.__getitem__))
             ring = [*ring[start:], *ring[: start + 1]]
@@ -231,11 +232,11 @@ class _RecipeReading:
             group.options.append((replace(row, nodes=nodes), options))
             group.used |= substitution.used
         if len(self.problems) > before:
-            group.used |= group.variables  # what is misspelt is not also unused
+            group.used |= group.variables  # a misspelt variable is not also reported as unused
         return group
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """Note variables that are neither written in a step nor pick the matching instance of another."""
+        """Note variables that no step uses, and that select no matching instance of another step."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             matched = set().union(*(variables.get(need, set()) for need in group.needs))
@@ -262,7 +263,7 @@ class _RecipeReading:
     # ── steps as they are built ─────────────────────────────────────────────────────────────────
 
     def _build_instances(self, group: _Group) -> None:
-        """Build every instance, and register each for later steps, also a faulty one."""
+        """Build every instance, and register each instance, even a faulty one, for later steps."""
         produces: list[Instance] = []
         for row, options in group.options:
             builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
@@ -292,7 +293,7 @@ class _RecipeReading:
         self.instances[group.id] = produces
 
     def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
-        """Return the independent steps of a step, usually itself alone, and the step that gathers them."""
+        """Return the independent steps of a step, usually only itself, and the steps that gather them."""
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
@@ -302,7 +303,7 @@ class _RecipeReading:
         }
         if type(whole.step).gather is Step.gather:
             return [*steps.values()], []
-        # A part that another step of the recipe has too is run once, for both.
+        # A part that another step of the recipe also has is run only once, for both steps.
         equal_steps = {name: self._find_equal_step(part) or part for name, part in steps.items()}
         new = [part for name, part in steps.items() if equal_steps[name] is part]
         part_uses = {
@@ -312,7 +313,7 @@ class _RecipeReading:
         return new, [replace(whole, step=last)] if last is not None else []
 
     def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
-        """Return an earlier step that is the same run as this one, or None."""
+        """Return an earlier step that does exactly the same work as `part`, or None."""
         alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
         return next((one for one in alike if one.step == part.step), None)
 

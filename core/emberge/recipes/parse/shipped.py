@@ -1,4 +1,4 @@
-"""The recipes that come with emberge, and a recipe by its file or by the name that it is shipped under."""
+"""The recipes that come with emberge, and the reading of a recipe by its file or its shipped name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from emberge.recipes.recipe import Recipe
 
 
 def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
-    """Read the recipe that a command line names, with `--set` options laid over it.
+    """Read the recipe that a command line names, and apply its `--set` options.
 
     Raises:
-        RecipeError: when there is none, or for every problem of it.
+        RecipeError: if there is no such recipe, or it has problems; has all of them.
     """
     path = Path(name)
     if not path.is_file():
@@ -52,7 +52,7 @@ def shipped_recipes() -> dict[str, ShippedRecipe]:
     folder = next((place for place in places if place.is_dir()), None)
     if folder is None:
         return {}
-    # A catalogue of data, which recipes share, is no recipe.
+    # Recipes share catalogues of data, which are not recipes.
     paths = sorted(path for path in folder.rglob("*.yaml") if path.name != "datasets.yaml")
     names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
     return {
@@ -62,7 +62,7 @@ def shipped_recipes() -> dict[str, ShippedRecipe]:
 
 
 def _read_opening_comment(text: str) -> str:
-    """Return the comment that a file begins with."""
+    """Return the comment at the beginning of a file."""
     lines: list[str] = []
     for line in text.splitlines():
         if not line.startswith("#"):

@@ -1,1 +1,1 @@
-"""Runs of recipes: one step after another or side by side, recorded and resumed."""
+"""Runs of recipes: steps run one after another or in parallel, are recorded, and are resumed."""

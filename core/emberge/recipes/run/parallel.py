@@ -1,7 +1,8 @@
-"""Steps side by side: those whose needs are finished go to a launcher, and this process records their events.
+"""Steps in parallel: a launcher runs steps whose inputs are finished, and this process records their events.
 
-The steps work in processes that see OUT; each appends its events to a file in its work folder. This process
-alone reads those files, announces them to the plugins, and writes the run's log, status and metrics.
+The steps run in processes that can access OUT; each appends its events to a file in its work folder. Only
+this process reads those files, announces the events to the plugins, and writes the run's log, status and
+metrics.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, result_of
 from emberge.recipes.run.step_call import LaunchedError, StepCall, read_new_lines, rebuild_error
 
-TICK = 0.2  # seconds between two looks at what runs: progress is announced five times a second
-# Seconds that a shared disk may take to show here what a process has left there.
+TICK = 0.2  # seconds between two checks of running steps: progress is announced five times a second
+# Seconds that a shared disk may take to show the result that a process on another machine wrote.
 PATIENCE = 10.0
-# Seconds that processes may take to end when the run is stopped, beside what their launcher grants them.
+# Seconds that processes may take to end when the run is stopped, in addition to their launcher's
+# time.
 LEAVING = 10.0
-# A disk with fewer bytes than this may have kept a process from writing what was wrong.
+# If fewer bytes than this are free, the full disk may have kept a process from writing its error.
 _NOTHING_FREE = 2**20
-# Exit codes of a process that was asked to end (SIGINT, SIGTERM): as lost as one that was killed.
+# Exit codes of a process that was asked to end (SIGINT, SIGTERM); it counts as lost, like a killed
+# process.
 _ASKED_TO_END = (130, 143)
 
 
@@ -47,7 +50,7 @@ class _Attempt:
     entered: bool = False
     outcome: dict[str, Any] | None = None
     missed: float | None = None
-    """The time from which on a result is missing here that its process reported."""
+    """The time at which the process reported a result that is not visible here yet."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class _Ready:
 
 
 class ParallelRun:
-    """All steps of a run, side by side by a launcher."""
+    """All steps of a run, which a launcher runs in parallel."""
 
     def __init__(self, run: RunState, launcher: Launcher) -> None:
         self.run, self.launcher = run, launcher
@@ -70,10 +73,10 @@ class ParallelRun:
         self._warned: set[tuple[str, str]] = set()
 
     def run_all(self) -> None:
-        """Run every step that can run, each once the steps that it needs are finished.
+        """Run every step that can run, each as soon as the steps that it needs are finished.
 
         Raises:
-            EmbergeError: when the launcher cannot begin; errors of steps are left in `run.failed`.
+            EmbergeError: if the launcher cannot start; errors of steps are in `run.failed` instead.
         """
         if not self.run.recipe.text:
             raise RecipeError(
@@ -95,7 +98,7 @@ class ParallelRun:
     # ── from waiting to running ─────────────────────────────────────────────────────────────────
 
     def _find_ready(self) -> None:
-        """Find the steps that can start, in order, and record the finished and the failed ones."""
+        """Find the steps that can start, in order, and record finished and failed steps."""
         run, waiting = self.run, self._waiting
         self._waiting = []
         for step in waiting:
@@ -129,7 +132,7 @@ class ParallelRun:
         name = f".worker-{uuid.uuid4().hex[:12]}"
         events = work / f"{name}.jsonl"
         with explain_disk_full(run.place):
-            make_folder(work)  # or the states in it could be lost with its name
+            make_folder(work)  # otherwise the folder's name, and so its states, could be lost
             events.touch()
         call = StepCall.into(
             run.recipe,
@@ -147,14 +150,14 @@ class ParallelRun:
 
     def _follow_running(self) -> None:
         for attempt in list(self._running):
-            ended = attempt.launched.ended()  # asked first: what it wrote before is in the file
+            ended = attempt.launched.ended()  # before the events are read
             self._record_events(attempt)
             if ended is not None and not self._is_late(attempt, ended):
                 self._running.remove(attempt)
                 self._finish_attempt(attempt, ended)
 
     def _is_late(self, attempt: _Attempt, ended: Ended) -> bool:
-        """Return whether a process ended well and the disk may still not show its result here."""
+        """Return whether a process succeeded and the disk may not show its result here yet."""
         if ended.code != 0:
             return False
         if result_of(self.run.place, attempt.step.id, attempt.fingerprint) is not None:
@@ -182,20 +185,20 @@ class ParallelRun:
                     attempt.outcome = {"event": outcome, **line}
 
     def _record_warning(self, step: RecipeStep, message: str) -> None:
-        """Record a warning once, also when the step that gives it is run again."""
+        """Record a warning only once, even if the step that gives it is run again."""
         if (step.id, message) not in self._warned:
             self._warned.add((step.id, message))
             self.run.log.step_warned(step.id, message)
 
     def _finish_attempt(self, attempt: _Attempt, ended: Ended) -> None:
-        """Take the result of a process that ended, record its error, or run its step again."""
+        """Record the result or the error of a process that ended, or run its step again."""
         run, step, outcome = self.run, attempt.step, attempt.outcome
         if outcome is not None and outcome["event"] == "failed":
             run.fail(step, rebuild_error(outcome))
             return
         try:
             artifact = result_of(run.place, step.id, attempt.fingerprint)
-            if artifact is not None:  # it may have been killed after its last act
+            if artifact is not None:  # it may have been killed after it published
                 run.place.finish(step.id, attempt.fingerprint)
         except EmbergeError as error:
             run.fail(step, error)
@@ -209,7 +212,7 @@ class ParallelRun:
         run.log.step_finished(step.id, folder, artifact, seconds)
 
     def _retry_step(self, attempt: _Attempt, ended: Ended) -> None:
-        """Run a step again in another process, if it was killed and has tries left."""
+        """Run a step again in another process, if it was killed and may be retried."""
         step, retries = attempt.step, self.launcher.retries
         code = ended.code
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
@@ -229,7 +232,7 @@ class ParallelRun:
             )
 
     def _build_unexplained_error(self, ended: Ended) -> EmbergeError:
-        """Return the error of a process that ended by itself without an event that explains it."""
+        """Return the error of a process that ended by itself without an event that explains the end."""
         lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
         message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
         if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:

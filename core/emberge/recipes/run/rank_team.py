@@ -20,15 +20,15 @@ from emberge.recipes.run.step_call import build_finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import OutFolder
 
-# Time that a rank which failed waits for the others to report the same.
+# Time for which a failed rank waits for the other ranks to report that they failed too.
 AGREEMENT = datetime.timedelta(seconds=60)
 
 
 def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> RankTeam:
-    """Join the other ranks, which environment variables name; `ended` returns which are known to have gone.
+    """Join the other ranks, which environment variables name; `ended` returns the ranks known to have ended.
 
     Raises:
-        RanksError: when they are not found.
+        RanksError: if the other ranks are not found.
     """
     local = int(os.environ.get("LOCAL_RANK", "0"))
     ranks = join_ranks(machine.devices[local % len(machine.devices)])
@@ -36,7 +36,7 @@ def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] 
 
 
 class RankTeam:
-    """The ranks of this process's run: the first leads them through the steps, and the others follow."""
+    """The ranks of this process's run: the first rank runs the steps, and the other ranks follow it."""
 
     def __init__(self, ranks: Ranks, shard: bool, ended: Callable[[], str | None]) -> None:
         self.ranks = ranks
@@ -46,17 +46,17 @@ class RankTeam:
         self._broken = ""
 
     def machine(self, machine: Machine) -> Machine:
-        """Return the machine as a step of all ranks sees it."""
+        """Return the machine with the devices and the number of ranks of a step that all ranks run."""
         return dataclasses.replace(
             machine, devices=(self.ranks.device,), ranks=self.ranks.size, shard=self._shard
         )
 
     @contextlib.contextmanager
     def together(self, call: Mapping[str, Any]) -> Iterator[None]:
-        """Call the others into a step; when it fails here, check that it failed there too.
+        """Call the other ranks into a step; if it fails here, check that it failed on them too.
 
         Raises:
-            RanksError: when ranks were lost, now or in an earlier step.
+            RanksError: if ranks were lost, now or in an earlier step.
         """
         if self._broken:
             raise RanksError(f"{self._broken}; nothing more can be trained in this run")
@@ -96,13 +96,13 @@ class RankTeam:
         leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
-        """Enter the steps that the first rank calls this one into, until the run is done.
+        """Enter the steps into which the first rank calls this rank, until the run is done.
 
-        `out` is the folder in which the first rank works, or None to take it from the calls; on another
-        machine results of earlier steps are found if that folder is visible there.
+        `out` is the folder in which the first rank works; if it is None, the calls name the folder. On
+        another machine, results of earlier steps are found only if the folder is visible there.
 
         Raises:
-            EmbergeError: when a step failed on this rank alone, or the first rank has gone.
+            EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
         ranks = self.ranks
         steps = {step.id: step for step in recipe.steps}
@@ -170,7 +170,7 @@ def _enter_step(
 
 @dataclasses.dataclass(frozen=True)
 class FollowerContext(RunContext):
-    """The context of a step on a rank that is not the first; files that it writes in `output` are dropped."""
+    """The context of a step on a rank other than the first; files written in `output` are dropped."""
 
     output: Path = Path()
 
@@ -194,4 +194,4 @@ class FollowerWorkspace(StepWorkspace):
         """Ignore a number: the first rank logs it."""
 
     def warn(self, message: str) -> None:
-        """Ignore a warning: the first rank gives it."""
+        """Ignore a warning: the first rank shows it."""

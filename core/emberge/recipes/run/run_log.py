@@ -22,7 +22,7 @@ from emberge.wording import printable_lines
 
 
 class JsonLineFile:
-    """A file to append to, one JSON object a line; lines that a kill or a power cut broke are dropped."""
+    """A file of JSON objects, one per line; lines that a kill or a power cut broke are dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class JsonLineFile:
         self._file = open_ours(path, "ab")
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row as one line, which outlives the process."""
+        """Append a row as one line, which is kept even if the process is killed."""
         self._file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         self._file.flush()
 
@@ -40,7 +40,7 @@ class JsonLineFile:
 
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:
-        """Return the rows of all whole lines of a file; none when it is missing."""
+        """Return the rows of all complete lines of a file; an empty list if the file is missing."""
         if not path.exists():
             return []
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -51,17 +51,17 @@ class StepListener(Protocol):
     """The receiver of the events of a running step."""
 
     def step_warned(self, step: str, message: str) -> None:
-        """Take a warning of a step."""
+        """Receive a warning of a step."""
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
-        """Take a step's progress, `done` of `total` units."""
+        """Receive a step's progress, `done` of `total` units."""
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Take a number that a step logged; `row` has time, name, value and at."""
+        """Receive a number that a step logged; `row` has time, name, value and at."""
 
 
 class RunLog:
-    """The record of a run: events are announced, and kept in `metrics.jsonl`, `run.log`, `.status.json`."""
+    """The record of a run: it announces events and writes `metrics.jsonl`, `run.log` and `.status.json`."""
 
     def __init__(self, place: OutFolder, plugins: Plugins, steps: Sequence[RecipeStep]) -> None:
         self.place = place
@@ -78,7 +78,7 @@ class RunLog:
     def close(self) -> None:
         """Close the files."""
         for file in (self._metrics, self._log):
-            with contextlib.suppress(OSError):  # lines that a full disk did not take
+            with contextlib.suppress(OSError):  # a full disk may have refused lines
                 file.close()
 
     def run_started(self, recipe: Path | None, quiet: bool) -> None:
@@ -114,7 +114,7 @@ class RunLog:
         )
 
     def step_failed(self, step: str, error: BaseException) -> None:
-        """Record that a step failed; an error that is no EmbergeError leaves its traceback in the log."""
+        """Record that a step failed; unless the error is an EmbergeError, the log has its traceback."""
         message = str(error) if isinstance(error, EmbergeError) else repr(error)
         self._set_state(step, state="failed", error=message, **self._work_of(step))
         self._write(f"{step}: failed: {message}")
@@ -123,12 +123,12 @@ class RunLog:
         self._announce_event("step_failed", step=step, error=error)
 
     def step_blocked(self, step: str, by: Sequence[str]) -> None:
-        """Record that a step cannot run because one that it needs failed."""
+        """Record that a step cannot run because a step that it needs failed."""
         self._set_state(step, state="blocked", error=f"needs {', '.join(by)}")
         self._write(f"{step}: not run, needs {', '.join(by)}")
 
     def step_stopped(self, step: str) -> None:
-        """Record that the run was interrupted inside a step."""
+        """Record that the run was interrupted during a step."""
         self._set_state(step, state="stopped", **self._work_of(step))
         self._write(f"{step}: stopped")
 
@@ -175,7 +175,8 @@ class RunLog:
 
     def _write(self, text: str) -> None:
         text = text.replace(str(self.place.path.absolute()), ".").rstrip()
-        # A line that a message goes on with is indented: it cannot pass for a line of the log.
+        # Further lines of a message are indented, so that they cannot be mistaken for lines of the
+        # log.
         text = printable_lines(text).replace("\n", "\n  ")
         with _ignore_disk_errors():
             line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
@@ -184,12 +185,12 @@ class RunLog:
 
 
 def _ignore_disk_errors() -> contextlib.AbstractContextManager[None]:
-    """Return a context that drops OSErrors: notes of a run neither end it nor hide the error that ends it."""
+    """Return a context that drops OSErrors, so that a failing log neither ends a run nor hides its error."""
     return contextlib.suppress(OSError)
 
 
 def _drop_broken_lines(path: Path) -> None:
-    """Cut a file off at a line without an end, or at zeros that a power cut left."""
+    """Truncate a file before a line without a line end, or before zeros that a power cut left."""
     if not path.exists():
         return
     with open_ours(path, "rb+") as file:
@@ -198,4 +199,4 @@ def _drop_broken_lines(path: Path) -> None:
         sound = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1
         if sound != len(content):
             file.truncate(sound)
-            os.fsync(file.fileno())  # or the old lines could come back between new ones
+            os.fsync(file.fileno())  # otherwise the old lines could reappear between new lines

@@ -1,4 +1,4 @@
-"""One run of a recipe: steps in order of need, finished ones skipped, interrupted ones continued."""
+"""One run of a recipe, which skips finished steps, continues interrupted steps, and runs the others."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def run_recipe(
 ) -> Mapping[str, Path]:
     """Run a recipe's steps into the folder `out` and return the link `out/<id>` of each step's result.
 
-    A step that finished under the same fingerprint before is skipped, one that was interrupted continues.
-    When a step fails, those that do not need it still run. `machine` defaults to all of this machine;
-    `quiet` asks reporters to print nothing. With a `team` this is the first of its ranks, and the others
-    are called into the steps that every rank enters. A `launcher` runs steps side by side, each in a process
-    of its own; without one they run one after another in this process. Steps that upload need
-    `allow_upload`, but in a rehearsal, which sends nothing.
+    A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
+    If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
+    `quiet` asks reporters to print nothing. With a `team`, this process is its first rank, and it calls the
+    other ranks into the steps that every rank enters. A `launcher` runs steps in parallel, each in a separate
+    process; without a launcher, steps run one after another in this process. Steps that upload need
+    `allow_upload`, except in a rehearsal, which sends nothing.
 
     Raises:
-        RecipeError: before any work, for a step that uploads without `allow_upload`.
-        OutInUseError: when another run works in `out`.
-        RequirementError: when all is done and a requirement of the recipe does not hold.
-        StepsFailedError: when several steps failed; a single failure is raised as it is.
+        RecipeError: before any work, if a step uploads and `allow_upload` is False.
+        OutInUseError: if another run works in `out`.
+        RequirementError: if all steps are done and a requirement of the recipe is not met.
+        StepsFailedError: if several steps failed; a single error is raised as it is.
     """
     recipe.require_upload_allowed(allow_upload or rehearsal is not None)
     out_folder = OutFolder(Path(out))
@@ -77,7 +77,7 @@ def run_recipe(
 
 
 def _fetch_models(run: RunState) -> None:
-    """Download all models before the run is shown; the step that needs one reports any error."""
+    """Download all models before the run is displayed; the step that needs a model reports its error."""
     for step in run.recipe.steps:
         for reference in references(step.step):
             if isinstance(reference, ModelRef) and reference.step is None:
@@ -88,7 +88,7 @@ def _fetch_models(run: RunState) -> None:
 def run_in_sequence(run: RunState, team: RankTeam | None) -> None:
     """Run every step that can run; errors of steps are left in `run.failed`.
 
-    With a `team` this process is the first of its ranks, and calls the others into their steps.
+    With a `team`, this process is its first rank, and calls the other ranks into their steps.
     """
     for step in run.recipe.steps:
         if not run.is_blocked(step):
@@ -127,7 +127,7 @@ def _run_new_step(
 def _call_other_ranks(
     run: RunState, step: RecipeStep, fingerprint: str, team: RankTeam | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Return the context in which the other ranks are in the step too, if it is one for them."""
+    """Return the context in which the other ranks also run the step, if it is a step of every rank."""
     if team is None:
         return contextlib.nullcontext()
     return team.together(

@@ -1,4 +1,4 @@
-"""The state of one run: results, failures and the record, shared by both ways to run its steps."""
+"""The state of one run: results, failures and the log, shared by both ways to run its steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emberge.results import OutFolder, require_sound_result
 
 
 class StepsFailedError(EmbergeError):
-    """Several steps of a run failed; `errors` has each by the step's id."""
+    """Several steps of a run failed; `errors` maps the step's id to its error."""
 
     def __init__(self, errors: Mapping[str, Exception]) -> None:
         self.errors = dict(errors)
@@ -71,7 +71,7 @@ class RunState:
         return dataclasses.asdict(rehearsal) if rehearsal else None
 
     def is_blocked(self, step: RecipeStep) -> bool:
-        """Return whether a step that this one needs has failed, and record that this one cannot run."""
+        """Return whether a step that `step` needs has failed; if so, record that `step` cannot run."""
         missing = [name for name in step.needs if name in self.failed or name in self.blocked]
         if missing:
             self.blocked.add(step.id)
@@ -79,11 +79,11 @@ class RunState:
         return bool(missing)
 
     def find(self, step: RecipeStep) -> tuple[str, Artifact | None]:
-        """Return the step's fingerprint, and the artifact of an earlier run under it if there is one.
+        """Return the step's fingerprint, and the artifact of an earlier run with this fingerprint, if any.
 
         Raises:
-            NotOursError: when another user made that result.
-            UnsoundResultError: when it is not as its step left it.
+            NotOursError: if another user made that result.
+            UnsoundResultError: if the result was changed after its step finished.
         """
         fingerprint = self._compute_fingerprint(step)
         artifact = result_of(self.place, step.id, fingerprint)
@@ -102,7 +102,7 @@ class RunState:
         self.fingerprints[step.id] = fingerprint
 
     def fail(self, step: RecipeStep, error: Exception) -> None:
-        """Record why a step failed; the steps that do not need it still run."""
+        """Record a step's error; the steps that do not need this step still run."""
         self.failed[step.id] = error
         self.log.step_failed(step.id, error)
 
@@ -111,7 +111,7 @@ class RunState:
 
         Raises:
             StepsFailedError: when several steps failed; a single failure is raised as it is.
-            RequirementError: when all steps are done and a requirement was not met.
+            RequirementError: if all steps are done and a requirement was not met.
         """
         if len(self.failed) > 1:
             raise StepsFailedError(self.failed)
@@ -127,7 +127,7 @@ class RunState:
             raise RequirementError("\n".join(unmet))
 
     def end(self, error: BaseException | None) -> None:
-        """Announce the end of the run with all results and failures, and close the record."""
+        """Announce the end of the run with all results and failures, and close the log."""
         links = {step: self.place.link(step) for step in self.finished}
         tables = {
             step: links[step] / artifact.details["table"]
@@ -156,13 +156,13 @@ class RunState:
 
 
 def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
-    """Return a component with everything in it as JSON values.
+    """Return a component and all its parts as JSON values.
 
-    A component has its full name and its `revision`; `refer` gives the value for a reference, and for the
-    path of an entry of data that takes only some sets of a catalogue.
+    Each component includes its full name and its `revision`. `refer` returns the value for a reference, and
+    for the path of a data entry that uses only some sets of a catalogue.
 
     Raises:
-        PluginError: for an option that has no stable form.
+        PluginError: if an option has no stable form.
     """
 
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""One step in its work folder, run and published: here, for a launcher, or as the first rank."""
+"""One step, run in its work folder and published: in this process, for a launcher, or as the first rank."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from emberge.tensor_files import contents_of, noting_contents
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules by name; one that cannot be imported is left to whoever needs it."""
+    """Import modules by name; ignore errors, which the code that needs the module reports."""
     missing = [name for name in names if name not in sys.modules]
     if not missing:
         return
@@ -48,7 +48,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 class ModuleLoader:
-    """A thread that imports modules, once it was started."""
+    """A thread that imports modules after it was started."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._thread = threading.Thread(
@@ -57,18 +57,18 @@ class ModuleLoader:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin, unless that was done before; from any thread."""
+        """Start the thread, if it was not started before; may be called from any thread."""
         with self._lock:
             if self._thread.ident is None:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until all modules are there, if the thread was started."""
+        """Wait until all modules are imported, if the thread was started."""
         if self._thread.ident is not None:
             self._thread.join()
 
 
-# Seconds to wait for a process that worked on the same step and is just ending.
+# Seconds to wait for another process that worked on the same step and is ending.
 LEAVING = 20.0
 
 
@@ -89,11 +89,11 @@ def run_step(
 ) -> StepResult:
     """Run a step, continuing where it was interrupted, and return its result, published by one rename.
 
-    The step runs in the context `inside`, if one is given. `OUT/<id>` and the work folder are left to
-    `OutFolder.finish`.
+    The step runs in the context `inside`, unless it is None. `OutFolder.finish` later links `OUT/<id>` and
+    removes the work folder.
 
     Raises:
-        OutInUseError: when another process still works on this step.
+        OutInUseError: if another process still works on this step.
     """
     began = time.monotonic()
     out_folder, targets = context.place, context.targets
@@ -124,7 +124,7 @@ def run_step(
 
 
 def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
-    """Add the files of plugins to what the step has made, which none of them can lose."""
+    """Add the plugins' files to the step's result; a failing plugin cannot lose the result."""
     plugins, folder = workspace.context.targets.plugins, workspace.folder
     completion = plugins.completing("complete_result", folder=folder, artifact=artifact)
     for name, text in completion.files.items():
@@ -139,7 +139,7 @@ def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
 
 
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:
-    """Return the artifact of the step's result under this fingerprint; None when there is none."""
+    """Return the artifact of the step's result with this fingerprint; None if there is no result."""
     folder = place.result(step, fingerprint)
     return read_artifact(folder) if _read_fingerprint(folder) == fingerprint else None
 
@@ -159,21 +159,21 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lock_work_folder(work: Path) -> Iterator[None]:
-    """Lock the work folder against every other process, also one whose machine was taken for lost.
+    """Lock the work folder against every other process, even on a machine that was assumed lost.
 
     Raises:
-        NotOursError: when another user made it or something in it; links in it are removed.
+        NotOursError: if another user made the folder or anything in it; links in the folder are removed.
     """
     make_folder(work.parent)
     if claim_folder(work):
-        sync(work.parent)  # or the states in it could be lost with its name
+        sync(work.parent)  # otherwise the folder's name, and so its states, could be lost
     with lock_folder(work / ".lock", patience=LEAVING):
         require_tree_ours(work, links="remove")
         yield
 
 
 def _clear_folder(folder: Path) -> None:
-    """Remove what a run left that was killed between filling its folder and being published."""
+    """Remove files of a run that was killed after it filled its folder and before it was published."""
     for left in folder.iterdir():
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)

@@ -1,6 +1,6 @@
-"""One step in another process: its call, a line of JSON, and its events, lines of JSON in its work folder.
+"""One step in another process: its call (a line of JSON) and its events (lines of JSON in its work folder).
 
-A file in the work folder needs nothing but a disk that both processes see, so every launcher has it.
+A file in the work folder only needs a disk that both processes can access, so it works with every launcher.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from emberge.results import OutFolder, read_artifact
 
 
 class LaunchedError(EmbergeError):
-    """An error of a step in another process, of a class that this process does not know."""
+    """An error of a step in another process whose class this process does not know."""
 
     def __init__(self, message: str, exit_code: int = EmbergeError.exit_code) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class LaunchedError(EmbergeError):
 
 
 class EventWriter:
-    """The listener of a launched step: it writes each event for the process that launched it."""
+    """The listener of a launched step: it writes each event for the process that launched the step."""
 
     def __init__(self, path: Path) -> None:
         self._lines = JsonLineFile(path)
@@ -49,7 +49,7 @@ class EventWriter:
         self._lines.close()
 
     def started(self) -> None:
-        """Write that the step is entered, with the process and its host."""
+        """Write that the step has started, with the process's number and host."""
         self._write_event("started", pid=os.getpid(), host=socket.gethostname())
 
     def step_progressed(self, step: str, done: float, total: float, unit: str, note: str) -> None:
@@ -82,7 +82,7 @@ class EventWriter:
 def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of a file's whole lines from byte `since` on, and the byte to continue from.
 
-    The file is opened anew each time, which makes a network's file system look for what was added.
+    The file is opened at each call, so that a network file system checks for new content.
     """
     try:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def rebuild_error(event: Mapping[str, Any]) -> Exception:
-    """Rebuild the error of a `failed` event, of its own class or, if not ours, of one named like it."""
+    """Rebuild the error of a `failed` event, of its class or, if that is unknown, a class of that name."""
     kind, message, code = event["kind"], event["message"], event["exit_code"]
     if code is None:
         # A class of the same name, so that it is shown like an error of this process.
@@ -114,10 +114,10 @@ def rebuild_error(event: Mapping[str, Any]) -> Exception:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCall:
-    """One step of a recipe, and all that is needed to read it again in another process.
+    """One step of a recipe, with all values that another process needs to read and run it.
 
     `finished` are the fingerprints of the results in `out`; `events` is the file in the step's work folder
-    that the process writes its events to. `machine` is its share of the machine that it runs on.
+    into which the process writes its events. `machine` is the share of its machine that the process may use.
     """
 
     out: str
@@ -164,7 +164,7 @@ class StepCall:
         """Return the recipe, the step, and the plugins that its components come from.
 
         Raises:
-            RecipeError: when the recipe reads differently here.
+            RecipeError: if this process reads the recipe differently.
         """
         plugins = load_plugins([Path(file) for file in self.plugins], block=self.block)
         path = Path(self.path) if self.path else None
@@ -192,7 +192,7 @@ class StepCall:
 def build_finished_targets(
     recipe: Recipe, place: OutFolder, plugins: Plugins, finished: Mapping[str, str]
 ) -> Targets:
-    """Return the references' targets, finished steps among them, for a process that runs only one step."""
+    """Return the references' targets, including finished steps, for a process that runs only one step."""
     hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
     targets = Targets(plugins, hashes)
     adapts = {each.id: each.step.adapts() for each in recipe.steps}
@@ -206,7 +206,7 @@ def build_finished_targets(
 
 
 def work(line: bytes) -> int:
-    """Run the step of a call, a line of JSON, writing its events, and return the exit code."""
+    """Run the step of a call (a line of JSON), write its events, and return the exit code."""
     call = StepCall.read(line)
     out_folder = OutFolder(Path(call.out))
     events = EventWriter(out_folder.work_of(call.step, call.fingerprint) / call.events)
@@ -217,9 +217,7 @@ def work(line: bytes) -> int:
         result = run_step(step, call.fingerprint, context)
         context.targets.hashes.save()
     except Exception as error:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk, which the launching process notices itself
+        with contextlib.suppress(OSError):  # the launching process itself notices a full disk
             events.failed(error)
         return error.exit_code if isinstance(error, EmbergeError) else EmbergeError.exit_code
     else:

@@ -1,4 +1,4 @@
-"""The surroundings of a running step: folders, models, settings, and a listener for its events."""
+"""The context of a running step: folders, models, settings, and a listener for its events."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class RunContext:
 
 @dataclass
 class _Clock:
-    """The time of the last event of a kind, so that events keep `every` seconds apart."""
+    """The time of the last event of a kind, so that at least `every` seconds pass between events."""
 
     every: float
     last: float = -1e9
 
     def due(self) -> bool:
-        """Return whether enough time has passed, and start to wait again if so."""
+        """Return whether enough time has passed; if so, start to wait again."""
         now = time.monotonic()
         if now - self.last < self.every:
             return False
@@ -74,7 +74,7 @@ class _Clock:
 
 @dataclass
 class StepWorkspace:
-    """The folders, models and settings of one running step, and the way for its progress and warnings."""
+    """The folders, models and settings of one running step, which reports progress and warnings here."""
 
     step: RecipeStep
     fingerprint: str
@@ -153,7 +153,7 @@ class StepWorkspace:
         return self.context.targets.models(reference)
 
     def whole_model(self, model: Model) -> AbstractContextManager[Path]:
-        from emberge.merging import whole_model  # a merge alone needs none of it
+        from emberge.merging import whole_model  # a plain merge does not need this import
 
         return whole_model(model, self.work, self.machine)
 
@@ -167,7 +167,7 @@ class StepWorkspace:
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         with self._lock:
             event, file = self._event.due(), self._file.due()
-            if self._since is None or done < self._since[1]:  # a new phase counts from the start
+            if self._since is None or done < self._since[1]:  # a new phase: the rate starts again
                 self._since = (time.time(), done)
         if file:
             now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
@@ -186,13 +186,13 @@ class StepWorkspace:
             if message in self._warned:
                 return
             self._warned.add(message)
-            if message not in self.warnings:  # else it was given before a kill, and is kept
+            if message not in self.warnings:  # otherwise it was shown before a kill, and is kept
                 self.warnings.append(message)
                 self._kept_warnings.append({"message": message})
         self.context.listener.step_warned(self.id, message)
 
     def write_metrics(self) -> None:
-        """Write the step's numbers beside its result; of those that a resumed step logged twice, the last."""
+        """Write the step's logged numbers next to its result; of numbers logged twice, only the last."""
         rows = JsonLineFile.read(self._metrics.path)
         if not rows:
             return
@@ -205,7 +205,7 @@ class StepWorkspace:
 
 
 def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
-    """Return the plugins of a component and its parts, each with its distribution and version."""
+    """Map the plugins of a component and its parts to their distribution and version."""
     versions = {}
     for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
         try:
