@@ -1,4 +1,4 @@
-"""The `as_encoder` step: a causal language model with bidirectional attention, its weights as they are."""
+"""The `as_encoder` step: a causal language model with bidirectional attention and unchanged weights."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class AsEncoder(Step):
     tokenizer and the modules of SentenceTransformers so that plain `AutoModel` and `SentenceTransformer` load
     an encoder. Then it loads the result and verifies that each layer reads later tokens.
 
-    The step refuses hybrids, in which some layers are convolutions or linear attention and stay causal;
-    encoder-decoders; and models that are bidirectional already.
+    The step refuses hybrid models, whose layers of convolutions or linear attention would remain causal;
+    encoder-decoders; and models that are already bidirectional.
 
     Example:
         encoder:
@@ -54,11 +54,11 @@ class AsEncoder(Step):
     model: ModelRef
     """The causal model, plain or in a SentenceTransformers folder."""
     pooling: Literal["mean", "cls", "last", "weighted_mean"] = "mean"
-    """Way from the states of tokens to one embedding; the paper's is the mean."""
+    """Pooling of token states into one embedding; the paper's is the mean."""
     mask_token: str | WholeNumber | None = None
-    """Existing token, or its id, that is to hide others; by default the tokenizer's own, if it has one."""
+    """Existing token, or its id, to use as mask token; by default the tokenizer's mask token, if any."""
     backbone: Backbone = component("text_encoder")
-    """Encoder that loads the result as it is, to see that it obeys."""
+    """Backbone that loads the result to verify its bidirectional attention."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
@@ -129,8 +129,8 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return a causal model's config with bidirectional attention.
 
     Raises:
-        CheckpointError: for a model that is not a causal language model, or of which some layers would stay
-        causal.
+        CheckpointError: if the model is not a causal language model, or some of its layers would remain
+            causal.
     """
     config = checkpoint.config
     try:
@@ -146,10 +146,10 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
-    """Return a checkpoint's way from text to embedding with this pooling; other modules stay as they are.
+    """Return a checkpoint's layout of modules with this pooling; other modules do not change.
 
     Raises:
-        CheckpointError: for modules that do not turn a transformer's states into an embedding.
+        CheckpointError: if its modules do not turn a transformer's states into an embedding.
     """
     layout = Layout.read(checkpoint.folder)
     modules = layout.modules

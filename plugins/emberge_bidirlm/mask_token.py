@@ -14,7 +14,7 @@ from emberge.model_folder import Checkpoint, load_tokenizer, with_mask_token
 
 @dataclass(frozen=True, slots=True)
 class MaskToken:
-    """A token of a checkpoint's tokenizer that hides others, with the id of its embedding."""
+    """A token of a checkpoint's tokenizer that masks other tokens, with the id of its embedding."""
 
     token: str
     id: int
@@ -25,7 +25,7 @@ class MaskToken:
         return {checkpoint.in_trunk(name): content for name, content in contents.items()}
 
     def require(self, folder: Path) -> None:
-        """Make sure that the tokenizer in a transformer's folder has this mask token, and no new one.
+        """Check that the tokenizer in a transformer's folder has this mask token and no added token.
 
         Raises:
             CheckpointError: if the tokenizer has another mask token.
@@ -42,7 +42,7 @@ def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> Mask
     """Return the mask token of a checkpoint: the `requested` token or id, else its tokenizer's own, if any.
 
     Raises:
-        CheckpointError: for a token that the tokenizer does not have, or that has no row in the embeddings.
+        CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.
     """
     tokenizer = load_tokenizer(checkpoint.trunk)
     vocabulary: dict[str, int] = tokenizer.get_vocab()
@@ -80,7 +80,7 @@ def text_config(checkpoint: Checkpoint) -> Any:
     """Return transformers' config object of a checkpoint's text model.
 
     Raises:
-        CheckpointError: for a model that needs remote code.
+        CheckpointError: if the model needs remote code.
     """
     return class_config(checkpoint).get_text_config()
 
@@ -89,7 +89,7 @@ def class_config(checkpoint: Checkpoint) -> Any:
     """Return transformers' config object of a checkpoint, with the class's defaults.
 
     Raises:
-        CheckpointError: for a model that needs remote code.
+        CheckpointError: if the model needs remote code.
     """
     config_class = find_config_class(checkpoint.config.get("model_type"))
     if config_class is None:

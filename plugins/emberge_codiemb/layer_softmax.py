@@ -1,4 +1,4 @@
-"""Weights by layer, from the norm of each model's change in it."""
+"""Weights by layer, from the norms of the models' changes in the layer."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ class LayerSoftmax(MergeStrategy):
     """
 
     temperature: Positive = 1.0
-    """T: low lets the model that moved furthest win, high averages."""
+    """T: a low value favours the model with the largest change, a high one averages."""
     normalise: Literal["none", "relative", "mean"] = "none"
-    """Divisor of norms: none, as in the paper; the norm of the layer in the base; or the mean norm over all
-    layers and models."""
+    """Divisor of norms: none, as in the paper; the layer's norm in the base; or all models' mean norm."""
     deltas: FileRef | None = None
-    """A statistics file with norms, as of specialists; default: norms of the models' own changes."""
+    """Statistics file with delta norms, such as those of specialists; by default the models' own norms."""
     non_layer: Literal["own", "global_mean", "uniform"] = "own"
     """Embeddings, final norm and heads: layers of their own, the layers' mean norm, or equal weights."""
     interpolate: Literal["linear", "slerp"] = "linear"
@@ -168,7 +167,7 @@ def _compute_squared_norms(vectors: Tensor) -> Tensor:
 
 
 def _compute_slerp_factors(gram: Tensor, t: float) -> list[float]:
-    """Return factors of a and b for the share t of the way, given the products of a, b and b - a."""
+    """Return factors of a and b at the share t of the way, by the products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]

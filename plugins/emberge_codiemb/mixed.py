@@ -1,4 +1,4 @@
-"""The baseline that CoDiEmb is compared with: a step that sees several datasets."""
+"""The baseline of CoDiEmb's comparisons: steps with batches of several datasets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Mixed(Sampler):
 
 
 class _MixedTogether(Batches):
-    """Steps that join one batch of each sequence, as many as read each row about once."""
+    """Steps that join one batch of each sequence; as many steps as read each row about once."""
 
     def __init__(self, drawn: Sequence[Batches]) -> None:
         self._drawn = drawn

@@ -13,7 +13,7 @@ from emberge import BadRow, DataError, Reader
 
 
 class Delimited(Reader):
-    """Comma- or tab-separated text with a heading line, plain or gzip. Empty cells are left out."""
+    """Comma- or tab-separated text with a heading line, plain or gzip; empty cells are omitted."""
 
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -46,7 +46,7 @@ class Delimited(Reader):
 
 
 class _RowLines:
-    """Lines of a table; `taken` is set to 0 after each row, and counts the bytes of the next.
+    """Lines of a table; `taken` counts the bytes of the current row, and is set to 0 after each row.
 
     If a quote is not closed, the lines after it become part of the same row.
     """
@@ -75,10 +75,10 @@ class _RowLines:
 
 
 def _require_headings(names: list[str], path: Path) -> None:
-    """Make sure that the columns are not too many, and each has a name of its own.
+    """Check that there are not too many columns, and that their names differ.
 
     Raises:
-        DataError: for two equal names; it names the second.
+        DataError: if there are too many columns, or if two names are equal; the message has the second.
     """
     from emberge.data import MOST_COLUMNS
     from emberge.wording import printable

@@ -11,7 +11,7 @@ from emberge import BadRow, Reader
 
 
 class JsonLines(Reader):
-    """One JSON object a line, UTF-8, plain or gzip; empty lines are passed over."""
+    """One JSON object a line, UTF-8, plain or gzip; empty lines are skipped."""
 
     suffixes = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz")
 

@@ -12,7 +12,7 @@ from emberge import BadRow, DataError, Reader
 # Rows that are unpacked together, at most, and as many bytes as they may have by the file's own account.
 BATCH, BATCH_BYTES = 32, 64 << 20
 ROW_LIMIT = 256 << 20
-"""Bytes that a row may have: those of the largest image or clip."""
+"""Largest number of bytes of a row: those of the largest image or clip."""
 # Times its stored size that a group of rows may unpack to, where that is more than PACKED_FREE bytes.
 MOST_UNPACKED, PACKED_FREE = 200, 16 << 20
 
@@ -51,10 +51,10 @@ class Parquet(Reader):
 
 
 def _find_batch_size(metadata: Any, path: Path) -> int:
-    """Return how many rows to unpack together, from the sizes that the file states.
+    """Return the number of rows to unpack together, from the sizes that the file states.
 
     Raises:
-        DataError: for groups of rows that unpack to many times their size, and for too many columns.
+        DataError: if a group of rows unpacks to many times its size, or if there are too many columns.
     """
     from emberge.data import MOST_COLUMNS
     from emberge.wording import human_size, printable
@@ -79,7 +79,7 @@ def _find_batch_size(metadata: Any, path: Path) -> int:
 
 
 def _unpack_rows(batch: Any) -> Iterable[Mapping[str, Any] | BadRow]:
-    """Return the rows of a batch, each by itself where they are large or one cannot be read."""
+    """Return the rows of a batch, unpacked one by one if they are large or one cannot be read."""
     if batch.nbytes <= ROW_LIMIT:
         with contextlib.suppress(
             ValueError, OverflowError

@@ -54,8 +54,8 @@ class Compose(Step):
     of them; without it such models are refused. Positions in images use the vision model's sections.
 
     The class of transformers for both towers gives slightly different states than Qwen3-ASR at the end of a
-    clip of less than a second that is alone in its batch, as Qwen3-ASR pads it to whole seconds. Its
-    processor differs for clips of less than half a second.
+    clip if the clip is shorter than a second and alone in its batch, as Qwen3-ASR pads it to whole seconds.
+    Its processor differs for clips of less than half a second.
 
     Example:
         omni:
@@ -80,7 +80,7 @@ class Compose(Step):
 
     @property
     def specialists(self) -> dict[Kind, ModelRef]:
-        """The models with towers by kind."""
+        """The models with towers, by kind of input."""
         references = {"vision": self.vision, "audio": self.audio}
         return {kind: references[kind] for kind in _KINDS if references[kind] is not None}  # type: ignore[misc]
 
@@ -150,7 +150,7 @@ class Compose(Step):
 
 
 def _check_specialist(specialist: Specialist) -> Specialist:
-    """Return the specialist, if its tokens and processors are there."""
+    """Return the specialist after checking that its tokens and processors exist."""
     _ = specialist.tokens, processor_config({specialist.kind: specialist}, "")
     return specialist
 
@@ -203,10 +203,10 @@ def _summarise(plan: Composition) -> list[str]:
 
 
 def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
-    """Return size and hash of a specialist's tower, which is the same in a finished result.
+    """Return size and hash of a specialist's tower after checking that a finished result has equal tensors.
 
     Raises:
-        CheckpointError: when a tensor of the tower is different in the result.
+        CheckpointError: if a tensor of the tower is different in the result.
     """
     specs = Checkpoint(result).specs
     copies = {name: specs[target.name(name)] for name in specialist.tower}

@@ -51,7 +51,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class ComposedTensor:
-    """One tensor of the result: its name there, its source tensor, and the name of the source's model."""
+    """One tensor of the result: its name in the result, its source tensor, and the source model's name."""
 
     name: str
     spec: TensorSpec
@@ -63,8 +63,8 @@ class Composition:
     """Text model and specialists of one encoder; `names` are the recipe's names for them.
 
     Raises:
-        CheckpointError: when the models do not fit each other; only configs, tokenizers and headers are read
-        before.
+        CheckpointError: if the models do not fit each other; only configs, tokenizers and headers are read to
+            check this.
     """
 
     text: Checkpoint
@@ -111,7 +111,7 @@ class Composition:
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
-        """All models by the names that the recipe gives them, the text model first."""
+        """All models by their names in the recipe, the text model first."""
         others = {
             self.names[kind]: specialist.checkpoint for kind, specialist in self.specialists.items()
         }
@@ -173,7 +173,7 @@ class Composition:
         )
 
     def _yield_modules(self) -> Iterator[ComposedTensor]:
-        """Yield the weights of the modules that follow the text model's trunk, and the result's too."""
+        """Yield the weights of the modules after the text model's trunk, which the result has too."""
         modules = tuple(part for part in self.text.parts if part)
         for name in self.trunk.left if modules else ():
             if name.startswith(modules):
@@ -186,7 +186,7 @@ class Composition:
 
     @property
     def dropped(self) -> dict[str, list[str]]:
-        """The tensors that the result does not get, by model."""
+        """The tensors that are not part of the result, by model."""
         module_names = {part.name for part in self._yield_modules()}
         heads = [name for name in self.trunk.left if name not in module_names]
         dropped_names = {self.names["text"]: heads} if heads else {}
@@ -241,7 +241,7 @@ class Composition:
 
     @property
     def key(self) -> str:
-        """A hash of all but the models' content that decides the result's bytes."""
+        """A hash of everything, except the models' content, that decides the result's bytes."""
         facts = [self.files, self.tokens.digest, sorted(self.names)]
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -264,8 +264,7 @@ def rope_parameters(
     embedding of a text is the same as the trunk's.
 
     Raises:
-        CheckpointError: for a config without the base, for positions that are scaled, and for sections that
-        do not fill a head.
+        CheckpointError: if a config has no base, if positions are scaled, or if sections do not fill a head.
     """
     _require_plain(text)
     rope: dict[str, Any] = dict(text_config(text).rope_parameters)
@@ -312,7 +311,7 @@ def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) ->
     Every token keeps its id. `names` has the tensors of the models whose weights are local.
 
     Raises:
-        CheckpointError: for two tokens with one id, or one token with two ids, naming both.
+        CheckpointError: if two tokens have one id, or one token two ids; the message names both.
     """
     first = next(iter(models))
     plan = align_tokens(
@@ -370,7 +369,7 @@ class OwnedRows(DerivedTensor):
 def owned_rows(
     embeddings: Sequence[TensorSpec], plan: TokenPlan, models: Sequence[str]
 ) -> TensorSpec:
-    """Return the composed model's embeddings: the first model's as they are, unless it lacks a token."""
+    """Return the composed model's embeddings: the first model's, unchanged if it has all tokens."""
     first = embeddings[0]
     maps = [plan.maps[name] for name in models if name in plan.maps]
     if plan.rows is None or not maps or list(maps[0]) == list(range(first.shape[0])):

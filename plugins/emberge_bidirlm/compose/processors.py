@@ -24,7 +24,7 @@ REPLACED = (
     *(_WHOLE, "preprocessor_config.json", "video_preprocessor_config.json"),
     *("chat_template.json", "chat_template.jinja"),
 )
-"""Files of a text model's folder that are not those of a composed one."""
+"""Files of a text model's folder that a composed model replaces."""
 _SPECTRA = (
     *("feature_size", "hop_length", "chunk_length", "n_fft", "sampling_rate", "padding_side"),
     *("padding_value", "dither"),
@@ -35,7 +35,7 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
     """Return the content of processor_config.json for transformers' class `processor`.
 
     Raises:
-        CheckpointError: for a specialist without the files of its processor.
+        CheckpointError: if a specialist lacks the files of its processor.
     """
     content: dict[str, Any] = {"processor_class": processor}
     for specialist in specialists.values():
@@ -60,10 +60,10 @@ def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
 
 
 def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Whisper's way to a spectrum, which the thinker reads, with Qwen3-ASR's numbers.
+    """Return the config of Whisper's feature extractor, which the thinker reads, with Qwen3-ASR's numbers.
 
-    Whisper and Qwen3-ASR compute the same from half a second on; Qwen3-ASR pads shorter clips to half a
-    second first.
+    For clips of half a second or more, Whisper's spectrum equals Qwen3-ASR's; Qwen3-ASR pads shorter clips to
+    half a second first.
     """
     numbers = {key: extractor[key] for key in _SPECTRA if key in extractor}
     return {
@@ -75,7 +75,7 @@ def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> di
 
 
 def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
-    """Return the special tokens by the names that processors ask a tokenizer for."""
+    """Return the special tokens by the attribute names that processors read from a tokenizer."""
     return {
         name: token
         for specialist in specialists.values()
@@ -109,7 +109,7 @@ def chat_template(tokens: Mapping[str, str]) -> str:
 
 
 def tokenizer_config(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of tokenizer_config.json with these names of tokens, and no chat template."""
+    """Return the content of tokenizer_config.json with these names of tokens and without a chat template."""
     content = read_object(path) if path.is_file() else {}
     content.pop("chat_template", None)
     return {**content, **names}

@@ -21,7 +21,7 @@ Kind = Literal["vision", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Names that a family's class and config have for a tower and its tokens.
+    """Names of a tower and its tokens in a family's class and config.
 
     `tokens` maps a processor's name for a token to the config option that has its id. `marks` are tokens
     whose ids no config has; the config of the tokenizer may name them.
@@ -61,7 +61,7 @@ class Specialist:
     """A model with a tower for one more kind of input, read from its config, tokenizer and headers.
 
     Raises:
-        CheckpointError: when the model has no such tower.
+        CheckpointError: if the model has no such tower.
     """
 
     kind: Kind
@@ -106,7 +106,7 @@ class Specialist:
 
     @functools.cached_property
     def trunk(self) -> Names:
-        """The text trunk, which the result does not get."""
+        """The text trunk, which is not part of the result."""
         return self.names.text_trunk()
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class Specialist:
 
     @property
     def dropped(self) -> list[str]:
-        """The tensors that the result does not get: the text trunk and heads."""
+        """The tensors that are not part of the result: the text trunk and heads."""
         return [name for name in self.names.specs if name not in self.tower]
 
     @functools.cached_property
@@ -126,7 +126,7 @@ class Specialist:
         """The tokenizer, by its files.
 
         Raises:
-            CheckpointError: when the model has no tokenizer.
+            CheckpointError: if the model has no tokenizer.
         """
         read = Tokenizer.read(self.checkpoint)
         if read is None:
@@ -137,10 +137,10 @@ class Specialist:
 
     @functools.cached_property
     def tokens(self) -> dict[str, str]:
-        """The special tokens of the kind, by the names that processors give them.
+        """The special tokens of the kind, by their names in processors.
 
         Raises:
-            CheckpointError: for a token that the tokenizer does not have.
+            CheckpointError: if the tokenizer lacks a token.
         """
         family, tokenizer = _FAMILIES[self.kind], self.tokenizer
         named = _read_named_tokens(tokenizer.folder / "tokenizer_config.json")
@@ -165,7 +165,7 @@ class Specialist:
 
 
 def _read_named_tokens(path: Path) -> dict[str, str]:
-    """Return the named tokens of a tokenizer's config, from each key that some release writes them to."""
+    """Return the named tokens of a tokenizer's config, from all keys that releases of transformers use."""
     content = read_object(path) if path.is_file() else {}
     named = dict(content)
     for key in ("extra_special_tokens", "model_specific_special_tokens"):

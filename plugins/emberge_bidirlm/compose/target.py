@@ -32,7 +32,7 @@ _PER_SECOND = 13
 
 @dataclass(frozen=True)
 class ComposedClass:
-    """The class of a composed model, by the specialists that it is composed of."""
+    """The class of a composed model, given its specialists."""
 
     model_type: str
     architecture: str
@@ -54,7 +54,7 @@ class ComposedClass:
         """Return the content of config.json: bidirectional, with these positions and rows of embeddings.
 
         Raises:
-            CheckpointError: for a text model or a specialist that the class cannot express.
+            CheckpointError: if the class cannot express the text model or a specialist.
         """
         trunk = _make_trunk_config(text) | {"rope_parameters": dict(rope), "vocab_size": rows}
         class_facts = {"model_type": self.model_type, "architectures": [self.architecture]}
@@ -123,7 +123,7 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
     """Return the text config that all three classes share, bidirectional.
 
     Raises:
-        CheckpointError: for windows of attention, which the classes do not have.
+        CheckpointError: if the model has windows of attention, which the classes lack.
     """
     config = text_config(text).to_dict()
     if "sliding_attention" in (config.get("layer_types") or ()):

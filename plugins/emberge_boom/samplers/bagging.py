@@ -1,4 +1,4 @@
-"""Bags: the share of every dataset that one member of an ensemble trains on."""
+"""Bags: shares of every dataset, on each of which one member of an ensemble trains."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Bagging(Sampler):
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
-        The draw of nested bags and of parts does not depend on the ratio: they are cuts of one random order.
-        Rows of a large dataset's bag are computed one by one when they are read.
+        Nested bags and parts of all ratios are cuts of one random order. Rows of a large dataset's bag are
+        computed one by one when they are read.
         """
         return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
 
@@ -89,10 +89,10 @@ class Bagging(Sampler):
 
 
 def require_share(ratio: float) -> None:
-    """Refuse a ratio that is no share.
+    """Refuse a ratio outside (0, 1].
 
     Raises:
-        ValueError: for a ratio of 0 or less, or above 1.
+        ValueError: if the ratio is 0 or less, or above 1.
     """
     if not 0 < ratio <= 1:
         meant = f"; did you mean {ratio / 100:g}?" if 1 < ratio <= 100 else ""
@@ -114,7 +114,7 @@ def _draw_with_replacement(rows: Rows, count: int, seed: int) -> Rows:
 
 
 def in_order(bag: RowSubset, rows: Rows) -> Rows:
-    """Return the bag in the order of its dataset, where that takes little memory."""
+    """Return the bag, in the order of its dataset if that takes little memory."""
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:

@@ -17,9 +17,9 @@ class Cluster(StudySampler):
     `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). The
     tree of the study is cut at the distance `threshold`, or into `clusters` clusters. The cluster with most
     rows is number 1; the study's report lists all clusters. With a `threshold` the number of clusters is not
-    known before the study. So `count` states the number that a recipe trains: if the study finds more, that
-    is an error, and no dataset is left out unnoticed. This sampler only selects rows: end the chain with a
-    sampler that makes batches, such as `batch_shuffle`.
+    known before the study. So `count` states the number that a recipe trains: a study with another number of
+    clusters is an error, so that no dataset is omitted unnoticed. This sampler only selects rows: end the
+    chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         study:

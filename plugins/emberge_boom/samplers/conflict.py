@@ -33,7 +33,7 @@ class Conflict(StudySampler):
     """
 
     rank: Count = 1
-    """The place of the pair, from 1."""
+    """Rank of the pair, from 1 for the strongest conflict."""
     member: Literal["both", "first", "second"] = "both"
     """Both datasets, or only one of them in alphabetical order."""
 

@@ -27,7 +27,7 @@ class CoreSubset(Sampler):
     """All rows of `new` datasets and a random share of the old ones (BOOM, arXiv:2602.05787).
 
     A model is trained on these rows and merged with the model that was trained on the old data D. The merge
-    learns the new data D′ at a part of the cost of training on all data again: (|D′| + k|D|) / |D ∪ D′|,
+    learns the new data D′ at a fraction of the cost of training on all data again: (|D′| + k|D|) / |D ∪ D′|,
     where k is `ratio`. Each old dataset keeps max(1, round(`ratio` · size)) rows. `of: corpus` instead draws
     this share from all old rows together, so that a dataset may keep a little more or less; the row numbers
     of the core are then in memory. A different `draw` gives a different core. This sampler only selects rows:
@@ -57,7 +57,7 @@ class CoreSubset(Sampler):
         """Return all new rows and the core, a function of seed, draw and the old datasets' names and sizes.
 
         Raises:
-            DataError: when `new` names a dataset that does not exist, or when no dataset is old.
+            DataError: if `new` names a dataset that does not exist, or if no dataset is old.
         """
         names = [info.name for info in pool]
         for name in self.new:

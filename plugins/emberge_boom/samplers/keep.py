@@ -11,7 +11,7 @@ from emberge.contracts import TASK_KINDS
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Sampler):
-    """The datasets of some tasks, or of some names; the others are left out.
+    """The datasets of some tasks, or with some names; other datasets are omitted.
 
     A merge of one training for each task (`foreach: {task: [retrieval, sts]}`) is BOOM's task-level merging
     (arXiv:2602.05787); a merge of one training for each dataset is its dataset-level merging. This sampler
@@ -43,7 +43,7 @@ class Keep(Sampler):
         """Return the pool without other datasets.
 
         Raises:
-            DataError: for a task or name that no dataset has.
+            DataError: if no dataset has one of the tasks or names.
         """
         self._refuse_unknown("dataset is for", self.tasks, sorted({i.task for i in pool}))
         self._refuse_unknown("dataset is named", self.datasets, [i.name for i in pool])

@@ -13,7 +13,7 @@ from emberge_boom.study.study import Study, read_study
 
 @dataclass(frozen=True, kw_only=True)
 class StudySampler(Sampler):
-    """The datasets that a study of interactions points to.
+    """The datasets that are chosen by a study of interactions.
 
     `of` is a step `interactions`, or the folder of a finished one.
     """
@@ -24,7 +24,7 @@ class StudySampler(Sampler):
         """Return the sampler that keeps the chosen datasets.
 
         Raises:
-            DataError: when the study does not have the cluster or pair that the options ask for.
+            DataError: if the study does not have the cluster or pair that the options ask for.
         """
         raise NotImplementedError
 
@@ -65,7 +65,7 @@ class StudySampler(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Members(Sampler):
-    """The selection of datasets by name, all `known` to a study; `label` is their name together."""
+    """Sampler of the datasets `names`; `known` are all datasets of the study, `label` describes the choice."""
 
     names: tuple[str, ...]
     known: tuple[str, ...]
@@ -75,7 +75,7 @@ class Members(Sampler):
         """Return the pool without other datasets.
 
         Raises:
-            DataError: when the datasets of the training differ from those of the study.
+            DataError: if the datasets of the training differ from those of the study.
         """
         names_in_pool = [info.name for info in pool]
         for name in self.names:

@@ -1,1 +1,1 @@
-"""The study of interactions: which datasets help one another when they are trained together."""
+"""The study of interactions: the effect of training two datasets together on their losses."""

@@ -22,10 +22,10 @@ def mean_loss(steps: Steps) -> float:
 
 
 def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
-    """Return the losses of steps in units of each dataset's mean loss when it is trained on alone.
+    """Return the losses of steps in units of each dataset's mean loss in its separate training.
 
     Raises:
-        DataError: for a mean loss that is not above 0.
+        DataError: if a mean loss is not above 0.
     """
     units = {name: mean_loss(apart[name]) for name in {name for name, _ in steps}}
     for name, unit in units.items():
@@ -44,11 +44,11 @@ def compare(
     numbers of steps, or if a joint training gives each of them fewer steps than it has alone. `matched`
     instead compares the steps of each dataset: the mean over its first m steps in the joint training with the
     mean over its first m steps alone, where m is the number of steps that both trainings have; then it
-    averages the two datasets. Either way, a joint training takes more steps in all, and whatever a model
-    learns from any text counts as help.
+    averages the two datasets. Either way, a joint training has more steps in total, so gains from mere
+    additional training count as synergy.
 
     Raises:
-        DataError: for a dataset without a step to compare.
+        DataError: if a dataset has no step to compare.
     """
     if how == "paper":
         return mean_loss(together), _compute_mean([mean_loss(apart[name]) for name in pair])

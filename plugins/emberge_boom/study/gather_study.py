@@ -39,10 +39,10 @@ def gather_study(
 ) -> Study:
     """Build the study from the folders and artifacts of its runs.
 
-    In a rehearsal of two steps a dataset may have no step; then the trainings are compared as in the paper.
+    In a rehearsal of two steps a dataset may have no step; then `paper` replaces the option `loss_protocol`.
 
     Raises:
-        DataError: when losses cannot be compared.
+        DataError: if losses cannot be compared.
     """
     facts: dict[str, Mapping[str, Any]] = {}
     alone: dict[str, Steps] = {}
@@ -83,10 +83,10 @@ def study_of(
     scale: LossScale = "loss",
     ranking: Ranking = "difference",
 ) -> Study:
-    """Build the study of these losses; `facts` has each dataset's `task`, its `rows` sampled, and `of` all.
+    """Build the study from losses; `facts` has each dataset's `task`, its sampled `rows` `of` all.
 
     Raises:
-        DataError: when losses cannot be compared.
+        DataError: if losses cannot be compared.
     """
     names = tuple(sorted(alone))
     singles = {name: mean_loss(alone[name]) for name in names}

@@ -1,4 +1,4 @@
-"""The `interactions` step: a study of the datasets that help one another when trained together."""
+"""The `interactions` step: a study of the effect of training datasets together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PAIRS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Interactions(StudyOptions, Step):
-    """A study of the datasets that help one another, trained on alone and in pairs, on equal samples.
+    """A study of datasets' synergies and conflicts, by trainings on equal samples of each and each pair.
 
     The study measures the mean training losses of each dataset alone (loss_i) and of each pair jointly
     (LC_ij). From these it computes LA_ij = (loss_i + loss_j) / 2, the difference LC_ij - LA_ij, a distance,
@@ -63,21 +63,21 @@ class Interactions(StudyOptions, Step):
     datasets of a pair take different numbers of steps.
     """
     scale: LossScale = "loss"
-    """Losses as they are (`loss`), or each in units of its dataset's mean loss alone (`own`).
+    """Unit of losses: none (`loss`), or the mean loss of the dataset's separate training (`own`).
 
     With `loss`, the dataset with the larger losses dominates the result of a pair.
     """
     distance: Distance = "paper"
     """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
 
-    With `paper`, the pair with the strongest synergy is the farthest apart of those that help one another.
-    With `ratio` it is the nearest pair, and useful thresholds are near 1.
+    With `paper`, the pair with the strongest synergy has the largest distance of all pairs with synergy. With
+    `ratio` it has the smallest distance, and useful thresholds are near 1.
     """
     ranking: Ranking = "difference"
     """Order of the pairs that harm each other, for `conflict` and the tables: by LC - LA as in the paper
     (`difference`), or by LC / LA (`ratio`), so that small losses weigh as much as large ones."""
     linkage: Linkage = "average"
-    """The distance of two clusters: the mean, the nearest or the farthest of their pairs."""
+    """Distance of two clusters: the mean, smallest or largest distance of their pairs."""
     _runs: dict[str, StepRef] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Interactions(StudyOptions, Step):
         """Write the study from the losses that the trainings left.
 
         Raises:
-            DataError: when losses cannot be compared.
+            DataError: if losses cannot be compared.
         """
         from emberge_boom.study.study_figures import figures_of
 

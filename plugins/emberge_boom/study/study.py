@@ -1,4 +1,4 @@
-"""The study of interactions as merges and samplers read it: `interactions.json`."""
+"""The study of interactions, and its file `interactions.json`, which samplers read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two datasets, their loss together and apart, and their distance."""
+    """Two datasets, their losses trained jointly and separately, and their distance."""
 
     pair: Pair
     joint: float
@@ -29,7 +29,7 @@ class Interaction:
 
     @property
     def delta(self) -> float:
-        """LC - LA: below 0 where training together helps."""
+        """LC - LA: below 0 if training together lowers the loss."""
         return self.joint - self.apart
 
     @property
@@ -59,7 +59,7 @@ class Study:
     scale: LossScale = "loss"
     ranking: Ranking = "difference"
     rehearsed: bool = False
-    """True if its trainings were a few steps long, so that its numbers mean nothing."""
+    """True if the study is from a rehearsal, whose trainings are too short for meaningful numbers."""
 
     def __post_init__(self) -> None:
         expected = len(self.names) * (len(self.names) - 1) // 2
@@ -73,7 +73,7 @@ class Study:
 
     @property
     def conflicts(self) -> tuple[Interaction, ...]:
-        """All pairs, the one with the largest `ranking` first; of equals, the alphabet decides."""
+        """All pairs, the largest `ranking` first; equal pairs are in alphabetical order."""
         return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
 
     def strength(self, interaction: Interaction) -> float:
@@ -98,7 +98,7 @@ class Study:
         return number_clusters(self.names, self.sizes, cut_into(self.tree, count or 1))
 
     def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
-        """Return every possible number of clusters, from one up: (lowest threshold, clusters)."""
+        """Return (lowest threshold, clusters) for every possible number of clusters, ascending from one."""
         levels = sorted({0.0, *self.heights}, reverse=True)
         return [(level, self.clusters(threshold=level)) for level in levels]
 
@@ -158,10 +158,10 @@ def _convert_to_json(study: Study) -> dict[str, Any]:
 
 
 def read_study(location: Path) -> Study:
-    """Read a study, given its file or the folder of it.
+    """Read a study, given its file or folder.
 
     Raises:
-        DataError: for a place without a study.
+        DataError: if there is no study.
     """
     path = location / FILE if location.is_dir() else location
     try:

@@ -1,4 +1,4 @@
-"""The checks of a study's trainings before the first of them."""
+"""Checks of a study's trainings before the first one starts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     must name the sets.
 
     Raises:
-        DataError: when the names of the datasets cannot be known.
+        DataError: if the names of the datasets cannot be known.
     """
     labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
     labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]

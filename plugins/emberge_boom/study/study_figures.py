@@ -9,7 +9,7 @@ from emberge_boom.study.tree import leaves
 
 
 def figures_of(study: Study) -> list[dict[str, Any]]:
-    """Return the heat map and the tree as plain values, as a report takes them."""
+    """Return the heat map and the tree as plain values for a report."""
     return [
         {
             "title": "How training together changes the loss",

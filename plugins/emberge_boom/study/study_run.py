@@ -1,4 +1,4 @@
-"""One training of a study, on one dataset or two, whose losses alone are kept."""
+"""One training of a study, on one dataset or two; its losses are kept, but no model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StudyOptions(FitOptions):
     model: ModelRef
     """The model that every training starts from."""
     data: tuple[DataEntry, ...]
-    """The datasets, one by one or as a catalogue; `only` names the sets of one that a step makes."""
+    """The datasets, each or as a catalogue; if a step writes the catalogue, `only` names its sets."""
     loss: PerDataset[tuple[Loss, ...]]
     """The losses, as for `train`."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle")
@@ -52,7 +52,7 @@ class StudyOptions(FitOptions):
     rows: Count | None = None
     """The number of rows of every dataset's sample; by default as many as the smallest has.
 
-    If the number is given, a dataset that is added later needs only its own trainings.
+    With a fixed number, adding a dataset later repeats none of the finished trainings.
     """
 
 
@@ -139,7 +139,7 @@ class StudyRun(StudyOptions, Step):
 
 
 def narrow_options(options: T, names: Collection[str]) -> T:
-    """Return the options with `by_dataset` entries of these datasets alone."""
+    """Return the options with only these datasets' `by_dataset` entries."""
     changes: dict[str, Any] = {}
     for option in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
         value = getattr(options, option.name)
@@ -153,7 +153,7 @@ def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
     """Return the number of rows of every sample, given the number of rows of each dataset.
 
     Raises:
-        DataError: when a dataset has fewer rows than are wanted.
+        DataError: if a dataset has fewer rows than the option `rows`.
     """
     smallest = min(sizes, key=lambda name: (sizes[name], name))
     least = sizes[smallest]

@@ -1,4 +1,4 @@
-"""Hierarchical clusters of datasets: a tree of their distances, and where it is cut."""
+"""Hierarchical clusters of datasets: the tree of their distances, and cuts of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cut_at(tree: Tree, threshold: float) -> list[int]:
 
 
 def cut_into(tree: Tree, count: int) -> list[int]:
-    """Return each leaf's cluster of at most `count`; unions at one distance happen together."""
+    """Return each leaf's cluster, at most `count` clusters; unions at equal distances are done together."""
     return _cut(tree, count, "maxclust")
 
 

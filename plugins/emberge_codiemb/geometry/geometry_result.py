@@ -1,4 +1,4 @@
-"""Results of a measurement of geometry: as data, as a table and as figures."""
+"""Results of a measurement of geometry as data, as a table and as figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class MeasuredSet:
-    """Measures of one model on one data set, over texts; `skipped` counts those of fewer than two tokens.
+    """Measures of one model over a data set's texts; `skipped` texts have fewer than two tokens.
 
     `states` is the dtype of the hidden states that were measured.
     """
@@ -35,7 +35,7 @@ class MeasuredSet:
 
     @classmethod
     def of(cls, values_by_measure: Mapping[str, NDArray[np.float64]], states: str) -> MeasuredSet:
-        """Return the set of measures by text, NaN for skipped texts."""
+        """Build the result of a set from the measures of its texts, which are NaN for skipped texts."""
         import numpy as np
 
         measured = ~np.isnan(values_by_measure[MEASURES[0]])
@@ -66,7 +66,7 @@ class MeasuredModel:
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> MeasuredModel:
-        """Return the model of its plain values."""
+        """Build the model from its plain values."""
         sets = {name: MeasuredSet(**values) for name, values in content["sets"].items()}
         return cls(content["name"], content["fingerprint"], sets, content["probe"])
 
@@ -84,9 +84,9 @@ class Drifted:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Measures of several models, differences being from the first, and drift from their parent.
+    """Measures of several models, and their drift from a parent; differences are from the first model.
 
-    `how` has the settings and precisions that the numbers depend on.
+    `how` has the settings and number types that the measures depend on.
     """
 
     models: tuple[MeasuredModel, ...]
@@ -116,7 +116,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Column:
-    """Column of the table: a measure's mean or median over texts, and its form."""
+    """Column of the table: a measure's mean or median over texts, and its number format."""
 
     title: str
     measure: str
@@ -222,7 +222,7 @@ def _write_sentences(result: Geometry) -> Iterator[str]:
 
 
 def _count_texts(model: MeasuredModel) -> str:
-    """Return in words the number of texts behind a model's means, and of those left out."""
+    """Return as text the number of texts in a model's means, and the number of omitted texts."""
     texts = sum(measured_set.texts for measured_set in model.sets.values())
     skipped = sum(measured_set.skipped for measured_set in model.sets.values())
     left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""

@@ -44,7 +44,7 @@ FILE, TABLE = "geometry.json", "geometry.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Drift of embeddings from a parent's, on a probe set.
+    """Drift of embeddings from those of a parent model, on a probe set.
 
     Drift is measured by the linear CKA of both models' embeddings (Kornblith et al., 2019, arXiv:1905.00414),
     and by the share of each text's nearest `neighbours`, by cosine, that are the same in both models.
@@ -70,9 +70,9 @@ class GeometryStep(GeometryOptions, Step):
     mean and the median over the texts of a data set (CoDiEmb, arXiv:2508.11442, Table 4): the mean cosine of
     two tokens (`token_similarity`), the number of singular values (`rank`), the largest singular value
     divided by the smallest (`condition_number`), and the entropy of the squared singular values
-    (`svd_entropy`, in nats). Singular values are computed in float64; `tolerance` decides from which size on
-    they count, and is stated with the results. Texts of one token are not measured, and their number is
-    stated. Prompts are put before texts as in a training, and their tokens count.
+    (`svd_entropy`, in nats). Singular values are computed in float64; `tolerance` sets the smallest size that
+    counts, and is stated with the results. Texts of one token are not measured, and their number is stated.
+    Texts have prompts as in a training, and the prompts' tokens count.
 
     Every model is measured in a separate step, `id.model=name`; launchers may run these steps in parallel.
     The result is `geometry.json`, with a table in `geometry.md`; differences are from the first model. A
@@ -89,27 +89,27 @@ class GeometryStep(GeometryOptions, Step):
     produces = "file"
 
     models: dict[str, ModelRef] | tuple[ModelRef, ...]
-    """The models, or each under its name in tables."""
+    """The models, or a map from their names in tables to the models."""
     drift: Drift | None = None
     """Drift from a parent on a probe set."""
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
-    """Steps that measure models, by the text of the models' references."""
+    """Steps that measure models, by reference of the model."""
 
     @property
     def _named(self) -> Sequence[tuple[str | None, ModelRef]]:
-        """Models with the names that the recipe gives them."""
+        """Models by their names in the recipe."""
         if isinstance(self.models, dict):
             return [*self.models.items()]
         return [(None, model) for model in self.models]
 
     @property
     def _measured(self) -> dict[str, ModelRef]:
-        """Models that parts measure, the parent among them, by the text of their references."""
+        """Models that the partial steps measure, including the parent, by reference."""
         models_by_text = {model.text: model for _, model in self._named}
         return models_by_text | ({self.drift.parent.text: self.drift.parent} if self.drift else {})
 
     def expand(self) -> Mapping[str, Step]:
-        """Return a step for every model, and for the parent, which is only embedded with."""
+        """Return a step for every model and for the parent, which only embeds the probe set."""
         shared = {name: getattr(self, name) for name in GeometryOptions.__dataclass_fields__}
         if self.drift is not None:
             shared |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
@@ -194,7 +194,7 @@ class GeometryStep(GeometryOptions, Step):
         }
 
     def _read(self, workspace: Workspace) -> Iterator[tuple[Path, MeasuredModel]]:
-        """Yield each measured model under the name in the recipe, with the folder of its part."""
+        """Yield each measured model under its name in the recipe, with the folder of its partial step."""
         for label, reference in self._named:
             folder, _ = workspace.artifact(self._parts[reference.text])
             models = read_models(folder)
@@ -244,7 +244,7 @@ def _explain_dimensions(parent: str, dimension: int, model: str, model_dimension
 def _check_data(
     data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
 ) -> tuple[list[Problem], int | None]:
-    """Return problems of the first rows of data, and the most texts that all have; None where not known."""
+    """Return problems of the data's first rows, and an upper limit of the texts; None if unknown."""
     from emberge.data import check_datasets
 
     checked = check_datasets(context, data, option, limit_rows=limit_rows)
@@ -257,7 +257,7 @@ def _check_data(
 
 
 def _rename_models(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
-    """Return models under distinct names: one that comes again gets a number."""
+    """Return models under distinct names: repeated names get a number."""
     models_by_name: dict[str, MeasuredModel] = {}
     for model in models:
         name, number = model.name, 2

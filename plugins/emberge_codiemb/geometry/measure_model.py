@@ -54,13 +54,13 @@ class GeometryOptions:
     data: tuple[DataEntry, ...] = ()
     """Data sets whose texts' tokens are measured, set by set; each text counts once."""
     special_tokens: bool = True
-    """Special tokens among those measured, such as the first and the last, as in the paper."""
+    """Measure special tokens, such as the first and the last, like other tokens, as in the paper."""
     entropy_of: EntropyOf = "squares"
-    """Shares of squared singular values in the entropy, or of the `values` themselves, as elsewhere."""
+    """Shares whose entropy is computed: of squared singular values, or of the `values` themselves."""
     tolerance: Tolerance = "float32"
-    """Dtype whose epsilon bounds what counts as a singular value; they are computed in float64."""
+    """Dtype whose epsilon is the smallest relative size of a singular value, computed in float64."""
     backbone: Backbone = component("text_encoder")
-    """Encoder of a checkpoint."""
+    """Backbone that loads the checkpoint."""
 
     @property
     def measure(self) -> TokenGeometry:
@@ -77,7 +77,7 @@ class MeasureModel(GeometryOptions, Step):
     model: ModelRef
     probe: tuple[DataEntry, ...] = ()
     neighbours: int = 0
-    """Neighbours that each text of the probe set must have."""
+    """Number of other texts that each text of the probe set must have."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
@@ -118,8 +118,7 @@ class MeasureModel(GeometryOptions, Step):
         """Measure one model, and write its embeddings of the probe set into the step's folder.
 
         Raises:
-            CheckpointError: for an encoder that is not a `TokenEncoder`, and for embeddings that are not
-            finite.
+            CheckpointError: if the encoder is not a `TokenEncoder`, or embeddings are not finite.
         """
         import numpy as np
         from emberge.encoding import TextEmbedder
@@ -176,7 +175,7 @@ class MeasureModel(GeometryOptions, Step):
         """Return the mask of each text's measured tokens.
 
         Raises:
-            DataError: for a set in which no text has two such tokens.
+            DataError: if no text of a set has two such tokens.
         """
         import numpy as np
 
@@ -203,7 +202,7 @@ def measure_texts(
     """Return the measures of one model over texts; `where` names the model and the texts in errors.
 
     Raises:
-        CheckpointError: for hidden states that are not finite, or all zero.
+        CheckpointError: if hidden states are not finite, or all zero.
     """
     import numpy as np
 
@@ -230,7 +229,7 @@ def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
 
 
 def few_texts(count: int, neighbours: int) -> str:
-    """Return the message on a probe set whose texts have fewer others than neighbours are asked for."""
+    """Return the message on a probe set that has too few texts for the number of neighbours."""
     return (
         f"the probe set has {count} distinct texts, and each needs {neighbours} neighbours among the "
         "others: add texts, or ask for fewer neighbours"

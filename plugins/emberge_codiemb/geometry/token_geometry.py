@@ -1,4 +1,4 @@
-"""Geometry of token states and of spaces: spread, direction, and how far two spaces have drifted apart."""
+"""Geometry of token states (spread, direction), and the drift between two spaces of embeddings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEASURES = ("token_similarity", "rank", "condition_number", "svd_entropy")
 
 @dataclass(frozen=True)
 class TokenGeometry:
-    """Measures of token matrices X [n, d] with rows as they are, neither normalised nor centred.
+    """Measures of token matrices X [n, d], whose rows are neither normalised nor centred.
 
     `tolerance` is the dtype whose epsilon bounds singular values. The rank is the number of singular values
     above max(n, d) · epsilon · σ₁; in the condition number, the smallest one counts as at least epsilon · σ₁.
@@ -42,7 +42,7 @@ class TokenGeometry:
         return float(np.finfo(self.tolerance).eps)
 
     def __call__(self, states: Tensor) -> Mapping[str, Array]:
-        """Return each measure [b] of token matrices [b, n, d], NaN where fewer than two rows are not zero."""
+        """Return each measure [b] of token matrices [b, n, d], NaN for fewer than two nonzero rows."""
         # On the CPU: not every device has float64.
         matrices = states.cpu().double()
         similarity = _compute_token_similarity(matrices)
@@ -79,7 +79,7 @@ def singular_values(matrices: Tensor) -> Tensor:
 
 
 def _compute_token_similarity(matrices: Tensor) -> Tensor:
-    """Return the mean cosine of two different rows, zero rows left out; NaN where fewer than two are left."""
+    """Return the mean cosine of two different nonzero rows; NaN for fewer than two nonzero rows."""
     from emberge import unit_vectors
 
     rows = unit_vectors(matrices)
@@ -93,8 +93,8 @@ def _compute_token_similarity(matrices: Tensor) -> Tensor:
 def linear_cka(first: Embeddings, second: Embeddings) -> float:
     """Return the linear CKA of two models' embeddings [n, d] of the same texts (arXiv:1905.00414, eq. 4).
 
-    It is 1 for embeddings that differ by a rotation and a factor alone, and NaN where one model's are all
-    equal.
+    It is 1 if the embeddings differ only by a rotation and a factor, and NaN if one model's embeddings are
+    all equal.
     """
     import numpy as np
 

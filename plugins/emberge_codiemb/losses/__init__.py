@@ -1,1 +1,1 @@
-"""Losses of ranking: one a file."""
+"""Losses of ranking, each in a file."""

@@ -1,4 +1,4 @@
-"""MidNCE: a contrast of true matches, on the embeddings of a layer."""
+"""MidNCE: a contrastive loss of true matches, on the embeddings of a layer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MidNCE(OuterLoss):
     layer: Share | None = 0.5
     """Fraction of the depth: 0 is before the first layer, 1 after the last; null is the final embedding."""
     least_score: Share = 1.0
-    """Score from 0 to 1 from which on a pair is a match."""
+    """Smallest score, 0 to 1, of a match."""
     loss: tuple[Loss, ...] = component("infonce")
     cross_rank: bool = False
 

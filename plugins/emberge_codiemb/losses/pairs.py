@@ -55,7 +55,7 @@ def require_positive(value: float, option: str) -> None:
     """Refuse a divisor or factor of cosines that is not above 0.
 
     Raises:
-        ValueError: naming the option.
+        ValueError: if it is not; the message has the option.
     """
     if not value > 0:
         raise ValueError(f"{option} must be above 0, not {value:g}")

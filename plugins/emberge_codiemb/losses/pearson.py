@@ -1,4 +1,4 @@
-"""Pearson: cosines are to be a linear function of the scores."""
+"""Pearson: a loss that makes cosines a linear function of the scores."""
 
 from __future__ import annotations
 

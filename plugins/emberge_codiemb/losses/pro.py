@@ -1,4 +1,4 @@
-"""PRO: each pair against all pairs of a lower score, weighted by the difference of scores."""
+"""PRO: each pair contrasted with all pairs of a lower score, weighted by the difference of scores."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class PRO(PairLoss):
     """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
 
     The pairs are every anchor with each of its scored positives and negatives. Pair k is compared with all
-    pairs j of a lower score, y_j < y_k. With the gaps w_kj = y_k - y_j, and w_k the widest of them, its term
-    is minus the logarithm of e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj /
-    T)), where T is `temperature`. As in the authors' code, pairs with equal scores are not negatives of each
+    pairs j of a lower score, y_j < y_k. With the gaps w_kj = y_k - y_j, and their maximum w_k, its term is
+    minus the logarithm of e^(cos_k · w_k / T) / (e^(cos_k · w_k / T) + sum over j of e^(cos_j · w_kj / T)),
+    where T is `temperature`. As in the authors' code, pairs with equal scores are not negatives of each
     other; the paper's equation 8 leaves this open. `reduction: sum` adds up the terms, as the equation does;
-    `mean`, as in the code, averages them over the pairs that have a pair below them. Without any such pair
-    the loss is 0. Gaps multiply the cosines: so a number added to all cosines changes the loss, and among
-    pairs with negative cosines those with wider gaps weigh less. The table of pairs is computed in blocks. By
-    default each rank computes the loss of its own rows.
+    `mean`, as in the code, averages them over the pairs that have a pair with a lower score. Without any such
+    pair the loss is 0. Gaps multiply the cosines: so a number added to all cosines changes the loss, and
+    among pairs with negative cosines those with wider gaps weigh less. The table of pairs is computed in
+    blocks. By default each rank computes the loss of its own rows.
 
     Example:
         trained:

@@ -1,4 +1,4 @@
-"""Rank KL: the softmax of cosines is to be that of the scores' ranks."""
+"""Rank KL: a loss that draws the softmax of cosines to the softmax of the scores' ranks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class RankKL(PairLoss):
     """Divergence of a batch's cosines from the ranks of its scores (CoDiEmb, arXiv:2508.11442).
 
-    The pairs are every anchor with each of its scored positives and negatives. Among n pairs in falling order
-    of score, the pair of rank r (counted from 0, equal scores share their mean rank) has the target R = (n -
-    1 - r) / (n - 1). The loss is the Kullback-Leibler divergence of softmax(cos / temperature) from softmax(R
-    / temperature). Ranks do not depend on how a dataset spreads its scores. `reduction: mean` divides by n,
-    as the authors' code does and its weight of 5 expects; the paper's equation 6 is the `sum`. In a batch
-    with equal scores, the loss draws all cosines towards one value. By default each rank computes the loss of
-    its own rows.
+    The pairs are every anchor with each of its scored positives and negatives. Among n pairs in descending
+    order of score, the pair of rank r (counted from 0; equal scores have their mean rank) has the target R =
+    (n - 1 - r) / (n - 1). The loss is the Kullback-Leibler divergence of softmax(cos / temperature) from
+    softmax(R / temperature). Ranks do not depend on the distribution of a dataset's scores. `reduction: mean`
+    divides by n, as the authors' code does and its weight of 5 expects; the paper's equation 6 is the `sum`.
+    In a batch with equal scores, the loss draws all cosines towards one value. By default each rank computes
+    the loss of its own rows.
 
     Example:
         trained:

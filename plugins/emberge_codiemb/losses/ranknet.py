@@ -1,4 +1,4 @@
-"""RankNet: of any two pairs the one with the higher score is to have the higher cosine."""
+"""RankNet: a loss that gives the pair with the higher score the higher cosine."""
 
 from __future__ import annotations
 

@@ -41,15 +41,15 @@ SMALLEST = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ConsistencyFilter(TaughtStep):
-    """Pairs of which an encoder finds the positive again among the documents of many other pairs.
+    """Pairs whose positive an encoder finds for its query among the documents of many other pairs.
 
-    The rows of each set (a set is of one language) are shuffled and cut into shards. A pair stays if its
+    The rows of each set (a set has one language) are shuffled and cut into shards. A pair is kept if its
     positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 + the
     number of documents that score strictly higher (Nomic Embed v2, 2025, arXiv:2502.07972; after E5, 2022,
     arXiv:2212.03533). A document that several rows have counts once, and the other positives of its row do
     not count against a positive. If the last shard has less than 10 % of `shard_size` rows, it is joined to
-    the shard before it. With several teachers, a pair stays only if it passes with each of them. A row loses
-    the positives that do not stay; a row without any positive left is dropped.
+    the shard before it. With several teachers, a pair is kept only if it passes with each of them. Positives
+    that do not pass are removed from their rows, and rows without any positive left are dropped.
 
     Example:
         consistent:
@@ -62,9 +62,9 @@ class ConsistencyFilter(TaughtStep):
     """
 
     top_k: Count = 2
-    """Ranks that pass."""
+    """Largest rank that passes."""
     shard_size: Count = 1_000_000
-    """Rows that are compared with each other."""
+    """Number of rows that are compared with each other."""
     seed: WholeNumber | None = None
     """Seed of the shards; by default the recipe's."""
 
@@ -137,7 +137,7 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
 def _count_shard(
     arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: SearchMemory
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs of a shard's rows, and how many of its documents score higher than each positive."""
+    """Return the pairs of a shard's rows, and the number of documents that score above each positive."""
     import numpy as np
 
     from emberge_data.steps.search.exclusions import Lists
@@ -166,7 +166,7 @@ def _count_shard(
 
 
 def _keep_positives(example: Example, stays: NDArray[np.bool_]) -> Example | None:
-    """Return the example with the positives that stay, and their scores; None without any."""
+    """Return the example with its passing positives and their scores; None if no positive passes."""
     places = stays.nonzero()[0].tolist()
     if len(places) == len(example.positives):
         return example
@@ -189,10 +189,11 @@ def count_higher(
     spared: Lists | None = None,
     limits: SearchMemory | None = None,
 ) -> NDArray[np.int64]:
-    """Return for each query how many documents of `among` score strictly higher than its own document.
+    """Return for each pair the number of documents in `among` that score above the pair's document.
 
-    `among` are sorted places without repetitions; the documents in `spared[i]` are not counted for the i-th
-    pair. Float32 products decide where the bound on them allows, and exact cosines everywhere else.
+    `among` are sorted document numbers without repetitions. Documents in `spared[i]` are not counted for the
+    i-th pair. Float32 products decide if their difference exceeds the bound on their error, otherwise exact
+    cosines.
     """
     import numpy as np
     import torch
@@ -237,7 +238,7 @@ def _count_true(mask: Tensor) -> NDArray[np.int64]:
 def _find_undecided(
     tile: Tensor, rows: NDArray[np.int64], lowest: Tensor, highest: Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows and columns of the products in these rows that neither bound decides."""
+    """Return rows and columns of the products in these rows that lie between both bounds."""
     import torch
 
     numbers = torch.from_numpy(rows).to(tile.device)
@@ -255,7 +256,7 @@ def _count_exactly(
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return for each query how many of these pairs (row, column of `among`) have a higher exact cosine."""
+    """Return for each query the number of these pairs (row, column of `among`) with a higher exact cosine."""
     import numpy as np
 
     exact_scores = space.scores(queries[rows], among[columns])

@@ -65,7 +65,7 @@ class CrossEncoderModel:
     excess tokens are cut from the longer text. `limit` is the number in use.
 
     Raises:
-        CheckpointError: for a model of several outputs, or a model whose head has no weights in the folder.
+        CheckpointError: if the model has several outputs, or its head has no weights in the folder.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class CrossEncoderModel:
             self._require_head(folder)
 
     def _require_head(self, folder: Path) -> None:
-        """Refuse a head that transformers has filled with random numbers, as no file has it."""
+        """Refuse a model whose head is in no file, so that transformers filled it with random numbers."""
         model = self._model.model
         trunk, stored = f"{model.base_model_prefix}.", Checkpoint(folder).specs
         head = [name for name in model.state_dict() if not name.startswith(trunk)]
@@ -111,7 +111,7 @@ class CrossEncoderModel:
         """Return the model's outputs float32 [n] in the order of pairs, before any activation.
 
         Raises:
-            CheckpointError: for outputs that are not finite.
+            CheckpointError: if an output is not finite.
         """
         import numpy as np
         from torch.nn import Identity

@@ -1,4 +1,4 @@
-"""Base of the steps that take training sets and leave training sets."""
+"""Base of the steps that read training sets and write training sets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DataStep(Step):
         """Return the sets of `data`; in a rehearsal only the rows of each set whose hashes come first.
 
         Raises:
-            DataError: for rows that cannot be read.
+            DataError: if rows cannot be read.
         """
         from emberge.data import step_datasets
 
@@ -78,7 +78,7 @@ class DataStep(Step):
         `dev` are sets that are not for training; the catalogue lists them separately.
 
         Raises:
-            DataError: when no row of any set is kept.
+            DataError: if no row of any set is kept.
         """
         from emberge.data import write_catalogue
         from emberge.files import write_text

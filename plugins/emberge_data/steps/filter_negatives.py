@@ -1,4 +1,4 @@
-"""The `filter_negatives` step: negatives go that a teacher takes for positives."""
+"""The `filter_negatives` step: negatives that a teacher takes for positives are removed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FilterNegatives(TaughtStep):
     """Negatives of a set without those that a teacher takes for positives.
 
     A negative is removed if any teacher scores it above the threshold of `mine_hard_negatives`, which follows
-    from the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; of mined sets Nomic
+    from the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; for mined sets Nomic
     Embed v2, 2025, arXiv:2502.07972), or if it is one of those positives. Rows with the same anchor are one
-    query. Every row stays, even without any negative left, and the remaining texts keep their scores.
+    query. Every row is kept, even without any negative left, and the remaining texts keep their scores.
 
     Example:
         filtered:
@@ -39,7 +39,7 @@ class FilterNegatives(TaughtStep):
     """
 
     margin: Share = 0.95
-    """Highest score of a negative as a share of the lowest positive's, 0 to 1."""
+    """Largest score of a negative as a share of the lowest score of a positive, 0 to 1."""
 
     def arranged(self, dataset: StoredDataset, workspace: Workspace) -> ArrangedSet:
         import numpy as np
@@ -64,10 +64,10 @@ class FilterNegatives(TaughtStep):
             yield Outcome(row, example, after, "negatives above the threshold are gone")
 
     def _keep_negatives(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
-        """Return the mask of negatives that stay, by listed place.
+        """Return the mask of kept negatives, by number in the list of texts.
 
         Raises:
-            DataError: when no negative stays; the message has the scores.
+            DataError: if no negative is kept; the message has the scores.
         """
         import numpy as np
 
@@ -95,7 +95,7 @@ class FilterNegatives(TaughtStep):
 
 
 def _drop_negatives(example: Example, stays: NDArray[np.bool_]) -> Example:
-    """Return the example with those negatives that stay, and their scores."""
+    """Return the example with its kept negatives and their scores."""
     places = stays.nonzero()[0].tolist()
     scores = example.negative_scores
     return dataclasses.replace(

@@ -60,7 +60,7 @@ class ListedSet:
         """List the texts of a set, row by row, and the `extra` texts last.
 
         Raises:
-            DataError: for a set whose rows have no positives of their own.
+            DataError: if the set's rows have no positives of their own.
         """
         import numpy as np
         from emberge.data import DistinctTexts
@@ -118,7 +118,7 @@ def without_positives(name: str) -> str:
 
 
 class ChosenTexts(Sequence[str]):
-    """The texts at some places of a list, read when they are asked for."""
+    """Texts with some numbers of a list, read on access."""
 
     def __init__(self, texts: Sequence[str], places: NDArray[np.int64]) -> None:
         self.texts, self.places = texts, places
@@ -164,7 +164,7 @@ class ArrangedSet:
 
     @property
     def dataset(self) -> StoredDataset:
-        """Set that is arranged."""
+        """The set itself."""
         return self.listed.dataset
 
     @property
@@ -173,11 +173,11 @@ class ArrangedSet:
         return self.listed.dataset.info.name
 
     def numbers(self, parts: ListedTexts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the query and the document of each of these texts."""
+        """Return the query number and the document number of each of these texts."""
         return self.query_of[parts.rows], self.document_of[parts.places]
 
     def lists(self, *pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Lists:
-        """Group pairs of query and document by query, leaving out texts that are no documents."""
+        """Group pairs of query and document by query, without texts that are no documents."""
         import numpy as np
 
         queries, documents = (np.concatenate(side) for side in zip(*pairs, strict=True))

@@ -45,7 +45,7 @@ IDS = ("_id", "id")
 
 @dataclass(frozen=True, kw_only=True)
 class MineHardNegatives(TaughtStep):
-    """Hard negatives: for every query the nearest passages that are no positives, by exact cosine.
+    """Hard negatives: the passages nearest to each query by exact cosine, without its positives.
 
     A passage that is very near to a query may be a positive that nobody has marked. So with a `margin` of
     0.95 no negative has a score above 95 % of the lowest score of the query's positives, by the same teacher
@@ -59,7 +59,7 @@ class MineHardNegatives(TaughtStep):
     passage.
 
     With several teachers, each of them lists passages by its own scores. A passage that any teacher scores
-    above its threshold is in no list. The lists are joined in turns: the first passage of each, then the
+    above its threshold is in no list. The lists are interleaved: the first passage of each list, then the
     second of each, each passage once.
 
     Scores depend on the stored embeddings alone, and of passages with equal scores the earlier one comes
@@ -74,23 +74,25 @@ class MineHardNegatives(TaughtStep):
     """
 
     count: Count = 10
-    """Negatives to mine for a query."""
+    """Number of negatives to mine for a query."""
     margin: Share | None = 0.95
-    """Highest score of a negative as a share of the lowest positive's, 0 to 1; null for none."""
+    """Largest score of a negative as a share of the lowest positive's, 0 to 1; null for no limit."""
     range: tuple[Count, Count] | None = None
-    """First and last rank, from 1, among the passages that a query may get, before the threshold is applied;
-    by default all ranks."""
+    """First and last rank, from 1, of candidates among the passages that a query may get; by default all.
+
+    Ranks are counted before the threshold is applied.
+    """
     sampling: Literal["top", "random"] = "top"
-    """The nearest passages that pass, or random passages of those in `range`, by seed and text."""
+    """Choice among passing passages: the nearest, or random ones in `range`, by seed and text."""
     on_short: Literal["keep", "drop", "fill"] = "keep"
     """Rows with fewer negatives than `count`: kept with fewer negatives, dropped, or filled with random
     passages of any rank that pass the threshold."""
     existing: Literal["replace", "keep"] = "replace"
-    """Negatives that rows have already: replaced, or kept before those that are mined."""
+    """Treatment of negatives that rows already have: replaced, or kept before the mined ones."""
     corpus: tuple[DataRef, ...] = ()
-    """Files of passages: rows with `text`, and maybe `title` and `_id`."""
+    """Files of passages: rows with `text`, and optionally `title` and `_id`."""
     seed: WholeNumber | None = None
-    """Seed of what is drawn; by default the recipe's."""
+    """Seed of random choices; by default the recipe's."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         yield from super().check(context)
@@ -245,7 +247,7 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     """Yield the passages of files in the layout of BEIR: `text`, after a `title` if there is one.
 
     Raises:
-        DataError: for a row without text, and, at the end, for an `_id` that two different passages have.
+        DataError: if a row has no text, and, at the end, if two different passages have the same `_id`.
     """
     from emberge.wording import printable
 
@@ -301,7 +303,7 @@ def _read_id(row: Mapping[str, Any], where: str) -> str | None:
 
 
 def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:
-    """Refuse an id that two passages have."""
+    """Refuse an id that two different passages have."""
     import numpy as np
 
     if not places:

@@ -28,8 +28,8 @@ def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.floa
     """Return the highest score that a negative of these positives may have: s - (1 - margin) |s|.
 
     s is the lowest score of the positives. If s is positive, the threshold is `margin` times s (NV-Retriever,
-    arXiv:2407.15831). If s is negative, that product would be above s, so the threshold is as far below s
-    instead.
+    arXiv:2407.15831). If s is negative, that product would be above s; so the threshold is the same distance
+    below s.
     """
     return positives - (1 - margin) * abs(positives)
 
@@ -37,7 +37,7 @@ def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.floa
 def lowest_positives(
     space: Space, queries: NDArray[np.int64], positives: Lists
 ) -> NDArray[np.float64]:
-    """Return the lowest score of the positives of each of these queries, which have one or more."""
+    """Return the lowest score of a positive for each of these queries, which all have positives."""
     import numpy as np
 
     rows, places = positives.pairs(queries)
@@ -49,7 +49,7 @@ def lowest_positives(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceOptions:
-    """Options of a choice; `ranks` are the first and last rank, from 1, and None allows all."""
+    """Options of a choice; `ranks` are the first and last rank, from 1; None allows all ranks."""
 
     count: int
     margin: float | None = 0.95
@@ -74,7 +74,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """Negatives of queries: places [n, count], padded with -1, and thresholds [teachers, n]."""
+    """Negatives of queries: text numbers [n, count], padded with -1, and thresholds [teachers, n]."""
 
     places: NDArray[np.int64]
     thresholds: NDArray[np.float64] | None
@@ -90,9 +90,8 @@ def choose(
     """Return the negatives of these queries, one space for each teacher.
 
     A candidate passes if no teacher scores it above that teacher's threshold. Each teacher lists candidates
-    by its own scores; lists are joined in turns, the first of each, then the second, and so on. Without
-    `ranks` a list has as many ranks as are needed. Ranks count allowed passages before the threshold is
-    applied.
+    by its own scores. The lists are interleaved: the first candidate of each list, then the second of each.
+    Without `ranks` a list is as long as needed. Ranks count allowed passages before the threshold is applied.
     """
     import numpy as np
 
@@ -125,7 +124,7 @@ def choose(
 
 
 def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
-    """Return the items of several lists, the first of each, then the second, each item once."""
+    """Return the interleaved items of several lists, each item once."""
     longest = max(map(len, lists), default=0)
     turns = (items[turn] for turn in range(longest) for items in lists if turn < len(items))
     return list(dict.fromkeys(turns))
@@ -137,7 +136,7 @@ def _move_passing(
     places: NDArray[np.int64],
     ceilings: NDArray[np.float64] | None,
 ) -> NDArray[np.int64]:
-    """Move the candidates that pass every threshold to the front, and empty the other places."""
+    """Move candidates that pass every threshold to the front, and replace the others by padding."""
     import numpy as np
 
     passes = places != EMPTY
@@ -179,7 +178,7 @@ def _fill_empty_places(
     passages: Passages,
     ceilings: NDArray[np.float64] | None,
 ) -> None:
-    """Draw passages for empty places: any that is allowed, passes and is not chosen yet."""
+    """Draw passages in place of the padding: any that are allowed, pass and are not chosen yet."""
     import numpy as np
 
     for row in np.flatnonzero((negatives == EMPTY).any(axis=1)):
@@ -194,7 +193,7 @@ def _fill_empty_places(
 
 
 def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
-    """Return places of passages in a random order, each once: all of them, or as many as `most`."""
+    """Return numbers of passages in random order, each once: at most `most` of them."""
     import numpy as np
 
     key, size = passages.query_keys[query], len(passages.keys)
@@ -216,7 +215,7 @@ def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]
 
 
 def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
-    """Return the places of a set's passages among its texts, in the order in which they first come.
+    """Return the numbers of a set's passages among its texts, in the order of their first occurrence.
 
     The passages are the positives and negatives of all rows; with a corpus, its texts take the place of
     negatives. In a set with labels a negative is no passage if no row states its label.
@@ -234,10 +233,10 @@ def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
 
 
 def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = False) -> Passages:
-    """Return each query's positive passages, and those that it must never get as negatives.
+    """Return each query's positive passages, and the passages that it must not get as negatives.
 
     A query must never get its positives or itself. In a set with labels it must not get any text of a row
-    that has a label of the query's rows; and if its existing negatives are kept, it must not get those again.
+    that has a label of the query's rows; and if its existing negatives are kept, it must not get them again.
     """
     listed = arranged.listed
     positives = arranged.numbers(listed.positives)

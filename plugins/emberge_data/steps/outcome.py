@@ -1,4 +1,4 @@
-"""Outcomes of rows: each kept, changed or dropped, counted by set with examples for people."""
+"""Outcomes of rows (kept, changed or dropped), counted by set, with examples to read."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
 def drop_lonely(
     dataset: StoredDataset, outcomes: Callable[[], Iterable[Outcome]]
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of rows; in a set whose positives are drawn, the last row of a label goes.
+    """Yield the outcomes of rows; if a set's positives are drawn, drop a label's only remaining row.
 
     `outcomes` is called twice for such a set: once to count labels.
     """
@@ -151,7 +151,7 @@ def drop_lonely(
 
 
 def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
-    """Return the example without the negatives of these numbers, and without their scores."""
+    """Return the example without the negatives with these numbers, and without their scores."""
     left = [number for number in range(len(example.negatives)) if number not in numbers]
     scores = example.negative_scores
     return replace(

@@ -1,4 +1,4 @@
-"""Scores of a set's pairs, written in segments, so that a killed run goes on where it was."""
+"""Scores of a set's pairs, written in segments, so that a killed run can continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT = 4096
 Segment: TypeAlias = "Sequence[tuple[int, Example]]"
 """Rows of a set by number, which are scored together."""
 Score: TypeAlias = "Callable[[Segment], tuple[Sequence[float], int]]"
-"""Function to one score for each of `pairs_of`, and how many of these pairs were cut."""
+"""Function that returns one score for each pair, and the number of pairs that were cut."""
 
 
 def list_pairs(segment: Segment) -> list[tuple[str, str]]:

@@ -57,14 +57,14 @@ class RowTexts:
         return np.unique(np.searchsorted(self._ends, numbers, side="right"))
 
     def of_sets(self) -> list[Places]:
-        """Return the distinct texts of each set's rows, as often as the rows have them."""
+        """Return the numbers of each set's texts, each as often as the set's rows have it."""
         last = [*self.starts.values()][1:]
         return np.split(
             self.distinct.places, [int(self._ends[row - 1]) if row else 0 for row in last]
         )
 
     def of_row(self, row: int) -> tuple[list[int], list[int]]:
-        """Return the distinct texts of a row by place: its own, and its negatives."""
+        """Return the numbers of a row's texts: (anchor and positives, negatives)."""
         end = int(self._ends[row])
         places = self.distinct.places[end - int(self._counts[row]) : end].tolist()
         count = int(self._own[row])
@@ -74,7 +74,7 @@ class RowTexts:
 def _read_texts(
     datasets: Sequence[StoredDataset], own_counts: array[int], ends: array[int]
 ) -> Iterator[str]:
-    """Yield all texts; append each row's number of own texts, and the end of its texts."""
+    """Yield all texts; append each row's number of anchors and positives, and the end of its texts."""
     for dataset in datasets:
         for row in range(len(dataset)):
             example = dataset[row]

@@ -32,18 +32,19 @@ _HIGHER = "scored, a negative above a positive"
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePairs(DataStep):
-    """Write a teacher's score of every positive and negative beside it, from 0 to 1.
+    """Add a teacher's score, from 0 to 1, to every positive and negative.
 
-    The teacher is an encoder, which scores by cosines, or a cross-encoder, which reads both texts together:
-    a folder of sentence-transformers' CrossEncoder, or a sequence classification of transformers with one
+    The teacher is an encoder, which scores by cosines, or a cross-encoder, which reads both texts together: a
+    folder of sentence-transformers' CrossEncoder, or a sequence classification of transformers with one
     output. Scores are what the losses `margin_mse` (Hofstätter et al., 2020, arXiv:2010.02666) and
     `kl_distillation` learn from. A cross-encoder's logit x becomes 1 / (1 + e^-x), and a cosine c becomes (1
-    + c) / 2. With `score_range`, the written score instead grows evenly from 0 at the low end of the range to
-    1 at its high end; scores beyond an end count as that end. Scores that the sets already have are replaced.
+    + c) / 2. With `score_range`, the written score instead grows linearly from 0 at the low end of the range
+    to 1 at its high end; scores outside the range are clipped. Scores that the sets already have are
+    replaced.
 
     A cross-encoder's `max_length` counts the tokens of both texts together, and prompts are put before texts
-    only where the teacher's options give them. The table counts rows in which a negative has a higher score
-    than a positive; either the row or the teacher may be wrong.
+    only if the teacher's options set them. The table counts rows in which a negative has a higher score than
+    a positive: either the row or the teacher may be wrong.
 
     Example:
         scored:
@@ -57,9 +58,9 @@ class ScorePairs(DataStep):
     teacher: Teacher
     """The model that scores."""
     score_range: tuple[AnyNumber, AnyNumber] | None = None
-    """The teacher's own scores that become 0 and 1, such as [-12, 12] for logits."""
+    """The teacher's unscaled scores that become 0 and 1, such as [-12, 12] for logits."""
     batch_size: Count = 32
-    """Pairs that a cross-encoder reads at once, those of like length together."""
+    """Number of pairs that a cross-encoder reads at once; pairs of similar length run together."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
@@ -84,7 +85,7 @@ class ScorePairs(DataStep):
         """Score all pairs, each rank a share of them; then the first rank writes the sets with their scores.
 
         Raises:
-            DataError: for a set without pairs.
+            DataError: if a set has no pairs.
         """
         from emberge.ranks import join_ranks
 
@@ -135,7 +136,7 @@ class ScorePairs(DataStep):
     def _load_scorer(
         self, workspace: Workspace
     ) -> Iterator[tuple[Callable[[float], float], Callable[[StoredDataset], Score]]]:
-        """Load the teacher; give the scale of its scores, and a function that scores a set's segments."""
+        """Load the teacher; return the scale of its scores, and a function that scores a set's segments."""
         model = workspace.model(self.teacher.model)
         if not is_cross_encoder(model.folder):
             with self.teacher.opened(workspace) as teacher:
@@ -161,7 +162,7 @@ class ScorePairs(DataStep):
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
 
     def _scale(self, usual: Callable[[float], float]) -> Callable[[float], float]:
-        """Return the function from the teacher's own scores to those from 0 to 1."""
+        """Return the function that maps the teacher's unscaled scores to 0 to 1."""
         if self.score_range is None:
             return usual
         low, high = self.score_range
@@ -197,14 +198,14 @@ class _Figures:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, side: str, unscaled: Sequence[float], scaled: Sequence[float]) -> None:
-        """Count scores of one side, as the teacher gave them and as they are written."""
+        """Add scores of one side, unscaled and as they are written."""
         if unscaled:
             self.lowest, self.highest = min(self.lowest, *unscaled), max(self.highest, *unscaled)
             self.sums[side] = self.sums.get(side, 0.0) + sum(scaled)
             self.counts[side] = self.counts.get(side, 0) + len(unscaled)
 
     def plain(self) -> dict[str, float]:
-        """Return the extremes of the teacher's own scores, and the means of the written ones by side."""
+        """Return the extremes of the unscaled scores, and the means of the written scores by side."""
         means = {side: round(self.sums[side] / count, 6) for side, count in self.counts.items()}
         return {"lowest": self.lowest, "highest": self.highest, **means}
 

@@ -45,17 +45,17 @@ class Split(DataStep):
     The result names the training part, `data: $parts`; its development part is the same sets under
     `data: {path: $parts, split: dev}`.
 
-    Whole groups of rows go to a part, so that the development part never asks for a text of the training part
-    (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets). Rows of one set or
-    of two sets are in one group if they have an anchor or a positive in common; texts are compared without
-    case, punctuation and white space. With `by: labels`, all rows of a set with the same label are in one
-    group too, so that the classes of the development part were never trained on.
+    Groups of rows are never divided between the parts, so that the development part never asks for a text of
+    the training part (Lewis et al., 2021, arXiv:2008.02637, found most answers of tests in training sets).
+    Rows of one set or of two sets are in one group if they have an anchor or a positive in common; texts are
+    compared without case, punctuation and white space. With `by: labels`, all rows of a set with the same
+    label are in one group too, so that the classes of the development part were never trained on.
 
     Negatives do not join groups, as a few very frequent ones would join nearly all rows. Instead, a negative
     that is an anchor or a positive of the other part is removed from its row, in both parts.
 
-    Groups are taken in a random order that depends on `seed`. A group with more rows than are still wanted is
-    skipped, so the development part never has more rows than were asked for.
+    Groups are taken in a random order that depends on `seed`. A group with more rows than the development
+    part still lacks is skipped, so that part never has more rows than requested.
 
     Example:
         parts:
@@ -69,7 +69,7 @@ class Split(DataStep):
     rows: Count | None = None
     """Rows of each set for development, instead of a share."""
     by: Literal["texts", "labels"] = "texts"
-    """Things that rows of different parts never have in common."""
+    """Properties that rows of different parts never share."""
     seed: WholeNumber | None = None
     """Seed of the choice; by default the recipe's."""
 
@@ -113,10 +113,10 @@ class Split(DataStep):
         )
 
     def _count_wanted(self, dataset: StoredDataset) -> int:
-        """Return how many rows of a set the development part may have.
+        """Return the largest number of a set's rows in the development part.
 
         Raises:
-            DataError: when this number leaves no row to train on.
+            DataError: if this number leaves no row to train on.
         """
         share = SHARE if self.share is None else self.share
         count = self.rows if self.rows is not None else max(1, round(share * len(dataset)))
@@ -130,7 +130,7 @@ class Split(DataStep):
     def _link_rows(
         self, texts: RowTexts, datasets: Sequence[StoredDataset]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, things): each row with each of its texts or labels, which put rows into one group."""
+        """Return (rows, things): each row with each of its texts or labels, by which rows are grouped."""
         import numpy as np
 
         rows, things = texts.own()
@@ -233,8 +233,8 @@ def choose_rows(
 ) -> NDArray[np.bool_]:
     """Return flags of rows in a random choice of whole groups, with at most `limits` rows of each set.
 
-    Groups are taken in random order. A group is skipped if it has more rows of any set than are still wanted
-    of that set.
+    Groups are taken in random order. A group is skipped if it has more rows of any set than that set's limit
+    still allows.
     """
     import numpy as np
 

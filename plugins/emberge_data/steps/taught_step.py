@@ -1,4 +1,4 @@
-"""Base of the steps over data in which the similarities of teachers decide."""
+"""Base of the steps that use the similarities of teachers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaughtStep(DataStep):
-    """Step over sets of queries and their positives, in which the similarities of teachers decide.
+    """Step over sets of queries and positives, which uses the similarities of teachers.
 
     All ranks embed the texts together, and the first rank does the rest alone.
     """
@@ -103,7 +103,7 @@ class TaughtStep(DataStep):
 
 
 def describe_spread(values: NDArray[Any]) -> str:
-    """Return the lowest, median and highest of some numbers in words."""
+    """Return the lowest, median and highest of the numbers as text."""
     import numpy as np
 
     numbers = np.asarray(values, dtype=np.float64)

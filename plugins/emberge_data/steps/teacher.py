@@ -39,7 +39,7 @@ _USED = ("query", "document", "passage")
 
 
 def card_prompts(folder: Path) -> list[str]:
-    """Return at most three prompts with which quoted texts in the model card begin; none without a card."""
+    """Return at most three prompts that begin quoted texts in the model card; none without a card."""
     try:
         with open_data_file(folder / "README.md") as file:
             card = file.read(CARD_BYTES).decode("utf-8", errors="replace")
@@ -51,7 +51,7 @@ def card_prompts(folder: Path) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Teacher:
-    """Encoder whose similarities decide.
+    """Encoder whose similarities a step uses.
 
     The prompt of a query is `query_prompt`, else the prompt of its data set, else the model's prompt called
     `query`. The prompt of a document is `document_prompt`, else the model's prompt called `document` or
@@ -61,15 +61,15 @@ class Teacher:
     model: ModelRef
     """Encoder."""
     backbone: Backbone = component("text_encoder")
-    """Reading of its checkpoint."""
+    """Backbone that loads the checkpoint."""
     max_length: TextLength | None = None
-    """Tokens of a text at most; by default what the model reads."""
+    """Largest number of tokens of a text; by default the model's own limit."""
     query_prompt: str | None = None
     """Text before queries."""
     document_prompt: str | None = None
     """Text before documents."""
     dtype: Literal["float32", "float16"] = "float32"
-    """Numbers of the embeddings on disk."""
+    """Number type of the embeddings on disk."""
 
     def check(self, context: Preflight, option: str = "teacher") -> Iterator[Problem]:
         """Yield problems of the checkpoint, and a warning if its own prompts are not used."""
@@ -98,7 +98,7 @@ class Teacher:
 
     @contextmanager
     def opened(self, workspace: Workspace) -> Iterator[OpenTeacher]:
-        """Load the encoder for as long as the context lasts; every rank of the step embeds its share."""
+        """Load the encoder for the duration of the `with` block; each rank of the step embeds a share."""
         from emberge.encoding import EmbeddingStore
         from emberge.ranks import join_ranks
 
@@ -133,7 +133,7 @@ class OpenTeacher:
         self._limit = len(tokenised[0].ids)
 
     def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
-        """Return embeddings of anchors, as the model gives them: not of length one."""
+        """Return embeddings of anchors, not normalised."""
         return self._embed_texts(texts, self._find_query_prompt(dataset), dataset)
 
     def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:

@@ -36,7 +36,7 @@ MISSED = 0.01
 
 
 class _Comparable(dict[int, str]):
-    """Characters as they are compared, by code, each looked up once."""
+    """Map of character codes to the characters that are compared, filled on first use."""
 
     def __missing__(self, code: int) -> str:
         category = unicodedata.category(chr(code))
@@ -51,8 +51,8 @@ _COMPARABLE = _Comparable()
 def normalise(text: str) -> str:
     """Return the text in Unicode NFKC, with case folded, and one space for punctuation and white space.
 
-    Symbols stay (`+`, `$`, `<`: Unicode's category S), as they are content in formulas and code. A text that
-    is nothing but punctuation keeps it, as two texts of different punctuation are not equal.
+    Symbols stay (`+`, `$`, `<`: Unicode's category S), as they are content in formulas and code. A text of
+    punctuation alone keeps it, so that two texts with different punctuation are not equal.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     bare = " ".join(folded.translate(_COMPARABLE).split())
@@ -60,24 +60,24 @@ def normalise(text: str) -> str:
 
 
 def words(normalised: str) -> Sequence[str]:
-    """Return the words of a normalised text; a character each where a script has no spaces between words."""
+    """Return the words of a normalised text; in scripts without spaces each character is a word."""
     return _WORD.findall(normalised)
 
 
 def shingles(normalised: str, size: int) -> frozenset[str]:
-    """Return all runs of `size` characters of a text; the whole text where it is shorter."""
+    """Return all runs of `size` characters of a text; a shorter text is one run."""
     last = max(1, len(normalised) - size + 1)
     return frozenset(normalised[start : start + size] for start in range(last))
 
 
 def jaccard(first: frozenset[str], other: frozenset[str]) -> float:
-    """Return the share of two sets' elements that both have."""
+    """Return the Jaccard similarity of two sets: the share of all elements that both have."""
     both = len(first & other)
     return both / (len(first) + len(other) - both)
 
 
 def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Counts]:
-    """Return hashes of every text's shingles, one text after another, and how many are each text's."""
+    """Return the hashes of all texts' shingles, concatenated, and the number of each text's."""
     import numpy as np
 
     padded = [text.ljust(size, "\0") for text in normalised]
@@ -87,7 +87,7 @@ def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Coun
 
 
 def word_hashes(texts: Sequence[Sequence[str]], size: int) -> tuple[Hashes, Counts]:
-    """Return hashes of all runs of `size` words of each text, and how many are each text's; maybe none."""
+    """Return the hashes of all texts' runs of `size` words, concatenated, and the number of each text's."""
     import numpy as np
     from xxhash import xxh3_64_intdigest
 

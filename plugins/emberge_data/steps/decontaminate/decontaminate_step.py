@@ -1,4 +1,4 @@
-"""The `decontaminate` step: training rows with texts of tests go."""
+"""The `decontaminate` step: training rows that contain texts of tests are dropped."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Decontaminate(DataStep):
     is a set phrase.
 
     With a `jaccard` of 0.55 most questions of ten words are still found after one word was changed. Short
-    texts that fill one template are as near to each other without being copies, so the default is 0.8 for
-    sets of tasks other than search. A warning names sets that lose more than a twentieth of their rows: look
-    at the examples in `changes.json`, and raise `jaccard` for these sets (`{default: 0.55, by_dataset: {faq:
-    0.85}}`). A text that is in several sets gets the lowest of their thresholds.
+    texts from one template are as similar to each other without being copies, so the default is 0.8 for sets
+    of tasks other than search. A warning names sets that lose more than a twentieth of their rows: look at
+    the examples in `changes.json`, and raise `jaccard` for these sets (`{default: 0.55, by_dataset: {faq:
+    0.85}}`). For a text in several sets, the lowest of their thresholds is used.
 
     A table has for each task the number of test texts in the data, and of rows with such texts before and
     after the step. The cards of models that are trained on the result show this table.
@@ -83,15 +83,15 @@ class Decontaminate(DataStep):
     eval_sets: tuple[EvalSets, ...] = ()
     """Catalogues whose evaluation sets are tests."""
     words: Annotated[int, NumberRange(least=1, most=1000)] | None = 13
-    """Length of a run of words that no training text may share with a test text; null for any."""
+    """Number of words in a run that no training text may share with a test text; null allows any run."""
     jaccard: PerDataset[PositiveShare] = field(
         default_factory=lambda: PerDataset(default=0.55, by_task=_SHORT)
     )
-    """Similarity from 0 to 1 from which on a training text is too near a test text; 1 for copies alone."""
+    """Smallest similarity, 0 to 1, at which a training text contains a test text; 1 finds only copies."""
     shingle: Annotated[int, NumberRange(least=1, most=64)] = 4
-    """Characters of a run, in the similarity of `jaccard`."""
+    """Number of characters in the runs that `jaccard` compares."""
     drop: tuple[Literal["queries", "documents"], ...] = ("queries", "documents")
-    """Test texts for which rows are changed; of the others rows are only counted."""
+    """Test texts for which rows are changed; for other test texts rows are only counted."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)

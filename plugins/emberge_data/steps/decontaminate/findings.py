@@ -48,8 +48,8 @@ class TextOverlap:
 class RowFate:
     """Fate of a row that contains test texts: the row is dropped, or only its negatives at `negatives`.
 
-    `why` is the finding that decides, None if the row stays as it is. `before` and `after` are the tasks
-    whose texts are in the row before and after the change.
+    `why` is the finding that decides; None if the row does not change. `before` and `after` are the tasks
+    whose test texts the row contains before and after the change.
     """
 
     dropped: bool
@@ -87,7 +87,7 @@ class Findings:
     )
 
     def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
-        """Look for one block of test texts in all training texts; yield how many were looked at."""
+        """Search all training texts for a block of test texts; yield the number of texts searched so far."""
         index, tests_in_data = TestIndex(tests.texts, likeness), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
@@ -123,7 +123,7 @@ class Findings:
             counts.documents_found += in_data
 
     def verdict(self, training: RowTexts, row: int, drop: Collection[Side]) -> RowFate:
-        """Return the fate of a row, where `drop` names the sides of tests whose texts are removed."""
+        """Return the fate of a row; `drop` names the sides of tests whose texts are removed."""
         own_texts, negatives = training.of_row(row)
         own_overlaps = [overlap for text in own_texts for overlap in self._list_overlaps(text)]
         reason = next((overlap for overlap in own_overlaps if overlap.side in drop), None)
@@ -178,7 +178,7 @@ class Findings:
 
 
 def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[np.float64]:
-    """Return for each distinct text the lowest threshold of the sets that have it [texts]."""
+    """Return for each distinct text the lowest threshold of the sets that contain it [texts]."""
     least = np.ones(len(training.distinct))
     for threshold, texts in zip(thresholds, training.of_sets(), strict=True):
         least[texts] = np.minimum(least[texts], threshold)

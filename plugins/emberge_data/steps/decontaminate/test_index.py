@@ -35,7 +35,7 @@ COMMON = 10
 
 @dataclass(frozen=True)
 class Likeness:
-    """Thresholds from which on a text contains a test text that it does not equal.
+    """Thresholds at which a text contains a test text that it does not equal.
 
     `words` is the length of a run of words that both texts have; None compares no runs. `jaccard` is the
     similarity of the two texts' shingles of `shingle` characters.
@@ -48,7 +48,7 @@ class Likeness:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One text that contains a test text, both by their places, with the way and their similarity."""
+    """Numbers of a text and of a test text that it contains, with the kind of match and the similarity."""
 
     text: int
     test: int
@@ -57,7 +57,7 @@ class Match:
 
 
 class TestIndex:
-    """Index of one block of normalised test texts, which looks at texts one block after another."""
+    """Index of one block of normalised test texts, which is searched for one block of texts after another."""
 
     __test__ = False  # for pytest: the name is a noun
 
@@ -67,7 +67,7 @@ class TestIndex:
         self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
 
     def look(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
-        """Yield the equal and the near tests of a block of normalised texts, the first at place `first`."""
+        """Yield the equal and near tests of a block of normalised texts, which are numbered from `first`."""
         for number, text in enumerate(texts):
             if (test := self._place.get(text)) is not None:
                 yield Match(first + number, test, "equal")
@@ -77,7 +77,7 @@ class TestIndex:
             self._runs.look(texts, first)
 
     def overlaps(self) -> Iterator[Match]:
-        """Yield the tests of all texts that share a run of words, once all texts were looked at."""
+        """Yield the texts and tests that share a run of words, once all texts have been searched."""
         if self._runs is not None:
             yield from (Match(text, test, "overlap") for text, test in self._runs.found())
 
@@ -115,7 +115,7 @@ class _Runs:
                 self._texts[run].append(first + text)
 
     def found(self) -> list[tuple[int, int]]:
-        """Return (text, test) of all that share a run."""
+        """Return the (text, test) pairs that share a run."""
         pairs = {
             (text, test)
             for run, texts in self._texts.items()
@@ -170,7 +170,7 @@ class _Near:
                 yield text, test, similarity
 
     def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Return flags of the pairs whose signatures do not rule the threshold out."""
+        """Return flags of the pairs that may reach the threshold according to their signatures."""
         likely = np.zeros(len(pairs), dtype=bool)
         for start in range(0, len(pairs), _AT_ONCE):
             texts, tests = pairs[start : start + _AT_ONCE].T
@@ -185,7 +185,7 @@ def _pair_equal_keys(
     test_keys: NDArray[np.uint64],
     tests: NDArray[np.int64],
 ) -> Pairs:
-    """Return (text, test) of equal keys [pairs, 2]; `test_keys` are in order."""
+    """Return the (text, test) pairs [pairs, 2] with equal keys; `test_keys` are sorted."""
     left = np.searchsorted(test_keys, keys, side="left")
     counts = np.searchsorted(test_keys, keys, side="right") - left
     before = np.cumsum(counts) - counts

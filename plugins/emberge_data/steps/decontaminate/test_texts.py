@@ -25,13 +25,13 @@ _HALVES: tuple[Split, ...] = ("test", "dev")
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSets:
-    """Evaluation sets of a catalogue, or those in `only`: both halves, test and development."""
+    """Evaluation sets of a catalogue, all or those in `only`: both halves, test and development."""
 
     path: DataRef
     only: tuple[str, ...] = ()
 
     def check(self, context: Preflight, option: str) -> Iterator[Problem]:
-        """Yield problems that the catalogue and its folders show."""
+        """Yield problems of the catalogue and its folders."""
         _, faults = check_eval_sets(context, self.path, self.only)
         yield from (context.problem(fault, option) for fault in faults)
 
@@ -39,7 +39,7 @@ class EvalSets:
         """Yield (set, side, text) of every set.
 
         Raises:
-            DataError: for data that cannot be read; it names file and line.
+            DataError: if the data cannot be read; the message has file and line.
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
         for eval_set in pick_eval_sets(workspace.data(self.path), self.only):
@@ -57,7 +57,7 @@ def read_test_texts(
     """Yield (task, side, text) of all tests.
 
     Raises:
-        DataError: for data that cannot be read.
+        DataError: if the data cannot be read.
     """
     for evaluator in evaluators:
         tasks = {task.name_without_size: task for task in evaluator.plan(workspace)}
@@ -73,7 +73,7 @@ def read_test_texts(
 
 @dataclass
 class TestTexts:
-    """Distinct normalised texts of tests; `uses` has for each the (task, side) that it is of."""
+    """Distinct normalised texts of tests; `uses` has the (task, side) pairs of each text."""
 
     __test__ = False  # for pytest: the name is a noun
 

@@ -1,1 +1,1 @@
-"""Removal of rows that others repeat, word for word or nearly."""
+"""Removal of rows that repeat other rows, exactly or nearly."""

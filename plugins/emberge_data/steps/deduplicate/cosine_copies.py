@@ -54,7 +54,7 @@ class JoinedVectors:
 
 @dataclass(frozen=True)
 class RowVectors:
-    """Vectors of rows, which are numbered over all sets; `ends` [rows] is where a row's positives end."""
+    """Vectors of rows, numbered over all sets; `ends` [rows] is the end of each row's positives."""
 
     anchors: JoinedVectors
     positives: JoinedVectors
@@ -68,7 +68,7 @@ class RowVectors:
 def embed_rows(
     datasets: Sequence[StoredDataset], teacher: Teacher, workspace: Workspace, *, positives: bool
 ) -> RowVectors:
-    """Return the vectors of all rows, of positives only if they are asked for; every rank does its share."""
+    """Return the vectors of all rows, with those of positives only if requested; each rank embeds a share."""
     with teacher.opened(workspace) as opened:
         anchors = [_embed_anchors(dataset, opened, workspace) for dataset in datasets]
         others = [_embed_positives(dataset, opened, workspace) for dataset in datasets if positives]
@@ -103,7 +103,7 @@ def _embed_anchors(
 def _embed_positives(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places, list[int]]:
-    """Return vectors of positives, none for rows whose positives are other rows of their label."""
+    """Return vectors of positives; there are none for rows whose positives are other rows of their label."""
     from emberge.data import DistinctTexts
 
     counts: list[int] = []

@@ -1,4 +1,4 @@
-"""The `deduplicate` step: of rows that repeat one another the first stays."""
+"""The `deduplicate` step: of rows that repeat one another only the first is kept."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class Deduplicate(DataStep):
 
     Texts are compared without case, punctuation, white space and differences in Unicode's ways of writing
     (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row is also dropped if it is nearly a copy:
-    the share of runs of `shingle` characters that two texts have in common is `jaccard` or more. Candidates
-    are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the threshold and far fewer
-    above it. Each candidate is then compared exactly. A row is only dropped as a copy of a row that stays.
+    the share of runs of `shingle` characters that its text and another one have in common is `jaccard` or
+    more. Candidates are found by MinHash with 128 hashes, which misses at most 1 % of the pairs at the
+    threshold and far fewer above it. Each candidate is then compared exactly. A row is only dropped as a copy
+    of a row that is kept.
 
     With a `teacher` a row is also dropped if it means the same as an earlier row: the cosine of the two
     anchors is `cosine` or more, and so is that of each positive with some positive of the earlier row
@@ -51,8 +52,8 @@ class Deduplicate(DataStep):
 
     The option `of` chooses the part of a row that is compared:
 
-    - `rows`: anchor with anchor and positives with positives, so that two questions on one passage both
-      stay; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
+    - `rows`: anchor with anchor and positives with positives, so that two questions on one passage are both
+    kept; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
       labels are equal.
     - `anchors`: the anchor alone. If a question has two answers in two rows, one of the rows is dropped.
     - `texts`: a row is dropped if any of its texts is an anchor or a positive of an earlier row.
@@ -72,17 +73,17 @@ class Deduplicate(DataStep):
     of: Of = "rows"
     """Part of a row that is compared with other rows."""
     jaccard: PositiveShare | None = None
-    """Similarity from 0 to 1 from which on texts are copies; by default equal texts alone are."""
+    """Smallest similarity, 0 to 1, at which texts are copies; by default only equal texts are copies."""
     shingle: Annotated[int, NumberRange(least=1, most=64), Requires("jaccard")] = 4
-    """Characters of a run, in the similarity of `jaccard`."""
+    """Number of characters in the runs that `jaccard` compares."""
     teacher: Teacher | None = None
     """Encoder whose cosines find rows that mean the same."""
     cosine: Annotated[PositiveShare, Requires("teacher")] = 0.95
-    """Cosine from which on two texts mean the same, with a teacher."""
+    """Smallest cosine, by the teacher's embeddings, at which two texts mean the same."""
     across: bool = True
-    """Comparison of rows of different sets too."""
+    """Compare rows of different sets as well."""
     prefer: tuple[str, ...] = ()
-    """Sets whose rows stay, the first before the second; other sets follow in the order of `data`."""
+    """Sets whose rows are kept rather than copies in others, in this order; the rest follow as in `data`."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         problems, checked = self.checked_data(context)
@@ -153,7 +154,7 @@ class Deduplicate(DataStep):
     def _find_copies(
         self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace
     ) -> _Copies:
-        """Return all copies; each way of looking for them takes the rows that those before it leave."""
+        """Return all copies; each kind of search covers only the rows that earlier kinds did not drop."""
         from emberge_data.steps.deduplicate.text_copies import equal_copies, near_copies
 
         copies = _Copies(rows)
@@ -193,13 +194,13 @@ class _Copies:
         return is_kept
 
     def add(self, way: str, copies: Iterator[tuple[int, int]]) -> None:
-        """Take (row, earlier row) of each copy that was found in one way."""
+        """Add the (row, earlier row) pairs that one kind of search has found."""
         for row, earlier in copies:
             self._earlier[row], self._way[row] = earlier, len(self._ways)
         self._ways.append(way)
 
     def outcome(self, number: int, row: int, example: Example) -> Outcome:
-        """Return the outcome of the row at a place of the numbering over all sets."""
+        """Return the outcome of a row, given its number over all sets."""
         if self._earlier[number] < 0:
             return Outcome(row, example, example)
         dataset, earlier = self._rows.place(int(self._earlier[number]))

@@ -37,7 +37,7 @@ class SharedKeys:
     def __init__(
         self, keys: Iterable[tuple[list[int], NDArray[np.uint64]]], bands: int, folder: Path
     ) -> None:
-        """Take (the row of each unit, keys [bands, units]) block by block, rows in ascending order."""
+        """Write blocks of (row of each unit, keys [bands, units]) to files, with rows in ascending order."""
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / f"band-{band}.keys" for band in range(bands)]
         rows = array("q")
@@ -51,7 +51,7 @@ class SharedKeys:
         self._units, self._buckets = _group_by_key(files)
 
     def __iter__(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield rows in order with (unit, bucket) of each key that they share."""
+        """Yield rows in order, each with the (unit, bucket) of each shared key."""
         return (
             (row, [(unit, bucket) for _, unit, bucket in group])
             for row, group in groupby(self._yield_entries(), key=itemgetter(0))
@@ -65,7 +65,7 @@ class SharedKeys:
 
 
 def _group_by_key(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return units that share a key and the bucket of that key, in the order of units; remove the files."""
+    """Return the units that share a key and the key's bucket, in the order of units; remove the files."""
     units: list[NDArray[np.int64]] = []
     buckets: list[NDArray[np.int64]] = []
     count = 0
@@ -91,8 +91,8 @@ def first_copies(
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, earlier row that it is a copy of); the earlier one is never a copy itself.
 
-    `same` compares two units that share a key. Each row is compared only with earlier rows that stay, so a
-    thousand copies of a text cost a thousand comparisons and not a million.
+    `same` compares two units that share a key. Each row is compared only with earlier rows that are kept, so
+    a thousand copies of a text cost a thousand comparisons and not a million.
     """
     stay: dict[int, list[tuple[int, int]]] = defaultdict(list)  # (row, unit) by bucket
     for row, entries in shared:
@@ -135,7 +135,7 @@ def near_copies(
     threshold: float,
     size: int,
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, earlier row) of rows whose every part is as similar as the threshold or more.
+    """Yield (row, earlier row) of rows of which every part reaches the threshold of similarity.
 
     Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no pair
     below the threshold is found. Keys come from the signature of all parts' shingles together: if each part
@@ -170,7 +170,7 @@ def near_copies(
 
 
 class _UnitAt:
-    """Access to the unit of a number, read from its row."""
+    """Function that returns the unit with a number, read from its row."""
 
     def __init__(self, rows: RowsInOrder, shared: SharedKeys) -> None:
         self._rows = rows

@@ -1,10 +1,10 @@
 """Cosines that are equal on every machine, and bounds on the cosines of a matrix product.
 
-A product of two float32 numbers is exact in float64. A sum that adds one half of a vector to the other, again
-and again, always adds elements in the same order. So the cosine of two stored vectors is a function of their
+A product of two float32 numbers is exact in float64. A sum that repeatedly adds one half of a vector to the
+other half always adds elements in the same order. So the cosine of two stored vectors is a function of their
 bits alone: it depends on no library, device or block size, and equal vectors have equal cosines.
 
-A matrix product in float32 is many times as fast. It finds the candidates, among which exact cosines decide.
+A matrix product in float32 is many times faster. It finds the candidates, among which exact cosines decide.
 `slack` bounds the error of the product. With u = 2^-24: both vectors are scaled to length 1 and rounded,
 which moves their product by at most 2u + u² (Cauchy and Schwarz), and a sum of d products in any order, fused
 or not, is off by at most γ(d) = d u / (1 - d u) times the product of the lengths (Higham, Accuracy and
@@ -44,7 +44,7 @@ def squared_lengths(vectors: Tensor) -> Tensor:
     """Return the squared length of each float32 vector [..., d] in float64.
 
     Raises:
-        EmbergeError: for a vector with a number that is not finite.
+        EmbergeError: if a vector has a number that is not finite.
     """
     wide = vectors.double()
     lengths = _sum(wide.mul_(wide))
@@ -74,7 +74,7 @@ def unit_rows(vectors: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _sum(addends: Tensor) -> Tensor:
-    """Add up the last axis of float64 numbers, which are overwritten, halving it again and again."""
+    """Return sums over the last axis of float64 numbers, by repeated halving; overwrite the numbers."""
     width = addends.shape[-1]
     while width > 1:
         half = (width + 1) // 2
@@ -85,7 +85,7 @@ def _sum(addends: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SearchMemory:
-    """Memory that a search may take for its blocks; it decides only the speed."""
+    """Memory that a search may use for its blocks; it affects only the speed."""
 
     memory: int = 512 << 20
 

@@ -1,4 +1,4 @@
-"""Documents that a query must not get, whatever their scores."""
+"""Documents that a query must not get, regardless of their scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """Sorted lists of places, one after the other: list i is `places[starts[i] : starts[i + 1]]`."""
+    """Sorted lists of text numbers, concatenated: list i is `places[starts[i] : starts[i + 1]]`."""
 
     places: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -75,7 +75,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclusions:
-    """Documents that a query must not get: its own list, and those of its group.
+    """Documents that a query must not get: those in the query's own list and in its group's list.
 
     `own` has a list for each query. A query that belongs to a group (`group[query]` is not -1) gets none of
     the documents of the group's list either. Groups suit few but long lists, such as one for each label.

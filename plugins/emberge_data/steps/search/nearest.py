@@ -27,7 +27,7 @@ CANDIDATE = 2 * (4 + 8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestDocuments:
-    """Documents found for queries: places [n, k], nearest first, and exact scores; -1 and -inf pad."""
+    """Documents found for queries: numbers [n, k], nearest first, and scores; padded with -1 and -inf."""
 
     places: NDArray[np.int64]
     scores: NDArray[np.float64]
@@ -44,12 +44,13 @@ def nearest(
 ) -> list[NearestDocuments]:
     """Return for each space the `count` nearest allowed documents of these queries.
 
-    A document is allowed if `excluded` does not name it and its score is above the query's ceiling
-    (`ceilings` [spaces, queries]) in no space. Spaces have the same queries and documents in the same order.
+    A document is allowed if `excluded` does not contain it and if, in every space, its score is at most the
+    query's ceiling (`ceilings` [spaces, queries]). Spaces have the same queries and documents in the same
+    order.
 
     Float32 products find candidates and exact cosines put them in order. A query is done when, by the bound
     on the products' error, no other document can be as near as its `count`-th; until then the search is
-    repeated with more candidates. So the result is a function of the stored vectors.
+    repeated with more candidates. So the result depends only on the stored vectors.
     """
     import numpy as np
 
@@ -97,7 +98,7 @@ class _Search:
             self._look_at_all(excluded, limits)
 
     def _round_ceilings(self) -> list[Tensor] | None:
-        """Return numbers above which no product of an allowed document can be, for each space."""
+        """Return for each space the upper limits of an allowed document's products."""
         if self.ceilings is None:
             return None
         return [
@@ -131,7 +132,7 @@ class _Search:
     def _exclude_documents(
         self, tiles: Sequence[Tensor], part: slice, first: int, excluded: Exclusions | None
     ) -> None:
-        """Set the scores of documents to -inf that cannot be allowed."""
+        """Set the scores of documents that are not allowed to -inf."""
         import torch
 
         if self._highest is not None:
@@ -149,7 +150,7 @@ class _Search:
                 excluded.fill(tile, self.queries[part], first, -torch.inf)
 
     def _keep_best(self, number: int, tile: Tensor, part: slice, first: int) -> None:
-        """Join the best of a tile with the candidates of its queries."""
+        """Merge the best documents of a tile into the candidates of its queries."""
         import torch
 
         best_products, places = self._best[number]
@@ -177,7 +178,7 @@ class _Search:
         return np.take_along_axis(places, order, 1), np.take_along_axis(scores, order, 1)
 
     def proven(self, number: int, scores: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
-        """Return for each query whether its candidates are sure to contain its `count` nearest documents."""
+        """Return for each query whether its candidates provably contain its `count` nearest documents."""
         import numpy as np
 
         lowest = self._best[number][0][:, -1].cpu().numpy().astype(np.float64)

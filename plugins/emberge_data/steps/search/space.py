@@ -18,7 +18,7 @@ PIECE = 16 << 20
 
 
 class StoredVectors(Protocol):
-    """Vectors on disk or in memory: float32 [n, d] by their places."""
+    """Vectors on disk or in memory: float32 [n, d], indexed by row number."""
 
     def __len__(self) -> int: ...
 
@@ -91,7 +91,7 @@ class Space:
 
     @property
     def slack(self) -> float:
-        """Largest difference of a float32 product of unit vectors and their exact cosine."""
+        """Largest difference between a float32 product of unit vectors and their exact cosine."""
         return slack(self.queries.dimension)
 
     def scores(
