@@ -1,4 +1,4 @@
-"""A LoRA adapter's settings, and its base: matched by content where the adapter records it, else by name."""
+"""A LoRA adapter's settings, and its base: matched by content if the adapter records that, else by name."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     """Read an adapter's settings, and refuse those that cannot be merged.
 
     Raises:
-        CheckpointError: for another kind of adapter than LoRA, and for options that cannot be merged as
-            weights or are not known.
+        CheckpointError: if the adapter is no LoRA, or has options that are unknown or cannot be merged as
+            weights.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -194,10 +194,10 @@ def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
 def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
     """Return the usual name of a base, and the header metadata for an adapter made on it.
 
-    By such metadata a merge refuses another base with the same name.
+    With this metadata a merge can refuse a different base with the same name.
 
     Raises:
-        CheckpointError: for a folder without a checkpoint.
+        CheckpointError: if the folder has no checkpoint.
     """
     checkpoint = Checkpoint(base)
     name = name_of_base(base)
@@ -216,7 +216,7 @@ def require_base(
     """Refuse an adapter that was made on another base.
 
     Raises:
-        CheckpointError: naming both.
+        CheckpointError: if it was; the message names both bases.
     """
     folder = config.path.parent
     record = (read_provenance(metadata) or {}).get(KEY)

@@ -51,8 +51,8 @@ class Module:
 class Adapter:
     """An adapter's settings and tensors, from its config and header.
 
-    `modules` are by the name that the adapted model's class gave them; `whole` are tensors that it has in
-    full: modules that were saved, biases, and copies of the base's.
+    The keys of `modules` are their names in the adapted model's class. `whole` are the tensors that the
+    adapter contains in full: saved modules, biases, and copies of the base's tensors.
     """
 
     folder: Path
@@ -65,10 +65,10 @@ class Adapter:
 def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     """Read an adapter's config and header.
 
-    None for a folder of metadata alone, unless `whole` asks for everything.
+    The result is None for a folder without the adapter's weights, unless `whole` requires them.
 
     Raises:
-        CheckpointError: for what cannot be merged, is damaged, pickled, or missing.
+        CheckpointError: if the adapter is missing, damaged or pickled, or cannot be merged.
     """
     config = read_adapter_config(folder)
     file = folder / WEIGHTS
@@ -120,10 +120,10 @@ def adapted_names(
 ) -> Names | None:
     """Return a base's names with an adapter's changes; unchanged without an adapter.
 
-    None where the adapter's weights are missing, unless `whole` requires them.
+    The result is None if the adapter's weights are missing, unless `whole` requires them.
 
     Raises:
-        CheckpointError: for an adapter of another base, or one that cannot be merged.
+        CheckpointError: if the adapter has another base, or cannot be merged.
     """
     if folder is None:
         return names
@@ -287,7 +287,7 @@ def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
 
 
 def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
-    """Return an adapter's own copy of a tensor, in the base's name and dtype."""
+    """Return the copy of a tensor in an adapter, with the base's name and dtype."""
     if saved.dtype == own.dtype or not own.mergeable:
         return saved.renamed(own.name)
     return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())
@@ -300,9 +300,9 @@ _MODULE = re.compile(r"(\d+)\.(?:auto_model\.|model\.)?(?=\D)")
 class AdapterNames:
     """A lookup from an adapter's tensor names to those of its base.
 
-    An adapter may have been trained on another class than the base is stored as (`model.layers.0…` for
-    `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`): whatever precedes the base's
-    own name is left out, if it is the same for all.
+    An adapter may have been trained on a class with other names than the base's (`model.layers.0…` for
+    `layers.0…`), or inside a SentenceTransformer (`0.auto_model.encoder…`). The text before the base's name
+    is removed if it is the same in all names.
     """
 
     def __init__(self, names: Names, checkpoint: Checkpoint, label: str) -> None:
@@ -313,7 +313,7 @@ class AdapterNames:
         self._leads: dict[str, str] = {}
 
     def of(self, name: str) -> str | None:
-        """Return the canonical name of a tensor; None where the base has none."""
+        """Return the canonical name of a tensor; None if the base has no such tensor."""
         name = usual_name(self._strip_module_number(name))
         words = name.split(".")
         for start in range(len(words)):
@@ -332,7 +332,7 @@ class AdapterNames:
         """Refuse an adapter whose names match the base's under several prefixes.
 
         Raises:
-            CheckpointError: naming two of them.
+            CheckpointError: if they do; the message has two of the prefixes.
         """
         longest = max(self._leads, key=len, default="")
         for lead, name in self._leads.items():

@@ -20,7 +20,7 @@ TILE = 32
 
 
 Tiles = Callable[[range, "Tensor"], object]
-"""Changes a tile, float64 [rows, elements a row] of what the changes before have left, in place."""
+"""Function that changes a tile, float64 [rows, elements a row], in place, after earlier changes."""
 
 
 class Change(Protocol):
@@ -35,7 +35,7 @@ class Change(Protocol):
 class AdaptedSpec(DerivedTensor):
     """A tensor of an adapted model: the base's or the adapter's copy, and the changes to apply in order.
 
-    All is computed in float64 and rounded once.
+    Changes are computed in float64 and the result is rounded once.
     """
 
     origin: TensorSpec
@@ -52,8 +52,8 @@ class AdaptedSpec(DerivedTensor):
 class LowRank:
     """The addition of scale · B A (LoRA: Hu et al., 2021, arXiv:2106.09685).
 
-    `a` is [r, in], `b` [out, r]. A `transposed` layer stores [in, out], as embeddings and Conv1D do; its rows
-    take columns of `a`. Kernels of a convolution are further columns.
+    `a` is [r, in], `b` [out, r]. A `transposed` layer stores [in, out], as embeddings and Conv1D do, so its
+    rows are computed from columns of `a`. A convolution's kernel elements count as further columns.
     """
 
     a: TensorSpec
@@ -93,9 +93,9 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Magnitude:
-    """The scaling of each output to the length that was learned (DoRA: Liu et al., 2024, arXiv:2402.09353).
+    """The scaling of each output to a learned length (DoRA: Liu et al., 2024, arXiv:2402.09353).
 
-    W = m ∘ V / ‖V‖, where V is the result of the changes before. The norm is over each row, or over each
+    W = m ∘ V / ‖V‖, where V is the result of the preceding changes. The norm is over each row, or over each
     column of a `transposed` layer, for which all rows are read once beforehand. Rows or columns of norm zero
     stay zero.
     """

@@ -1,4 +1,4 @@
-"""Chains of stages: each link measures and then transforms or merges, block by block."""
+"""Chains of stages; each link measures and then transforms or merges, block by block."""
 
 from __future__ import annotations
 

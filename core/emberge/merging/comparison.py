@@ -37,10 +37,10 @@ class PairSums:
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of a and b; None where one of them is all zero.
+        """Cosine of a and b; None if one of them is all zero.
 
-        It is computed from the distance of a and b: for two close models, a product of nearly the same size
-        as the norms would lose it in rounding.
+        It is computed from the distance of a and b. The inner product of two close models is nearly as large
+        as the product of their norms, so rounding would hide the difference from 1.
         """
         a, b = math.sqrt(self.first), math.sqrt(self.second)
         if not a or not b:
@@ -61,7 +61,7 @@ class PairSums:
 
     @property
     def sign_conflicts(self) -> float:
-        """Share of the elements that are above zero in one and below it in the other."""
+        """Share of the elements that are above zero in one tensor and below zero in the other."""
         return self.conflicts / self.elements if self.elements else 0.0
 
 
@@ -77,8 +77,8 @@ ByLayer = Mapping[tuple[str, Part], PairSums]
 class WeightComparison:
     """A comparison of the models `first` and `second`.
 
-    `weights` are the sums over their tensors; with a `base`, `changes` are those over their differences from
-    it. `left_out` names tensors that are not compared, and `notes` the reasons.
+    `weights` are the sums over the models' tensors. With a `base`, `changes` are the sums over their
+    differences from it. `left_out` has the names of tensors that are not compared, and `notes` the reasons.
     """
 
     first: str
@@ -91,11 +91,11 @@ class WeightComparison:
 
     @property
     def layers(self) -> list[str]:
-        """Layers with matrices: embeddings, the text trunk's by number, other towers', and the rest."""
+        """Layers with matrices: embeddings, the text trunk's by number, those of other towers, others."""
         return layer_order(layer for layer, part in self.weights if part in MATRICES)
 
     def of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
-        """Return the sums of a layer's weights over some parts; None where it has none of them."""
+        """Return the sums of a layer's weights over some parts; None if it has none of the parts."""
         return _sum_parts(self.weights, layer, parts)
 
     def changes_of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
@@ -103,14 +103,14 @@ class WeightComparison:
         return _sum_parts(self.changes, layer, parts)
 
     def whole_layers(self) -> dict[str, PairSums]:
-        """Return the sums of every layer's weights, norms and biases too, in the order of the layers."""
+        """Return the sums of every layer's weights, including norms and biases, in layer order."""
         sums: dict[str, PairSums] = {}
         for (layer, _), part_sums in self.weights.items():
             sums[layer] = sums.get(layer, PairSums()) + part_sums
         return {layer: sums[layer] for layer in layer_order(sums)}
 
     def total(self) -> PairSums:
-        """Return the sums over all weights, vectors too."""
+        """Return the sums over all weights, including vectors."""
         return sum(self.weights.values(), PairSums())
 
     def change_cosine(self) -> float | None:
@@ -130,12 +130,12 @@ class WeightComparison:
 
     @property
     def title(self) -> str:
-        """The names of the models, as table and files call them."""
+        """The names of the models in tables and files."""
         base_text = f", changes from {self.base}" if self.base is not None else ""
         return f"A {self.first}, B {self.second}{base_text}"
 
     def table(self) -> list[str]:
-        """Return the table as lines: a row a layer, the embeddings as E, and the means of the trunk."""
+        """Return the table as lines: a row per layer, the embeddings as E, and the means of the trunk."""
         columns = list(_list_columns(self))
         head = ["layer", *(view for _, view, _ in columns)]
         rows = [[_shorten_layer(la), *(cell(la) for _, _, cell in columns)] for la in self.layers]
@@ -158,7 +158,7 @@ class WeightComparison:
     def plain(self) -> dict[str, Any]:
         """Return all numbers as JSON, by layer and part; null where a number is undefined.
 
-        `total` of a layer are its matrices, `vector` its norms and biases.
+        A layer's `total` is over its matrices, its `vector` over its norms and biases.
         """
         views = (*VIEWS, *((part, (part,)) for part in PARTS if part not in ("attention", "mlp")))
         return {

@@ -20,8 +20,8 @@ _LEAST = 1e-9
 class FoundWeights:
     """Weights of a merge by the fingerprints of its models; `names` are those of the search.
 
-    Where weights vary by layer, `by_tensor` has them and `weights` their means. `facts` are what the search
-    knows of them: scores, intervals, options.
+    If weights vary by layer, `by_tensor` has them and `weights` their means. `facts` are results of the
+    search: scores, intervals, options.
     """
 
     weights: Mapping[str, float]
@@ -34,7 +34,7 @@ class FoundWeights:
         """Read the weights, given their file or the folder of the step that found them.
 
         Raises:
-            CheckpointError: for a file that is missing or has no weights.
+            CheckpointError: if the file is missing or has no weights.
         """
         path = path / WEIGHTS_FILE if path.is_dir() else path
         try:
@@ -56,7 +56,7 @@ class FoundWeights:
         return cls(weights=weights, by_tensor=layered, names=names, facts=content)
 
     def of(self, fingerprint: str) -> PerTensor:
-        """Return the weight of the model with this fingerprint, by tensor where it varies."""
+        """Return the weight of the model with this fingerprint, by tensor if it varies."""
         return self.by_tensor.get(fingerprint, PerTensor(self.weights[fingerprint]))
 
     def write(self, folder: Path) -> None:

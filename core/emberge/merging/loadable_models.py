@@ -1,4 +1,4 @@
-"""Models for steps that open their folders: an adapter on its base, checked weights; loads no torch."""
+"""Models for steps that open folders: adapters applied to the base, weights checked; loads no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DTYPE = "float32"
 def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
     """List reasons why the model in `folder`, with an adapter applied, cannot be opened.
 
-    Read are headers and configs alone. Of a folder without weights only the files are looked at.
+    Only headers and configs are read. For a folder without weights only the files are checked.
     """
     try:
         checkpoint = Checkpoint(folder)
@@ -52,11 +52,11 @@ def whole_faults(folder: Path, adapter: Path | None) -> Sequence[str]:
 def whole_model(model: Model, work: Path, machine: Machine | None = None) -> Iterator[Path]:
     """Yield a model's folder; for `base+adapter`, a temporary one with the adapted model in float32.
 
-    That one is in `work`, and one that a killed process left there is used as it is. Memory is bounded as in
-    a merge.
+    The temporary folder is in `work`; if a killed process left it there complete, it is used again. Memory is
+    bounded as in a merge.
 
     Raises:
-        CheckpointError: for an adapter that does not fit its base or cannot be merged, and a disk too small.
+        CheckpointError: if the adapter does not fit its base or cannot be merged, or the disk is too small.
     """
     if model.adapter is None:
         yield model.folder
@@ -90,7 +90,7 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
 
 
 def _list_adapted_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
-    """Return the adapted model's tensors as they are stored, derived ones in float32."""
+    """Return the adapted model's tensors: unchanged ones in their stored dtype, changed ones in float32."""
     names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused
     stored = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
@@ -117,7 +117,7 @@ def require_usable_weights(folder: Path) -> None:
     """Read all weights of a model's folder, piece by piece, and refuse NaN and too large values.
 
     Raises:
-        CheckpointError: naming the tensors, and for weights that cannot be read.
+        CheckpointError: if there are (the message names the tensors), or if weights cannot be read.
     """
     from emberge.tensor_files import TensorReader  # it loads torch
 

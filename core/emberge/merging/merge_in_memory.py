@@ -1,4 +1,4 @@
-"""Merging of tensors in memory, by the stages and the runner that merge files."""
+"""Merging of tensors in memory, by the same stages and runner as a merge of files."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def merge_state_dicts(
     names: Sequence[str] | None = None,
     **settings: Any,
 ) -> dict[str, Tensor]:
-    """Merge tensors in memory, by the stages and the runner that merge files.
+    """Merge tensors in memory, and return the merged tensors by name.
 
     The stages and the runner are those of a merge of folders. `settings` may contain dtype ("float32" or
     "float64"), seed, block and granule (elements), workers, device, groups (one label per model), options
-    (one mapping per model), statistics (each model's entry, by tensor) and compiled (kernels are used if they
-    work here; the bytes are the same). Tensors of integers must be equal.
+    (one mapping per model), statistics (each model's entry, by tensor) and compiled (true uses kernels if
+    they work on this machine; the bytes are the same). Tensors of integers must be equal.
 
     Raises:
-        CheckpointError: when names or shapes differ, or a tensor has NaN.
+        CheckpointError: if names or shapes differ, or a tensor has NaN.
     """
     how = _Settings(**settings)
     called = tuple(names or (f"model {i + 1}" for i in range(len(models))))

@@ -32,10 +32,10 @@ _NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """One tensor of the output; `name` is its canonical name, `out` how it will be stored.
+    """One tensor of the output; `name` is its canonical name, `out` its stored name, shape and dtype.
 
     `sources` has one entry per model, None if the model lacks the tensor. For `copy`, `origin` is the tensor
-    that is moved, and the sources are those whose bytes must equal it.
+    whose bytes are copied, and the sources are tensors whose bytes must equal it.
     """
 
     name: str
@@ -51,8 +51,8 @@ class TensorPlan:
 class EffectiveWeight:
     """A model's effective weight: the mean over elements, and the most common value in each layer.
 
-    `mixed` is the share of all elements whose weight differs from that of most in their layer; `least` and
-    `largest` are over all tensors.
+    `mixed` is the share of all elements whose weight differs from the most common weight in their layer;
+    `least` and `largest` are over all tensors.
     """
 
     mean: float
@@ -92,10 +92,10 @@ class MergePlan:
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
     `unseen` names the models that do not exist yet; with `alike`, the other models differ only in their
-    weights. `left` names the tensors left out of models of which only the text trunk is used. `licences` are
-    the licences that the parents' cards state. `changes_alike` are estimated cosines of the models' changes
-    from the base, by pair. `tokens` is None if all tokenizers are equal byte for byte. `plans` are the plans
-    of the slices, if there are slices.
+    weights. `left` has, for models of which only the text trunk is used, the names of the omitted tensors.
+    `licences` are the licences that the parents' cards state. `changes_alike` are estimated cosines of the
+    models' changes from the base, by pair. `tokens` is None if all tokenizers are equal byte for byte.
+    `plans` are the plans of the slices, if there are slices.
     """
 
     request: MergeRequest
@@ -146,7 +146,7 @@ class MergePlan:
 
     @property
     def dtype(self) -> str:
-        """The dtype that most of the merged bytes have."""
+        """The dtype of most of the merged bytes."""
         return main_dtype(plan.out for plan in self.tensors)
 
 
@@ -171,7 +171,7 @@ def raise_problems(plan: MergePlan) -> None:
     """Raise all problems of a plan as one error, if it has any.
 
     Raises:
-        CheckpointError: with a line for each.
+        CheckpointError: if there are; the message has a line for each.
     """
     errors = [p for p in plan.problems if p.severity == "error"]
     if errors:
@@ -179,9 +179,10 @@ def raise_problems(plan: MergePlan) -> None:
 
 
 def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
-    """Return the names that filters match a tensor by: each model's own, and the result's under "".
+    """Return the names of a tensor that filters match: each model's, and the result's under "".
 
-    They differ only in a slice that takes other layers of a model than it makes, and only in the layer.
+    The names differ only in a slice whose layers have other numbers in the model than in the result, and only
+    in that number.
     """
     name, number = tensor.out.name, layer_number(tensor.name)
     start = request.part.start if request.part is not None else _slice_start(request.slices, number)
@@ -259,7 +260,7 @@ def _compute_weights(
 ) -> dict[str, float]:
     """Return the models' effective weights for a tensor, scaled by the share that the base leaves.
 
-    They are as given, or divided by their sum over those merged.
+    They are the recipe's weights, or these divided by their sum over the models merged together.
     """
     chain = plan.request.chains[plan.request.chain_of(tensor.name)]
     link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
@@ -286,9 +287,9 @@ def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str
 
 
 def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
-    """Return the link that uses the weights, and each model's label; equal labels are merged together.
+    """Return the link that uses the weights, and each model's label; models of one label are merged together.
 
-    It is the first link that makes one model of several, such as each group's, else the last.
+    The link is the first one that merges several models into one (such as those of a group), else the last.
     """
     models, groups = [m.name for m in inputs], [m.group for m in inputs]
     for link in chain:

@@ -25,11 +25,12 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 
 @dataclass(frozen=True)
 class MergeReport:
-    """The outcome of a merge: tensors by action, effective weights as in MergePlan, and warnings.
+    """Report of a merge: tensors by action, effective weights as in MergePlan, and warnings.
 
     `foretold` are the warnings that the plan already had. `findings` are numbers that strategies computed,
-    such as weights, by layer and label: means over the layer's elements. `left` has, by model, the tensors
-    outside the text trunk, if only the trunk was used. `fetched` are the files that were read from servers.
+    such as weights, by layer and label: means over the layer's elements. `left` has, by model, the omitted
+    tensors outside the text trunk, if only the trunk was used. `fetched` are the files that were read from
+    servers.
     """
 
     merged: tuple[str, ...]
@@ -59,13 +60,13 @@ def merge_checkpoints(
 ) -> MergeReport:
     """Merge model folders into a new one at `out`, complete with tokenizer, configs and modules.
 
-    `out` appears by one rename; until then the work is done in `side` (default: a hidden folder beside it),
-    from which a killed merge of the same request continues. `provenance` goes into the files' headers,
-    beside the merge's own facts.
+    `out` appears by one rename; until then the work is done in `side` (default: a hidden folder next to
+    `out`), from which a killed merge of the same request continues. `provenance` is added to the merge's
+    facts in the files' headers.
 
     Raises:
-        CheckpointError: for inputs that do not fit, are damaged or not finite, an occupied `out`, and a
-            disk too small; nothing is left at `out`.
+        CheckpointError: if inputs do not fit each other, are damaged or not finite, `out` is occupied, or the
+            disk is too small; nothing is left at `out`.
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -96,7 +97,7 @@ def merge_checkpoints(
 def _finish_folder(
     plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
 ) -> None:
-    """Write the result's numbers of layers and tokens into its configs, and its new tokens.
+    """Write the result's numbers of layers and tokens into its configs, and new tokens into its tokenizer.
 
     Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
     """
@@ -172,7 +173,7 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
 
 
 def content_of(model: MergeInput) -> str | list[Any]:
-    """Return what identifies a model's content: its fingerprint, or its files with sizes and times."""
+    """Return an identification of a model's content: its fingerprint, or its files with sizes and times."""
     if model.fingerprint:
         return model.fingerprint
     assert model.folder is not None
@@ -185,8 +186,8 @@ def content_of(model: MergeInput) -> str | list[Any]:
 def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     """Build the metadata of a merge's weight files: models, weights, content hashes, method, seed, versions.
 
-    `given` overrides it, values that are no text as JSON; a mapping under "emberge" adds to ours. Nothing in
-    it depends on the paths of the models.
+    Entries of `given` replace these, with values that are no text as JSON; a mapping under "emberge" is
+    merged with emberge's. The metadata does not depend on the paths of the models.
     """
     request = plan.request
     facts: dict[str, Any] = {

@@ -34,7 +34,7 @@ class Resolver:
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
     called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By canonical name, the names for filters: each model's own of a tensor, and under "" the result's."""
+    """For each canonical name, the names that filters match: each model's, and the result's under ""."""
 
     def __call__(self, stage: Stage, block: Block) -> Options:
         """Return the numbers: a float each, or a float64 tensor [models] for options of models."""
@@ -126,7 +126,7 @@ class MergeInput:
 class MergeSlice:
     """`count` layers of the result, merged from as many layers of each input, starting at its `first`.
 
-    `strategy` is None for the merge's own.
+    If `strategy` is None, the strategy of the merge is used.
     """
 
     inputs: tuple[MergeInput, ...]
@@ -139,8 +139,8 @@ class MergeSlice:
 class LayerRange:
     """Layers `start` to `start + count` of the result.
 
-    With `opens` the tensors before the layers belong to it too, with `closes` those after them. `prefix` is
-    the text before the names of the text trunk in the result.
+    With `opens` the range includes the tensors before all layers, with `closes` the tensors after all layers.
+    `prefix` is the text before the names of the text trunk in the result.
     """
 
     start: int
@@ -162,7 +162,7 @@ class LayerRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Another strategy for the tensors whose name contains `filter`; the first rule that fits wins."""
+    """A strategy for the tensors whose name contains `filter`; the first matching rule is used."""
 
     filter: str
     strategy: tuple[Stage, ...]
@@ -177,12 +177,12 @@ class MergeRequest:
     """A request for a merge, with all that decides its bytes.
 
     `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
-    `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is what stages compute in, `out_dtype`
-    what is stored. `statistics` has, by the text of a reference in a strategy's options, the path of a
-    statistics file that an earlier step made. With `slices`, which stack layers, there are neither `inputs`
-    nor a `base`: the slices have them. A supplied `vocabulary` replaces the models' own and has a tokenizer;
-    else `tokens` decides how the rows of different tokenizers are matched. `part` is set for the merge of
-    one slice.
+    `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is the dtype of the computation,
+    `out_dtype` that of the stored weights. `statistics` has, by the text of a reference in a strategy's
+    options, the path of a statistics file that an earlier step made. With `slices`, which stack layers, there
+    are neither `inputs` nor a `base`: the slices have them. A supplied `vocabulary` replaces the models'
+    vocabularies and has a tokenizer. Without it, `tokens` is the policy for matching the rows of different
+    tokenizers. `part` is set for the merge of one slice.
     """
 
     inputs: tuple[MergeInput, ...]

@@ -92,7 +92,7 @@ class MergeStatistics:
     """The statistics of a merge, by chain: small numbers by label, and each model's own entries.
 
     Raises:
-        CheckpointError: when a file is missing, or was measured on other models.
+        CheckpointError: if a file is missing, or was measured on other models.
     """
 
     def __init__(self, request: MergeRequest) -> None:

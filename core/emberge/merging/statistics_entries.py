@@ -27,7 +27,7 @@ def own_entries(link: Stage, request: MergeRequest) -> dict[str, Mapping[str, Te
     """Return each model's entries by tensor or layer, from the files that a link names itself.
 
     Raises:
-        CheckpointError: when a model has no fingerprint to find its entries by, or is in no file.
+        CheckpointError: if a model has no fingerprint by which to find its entries, or is in no file.
     """
     if link.statistics_of != "models":
         return {}
@@ -220,7 +220,7 @@ def layer_problems(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _list_merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
-    """Return the models that a tensor is merged of; none for one that is copied."""
+    """Return the models whose tensors are merged into a tensor; none if it is copied."""
     if tensor.action != "merge":
         return []
     pairs = zip(plan.request.inputs, tensor.sources, strict=True)
@@ -246,7 +246,7 @@ def _label_readers(
 def _list_run_names(inputs: Sequence[MergeInput]) -> list[str]:
     """Return the models' names in the run, which differ from the references used in a check.
 
-    Those of `$run.checkpoints` and of equal names are not known before, and are "".
+    Names of models from `$run.checkpoints`, and equal names, are unknown before the run; they are "".
     """
     labels = [_name_in_run(model) for model in inputs]
     return [label if labels.count(label) == 1 else "" for label in labels]
@@ -277,7 +277,7 @@ def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
 
 
 def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
-    """Return the entries of a stage's files; None for those yet to be made, or of another kind."""
+    """Return the entries of a stage's files; None if a file does not exist yet, or is of another kind."""
     files = open_statistics(stage, request.statistics, steps=False)
     readable = len(files) == len({file.text for file in stage.own_files()})
     if not readable or any(stage.statistics_kind not in ("", file.measure) for file in files):

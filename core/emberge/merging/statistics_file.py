@@ -33,7 +33,7 @@ _READ = 1 << 20
 
 @dataclass(frozen=True)
 class Statistics:
-    """Numbers by tensor or layer and by label, with the fingerprints of base and models where known.
+    """Numbers by tensor or layer and by label, with the known fingerprints of base and models.
 
     `measure` is the kind of the numbers; `facts` are further metadata: data, seed, versions.
     """
@@ -58,7 +58,7 @@ class Statistics:
         """Write the file into the folder and return its path; plain numbers become float64 tensors.
 
         Raises:
-            CheckpointError: when a place contains the slash that separates it from its label.
+            CheckpointError: if a place contains a slash, which separates it from its label.
         """
         import torch
 
@@ -84,7 +84,7 @@ class Statistics:
         """Write the entries of several files into one, piece by piece, under this metadata; return its path.
 
         Raises:
-            CheckpointError: when two of them have the same entry.
+            CheckpointError: if two files have the same entry.
         """
         specs: dict[str, TensorSpec] = {}
         for part in parts:
@@ -135,7 +135,7 @@ class StatisticsFile:
 
     @property
     def base(self) -> str:
-        """Fingerprint of the base, "" where there is none."""
+        """Fingerprint of the base; "" without a base."""
         return self.metadata.get("base", "")
 
     @property
@@ -170,7 +170,7 @@ class StatisticsFile:
         """Check the numbers against the hash in the header, and return the file.
 
         Raises:
-            CheckpointError: when they are not.
+            CheckpointError: if they do not have this hash.
         """
         if self.metadata.get(_CONTENT, self.content) != self.content:
             raise CheckpointError(
@@ -203,10 +203,10 @@ def read_statistics(path: Path) -> Statistics:
 
 
 def statistics_path(path: Path) -> Path:
-    """Return the path of the file, given it or the folder of a step that measured.
+    """Return the path of the file, given the file or the folder of a step that measured.
 
     Raises:
-        CheckpointError: when it is missing.
+        CheckpointError: if it is missing.
     """
     path = path / STATISTICS if path.is_dir() else path
     if not path.is_file():
@@ -223,12 +223,12 @@ def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[P
 def open_statistics(
     link: Stage, made: Mapping[str, Path], *, steps: bool = True
 ) -> list[StatisticsFile]:
-    """Open the files that a link itself names.
+    """Open the statistics files that a link names.
 
-    Without `steps` those that a step is yet to make are left out.
+    Without `steps`, files that an unfinished step will write are omitted.
 
     Raises:
-        CheckpointError: when one is missing.
+        CheckpointError: if a file is missing.
     """
     named = {file.text: file for file in link.own_files()}
     available = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}

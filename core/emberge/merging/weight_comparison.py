@@ -33,8 +33,8 @@ def compare_weights(
     Numbers do not depend on the number of threads.
 
     Raises:
-        CheckpointError: when a folder has no safetensors, the models have no tensor in common, or a tensor
-            has NaN or infinite values.
+        CheckpointError: if a folder has no safetensors, the models have no tensor in common, or a tensor has
+            NaN or infinite values.
     """
     matched = _match_tensors([first, second, *([base] if base is not None else [])])
     if not matched.pairs:
@@ -63,10 +63,10 @@ def compare_weights(
 
 @dataclass
 class _MatchedPairs:
-    """Tensors of the models by canonical name, those that are left out, and the reasons.
+    """Tensors of the models by canonical name, names of omitted tensors, and the reasons.
 
     `models` are names of models; a tensor that the base lacks has two specs. `shared` marks the rows of
-    vocabularies whose token is the same in all models, empty for all rows.
+    vocabularies whose token is the same in all models; if it is empty, all rows are compared.
     """
 
     models: Sequence[str]
@@ -201,8 +201,8 @@ def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None
 class CompareJob(TensorJob):
     """A job that compares one tensor of two models, and of a base if there is a third source.
 
-    `spec` has the rows that are compared; of these `shared` marks those that mean the same in all models,
-    None for all of them. The outcome is `weights`, and with a base `changes`, once all is measured.
+    `spec` has the compared rows; `shared` marks the rows whose token is the same in all models, None marks
+    all. After the measurement, `weights` and, with a base, `changes` have the sums.
     """
 
     spec: TensorSpec

@@ -65,7 +65,7 @@ class StudySampler(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Members(Sampler):
-    """Sampler of the datasets `names`; `known` are all datasets of the study, `label` describes the choice."""
+    """Sampler of the datasets `names`; `known` are all of the study, and `label` describes the choice."""
 
     names: tuple[str, ...]
     known: tuple[str, ...]

@@ -21,7 +21,7 @@ def adapter_problems(
     truncation: Truncation,
     combination: Combination | None = None,
 ) -> Iterator[Problem]:
-    """Yield what prevents a planned merge from being an adapter on the base, from headers and configs."""
+    """Yield the reasons why a merge's result cannot be an adapter on the base, from headers and configs."""
     if base.folder is None or not plan.tensors:
         return
     checkpoint = Checkpoint(base.folder)

@@ -31,21 +31,21 @@ def _is_table(module: str) -> bool:
 class AdapterParts:
     """The tensors of an adapter by the backbone's names; if `transposed`, its layers store [in, out].
 
-    `names` are all tensors of the backbone: a module that is saved is saved with all that is in it.
+    `names` are all tensors of the backbone, as a saved module contains all of its tensors.
     """
 
     names: frozenset[str]
     transposed: bool = False
     factors: dict[str, Factors] = field(default_factory=dict)
-    """By module."""
+    """Factors of the changes, by module."""
     changed: set[str] = field(default_factory=set)
-    """Tensors that changed and are no product: kept whole."""
+    """Changed tensors whose change is no product; they are kept whole."""
 
     def saved_modules(self) -> list[str]:
-        """Return the modules that are kept whole, as peft finds them by the end of their name.
+        """Return the names of the modules that are kept whole; peft matches them with the ends of names.
 
         Raises:
-            CheckpointError: for a module that would have to be both kept whole and adapted.
+            CheckpointError: if a module would have to be both kept whole and adapted.
         """
         named = {_strip_weight(name) for name in self.changed if not name.endswith(".bias")}
         if not named:
@@ -73,7 +73,7 @@ class AdapterParts:
         """Write adapter_model.safetensors and adapter_config.json.
 
         Raises:
-            CheckpointError: when no matrix changed, or the disk refuses.
+            CheckpointError: if no matrix changed, or the disk cannot be written.
         """
         from safetensors.torch import save_file
 

@@ -23,7 +23,7 @@ _BLOCK = 1 << 12  # rows or columns multiplied at once
 # Squares of singular values below this share of the largest are rounding of the matrix itself.
 _NOISE = 1e-14
 Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
-"""(tensor, weights by model, depth) to what each model's change from the base is multiplied by."""
+"""Function of (tensor, weights by model, depth) that returns the factor of each model's change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
 
     They come from the eigenvectors of the smaller of M Mᵀ and Mᵀ M in float64, which is exact to the last
     bits of a float32 matrix and needs a fraction of the time and memory of a full decomposition. The error is
-    measured on the factors as they are returned.
+    that of the returned float32 factors.
     """
     import torch
 
@@ -116,7 +116,7 @@ class Truncation:
     energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
-        """Return how many of the squared singular values, sorted from the largest, are kept; at least one."""
+        """Return the number of squared singular values, in descending order, that are kept; at least one."""
         count = int((squares > _NOISE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
@@ -140,7 +140,7 @@ class Products:
         return self.truncation == Truncation()
 
     def has(self, tensor: TensorPlan) -> bool:
-        """Return whether every model's change of a matrix is one product, or nothing."""
+        """Return whether every model either changes the matrix by one product or does not change it."""
         if tensor.name not in self._known:
             self._known[tensor.name] = self._is_sum_of_products(tensor)
         return self._known[tensor.name]
@@ -153,7 +153,7 @@ class Products:
         )
 
     def factors(self, tensor: TensorPlan, reader: TensorReader) -> Factors | None:
-        """Return the factors of the stored matrix's change; None where no model changes it."""
+        """Return the factors of the stored matrix's change; None if no model changes it."""
         import torch
 
         assert self.combination is not None
@@ -188,14 +188,14 @@ class Products:
 
 
 def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
-    """Return whether a tensor is only the adapter's own copy, because its module was saved whole."""
+    """Return whether a tensor is the copy that an adapter has of a module that was saved whole."""
     if isinstance(spec, AdaptedSpec):
         return not spec.changes and _is_saved_by(spec.origin, adapter)
     return spec.file.parent == adapter
 
 
 def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
-    """Return whether a tensor is the base's `own` with products added."""
+    """Return whether a tensor is the base's tensor `own` plus products."""
     if not isinstance(spec, AdaptedSpec):
         return spec.file.name != WEIGHTS or _have_same_bytes(spec, own)
     if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):

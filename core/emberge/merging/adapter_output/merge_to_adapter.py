@@ -75,14 +75,14 @@ def merge_to_adapter(
     """Merge models and write the result as an adapter on `base` at `out`, by one rename.
 
     With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay products. Without
-    a `truncation` their factors are concatenated (rank Σ rᵢ, exact). With a `truncation` they are cut by a
-    decomposition that never forms the full matrix. Other changes are computed in full, tensor by tensor, and
-    cut. Tensors that the adapters contain whole are kept whole, and so are norms, biases and all other
-    tensors that are not matrices.
+    a `truncation` their factors are concatenated (rank Σ rᵢ, exact). With a `truncation` the factors are cut
+    by a decomposition that never forms the full matrix. Changes that are no products are computed in full,
+    tensor by tensor, and cut. Tensors that the adapters contain whole are kept whole, and so are norms,
+    biases and all other tensors that are not matrices.
 
     Raises:
-        CheckpointError: for what `merge_checkpoints` refuses, models of another base, and changes that an
-    adapter of the base's trunk cannot represent.
+        CheckpointError: as `merge_checkpoints`; also if a model has another base, or an adapter of the base's
+            trunk cannot represent a change.
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -121,7 +121,7 @@ class _AdapterBuilder:
     combination: Combination | None
     truncation: Truncation
     left: set[str] = field(default_factory=set)
-    """Heads that changed."""
+    """Names of changed heads."""
     jobs: list[TensorJob] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -2,9 +2,10 @@
 
 Experts are merged by their numbers, which mean the same in all models of one upcycling. An upcycling leaves a
 fingerprint in config.json, and every training and merge keeps it. If models have no fingerprint or different
-ones, they may come from separate upcyclings, with other experts under the same number. The routers show this:
-they have a row for each expert, drawn at random or from the expert's data. Routers are small, so they are
-read before the work. They cannot expose siblings whose rows began at zeros and then turned anywhere.
+ones, they may come from separate upcyclings, in which the same number denotes different experts. The routers
+show this: they have a row for each expert, drawn at random or from the expert's data. Routers are small, so
+they are read before the work. Routers do not reveal separate upcyclings whose router rows began as zeros, as
+training can turn such rows in any direction.
 """
 
 from __future__ import annotations

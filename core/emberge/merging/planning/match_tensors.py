@@ -30,7 +30,7 @@ def match_tensors(
 ) -> MatchedTensors:
     """Match the tensors of all models by the template's names.
 
-    `names` has the models that exist; the others are taken to be like them.
+    `names` has the models that exist; models that do not exist yet are assumed to have the same tensors.
     """
     return _TensorMatcher(request, template, pattern, names).match()
 
@@ -106,7 +106,7 @@ class _TensorMatcher:
         return having if all(name in self.names[model].heads for model in having) else set()
 
     def _plan_tensor(self, name: str) -> TensorPlan | None:
-        """Return the plan of a tensor; None where it has a problem, which is noted."""
+        """Return the plan of a tensor; None if it has a problem, which is noted."""
         sources = tuple(
             self._find_source(self.names[m.name], name) if m.name in self.names else None
             for m in self.request.inputs
@@ -229,7 +229,7 @@ class _TensorMatcher:
         return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _require_base(self, plan: TensorPlan) -> bool:
-        """Return whether the base has the tensor where the strategy needs it; note a problem if not."""
+        """Return whether the base has the tensor, if the strategy needs it; note a problem if not."""
         chain = self.request.chains[self.request.chain_of(plan.name)]
         needs = any(link.base_policy == "required" for link in chain)
         if plan.base is None and self.base is not None and needs:

@@ -1,7 +1,8 @@
 """Planning of a whole merge from headers and configs; loads no torch.
 
-Slices, adapters, statistics files and tokenizers that differ are planned by modules of their own, which are
-imported only for a merge that has them. So are routers, the only weights that are read, with torch.
+Slices, adapters, statistics files and different tokenizers are planned by separate modules, which are
+imported only for a merge that has them. The same holds for routers: they are the only weights that planning
+reads, with torch.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def plan_merge(
 ) -> MergePlan:
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
-    No weights are read but routers', which are small, and nothing is raised. With `out`, all weights must
-    exist and the disk there must have room, beyond what the folder `part` of a killed merge occupies already.
+    No weights are read except routers, which are small, and nothing is raised. With `out`, all weights must
+    exist, and the disk of `out` must have room for the part of the result that the folder `part` of a killed
+    merge does not contain yet.
     """
     if request.slices:
         return _plan_slices(request, out, part)

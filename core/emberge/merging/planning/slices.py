@@ -1,8 +1,8 @@
 """Slices: a model stacked from layers of others, each slice being an ordinary merge of its layers.
 
-A slice is planned as a merge of its own, whose models are seen through the slice: only the layers that it
-takes, under the numbers that they get in the result. What comes before the layers (embeddings) belongs to
-the first slice, what comes after them (the last norm, heads, modules) to the last one.
+A slice is planned as a separate merge, in which each model has only the slice's layers, with their numbers in
+the result. Tensors before the layers (embeddings) belong to the first slice, and tensors after the layers
+(the last norm, heads, modules) to the last slice.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def requests_of(request: MergeRequest) -> Iterator[MergeRequest]:
 
 
 def _read_prefix(request: MergeRequest) -> str:
-    """Return the prefix of the template, which is the first model that exists."""
+    """Return the name prefix of the template, which is the first model that exists."""
     folders = (m.folder for one in request.slices for m in one.inputs)
     folder = request.template or next((f for f in folders if f is not None), None)
     try:

@@ -1,4 +1,4 @@
-"""Summary of a merge plan for the terminal: short, and with every number that matters."""
+"""Summary of a merge plan for the terminal."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _compare_settings(
 
 
 def tensor_problems(plan: MergePlan) -> list[Problem]:
-    """List the problems that need the tensors' names: of filters, weights and statistics."""
+    """Return the problems of filters, weights and statistics, for which tensors' names must be known."""
     if not plan.tensors:
         return []
     filters = filter_problems(plan) if plan.request.part is None else ()

@@ -177,7 +177,8 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
 def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     """Yield a warning for each pair of equal models, and for each model equal to the base.
 
-    Groups may share a model: a checkpoint that is among the best for two tasks is in both soups.
+    Models of different groups may be equal: a checkpoint that is among the best for two tasks is in both
+    groups.
     """
     columns = _collect_merged(plan)
     groups = {model.name: model.group for model in plan.request.inputs}
@@ -255,8 +256,8 @@ class _OpenFiles(ExitStack):
 def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     """Yield a warning for each model that has layers whose cosine with the first model's is below LOW_COSINE.
 
-    Only matrices in the text trunk's layers are looked at, where files have them as they are. Slices may mix
-    the layers' places, so they are not looked at.
+    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Merges of
+    slices are not checked, as slices may reorder layers.
     """
     if plan.request.part is not None:
         return
@@ -275,7 +276,7 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
 
 
 def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[int, float]:
-    """Return the estimated cosine of each layer of the first model and of the one at `place`."""
+    """Return for each layer the estimated cosine of the first model's weights and those of model `place`."""
     sums: dict[int, list[float]] = {}
     for tensor in plan.tensors:
         layer = layer_number(tensor.name)
@@ -326,8 +327,8 @@ _DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
 def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
     """Return the estimated cosine of the changes of each pair of models; none without a base, or in a slice.
 
-    Only matrices in the text trunk's layers are looked at, where files have them as they are. Pairs with a
-    model that did not change are left out.
+    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Pairs with
+    a model that did not change are omitted.
     """
     if plan.request.base is None or plan.request.part is not None:
         return ()

@@ -112,7 +112,7 @@ def _is_coarse(tensor: TensorPlan) -> bool:
 
 
 def _find_owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
-    """Return the tokens that some models lack; None if there are none."""
+    """Return the rows of tokens that some models lack; None if there are none."""
     from emberge.merging.tokens.token_rows import owned_rows
 
     specs = [spec for spec in tensor.sources if spec is not None]
@@ -129,7 +129,7 @@ def empty_block(
     dtype: str,
     based: bool,
 ) -> Block:
-    """Build the block of a tensor with all but its rows; `based` for a merge with a base."""
+    """Build the block of a tensor without its rows; `based` is True for a merge with a base."""
     rows = DecodedRows.empty(len(models), shape, getattr(torch, dtype), based=based)
     return Block(
         name=name,
@@ -176,7 +176,8 @@ def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:
 def findings_of(jobs: Sequence[TensorJob]) -> dict[str, Mapping[str, float]]:
     """Return the findings of the jobs' strategies: layer to label to the mean over elements.
 
-    A layer's mean is over those of its tensors that have the label; of equal numbers it is just that number.
+    A layer's mean is over its tensors that have the label; if their numbers are equal, the mean is exactly
+    this number.
     """
     means: dict[str, dict[str, float]] = {}
     elements: dict[tuple[str, str], int] = {}

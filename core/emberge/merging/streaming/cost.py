@@ -11,19 +11,20 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.tensor_files import QUEUE
 
 GRANULE = 1 << 18
-"""Elements measured at once. Another value means other last bits in sums, so it never follows the machine."""
+"""Elements measured at once, on every machine, as another value changes the last bits of sums."""
 
 PRODUCED = 12 << 20
-"""Bytes that a thread's rows may take while they are produced.
+"""Largest number of bytes of the rows that a thread produces at once.
 
-Larger rows leave the caches; for smaller rows, the calls cost more than the arithmetic.
+More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
 """
 
 
 def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
     """Return the bytes of working memory per element, over all models.
 
-    They are for the stacked models and a stage's copy of them; with a base also for deltas, before and after.
+    They are for the stacked models and a stage's copy of them; with a base also for the deltas and a copy of
+    them.
     """
     return itemsize * (3 * models + 6 if based else 2 * models + 4)
 
@@ -31,7 +32,7 @@ def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
 def block_elements(each: int, *, workers: int, memory: int | None) -> int:
     """Return the number of elements to produce at once, at `each` bytes an element.
 
-    All threads, and what waits to be written, take `memory` bytes at most.
+    All threads and the pieces that wait to be written take at most `memory` bytes.
     """
     target = PRODUCED // max(1, each)
     left = None if memory is None else memory - queue_bytes(memory)
@@ -52,8 +53,8 @@ _PROGRAM = 180 << 20
 class Forecast:
     """Bytes and memory of a merge on a CPU.
 
-    `inputs` are the bytes of all tensors that are read, `read` counts each as often as it is read; `memory`
-    is the process's own at its peak, in bytes.
+    `inputs` are the bytes of all tensors that are read; `read` counts each tensor as often as it is read.
+    `memory` is the process's own memory at its peak, in bytes.
     """
 
     inputs: int

@@ -53,7 +53,7 @@ _LOST = (
 class Pass:
     """One reading of a tensor before it is produced.
 
-    Measures of all jobs with an equal `key` are summed together, by `join`.
+    The function `join` sums the measures of all jobs with an equal `key`.
     """
 
     key: str
@@ -126,7 +126,7 @@ class TensorJob(Protocol):
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
-        A tensor of `uint8` is taken as raw bytes, in which nothing looks for NaN.
+        A tensor of `uint8` counts as raw bytes, which are not checked for NaN.
         """
         ...
 
@@ -138,10 +138,10 @@ class MergeJob(TensorJob):
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints; its
     rows are empty, and have the dtype of the computation. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors of its own rule. `coarse` is true if base and models are
-    stored in so few bits that small changes are lost. `owned` contains the rows that some models lack, which
-    no strategy merges. `statistics` are the models' entries for the block's rows. `kernels` are compiled
-    kernels for a CPU, which give the same bytes. `remarks` may contain "warnings", texts, and "findings",
-    numbers by label.
+    stored with so few bits that small changes are lost. `owned` has the rows that some models lack; they are
+    not merged by the strategy. `statistics` are the models' entries for the block's rows. `kernels` are
+    compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings", texts, and
+    "findings", numbers by label.
     """
 
     spec: TensorSpec
@@ -334,7 +334,7 @@ class MergeJob(TensorJob):
         )
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
-        """Warn where base and models are stored so coarsely that most changes are lost."""
+        """Warn if base and models are stored with so few bits that most changes are lost."""
         if not self.coarse or base is None or len(self.spec.shape) < 2:
             return
         if float(models.eq(base).float().mean()) > 0.5:
@@ -356,8 +356,8 @@ class MergeJob(TensorJob):
 class CopyJob(TensorJob):
     """A job that moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
 
-    The source has the shape and dtype of `spec`, under any name: several jobs may copy one tensor to several
-    names. If the tensor is computed and not read from a file, its numbers must be usable.
+    The source has the shape and dtype of `spec`; its name may differ, so several jobs may copy one tensor to
+    several names. If the tensor is computed and not read from a file, its numbers must be usable.
     """
 
     spec: TensorSpec
@@ -456,7 +456,7 @@ def _is_plain(source: TensorSource, end: int) -> bool:
 
 
 def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
-    """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in any layer."""
+    """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in a layer."""
     if kernels is not None and str(tensor.dtype).removeprefix("torch.") in DTYPES:
         return words_are_usable(tensor.reshape(-1), kernels)
     if not tensor.numel():

@@ -72,8 +72,8 @@ def run_jobs(
 ) -> None:
     """Measure and produce the jobs, unit by unit, and `put` each piece (job, first element, tensor).
 
-    `units` lists all jobs of a unit where some need only be measured. `failed` is called when the work ends
-    early, before its threads are waited for: it ends what they may be waiting for.
+    `units` lists all jobs of units in which some jobs are only measured. If an error ends the work, `failed`
+    is called before the threads are joined; it must cancel requests for which threads may be waiting.
     """
     if units is None:
         units = by_unit(jobs)
@@ -149,7 +149,7 @@ class _TensorScheduler:
         self._streams = DeviceStreams(limits.devices)
 
     def run(self, units: Iterable[MeasuredJobs], failed: Callable[[], None] | None) -> None:
-        """Run all units, several at a time to keep threads busy; raise the first error after `failed()`."""
+        """Run all units, several at once to keep threads busy; after an error call `failed` and raise it."""
         try:
             for unit in units:
                 self._wait_while(lambda: self._active > self._limits.workers)
@@ -281,10 +281,11 @@ class _TensorScheduler:
 
 
 class _OrderedReducer:
-    """A reducer that joins measures in the order of their places, in whatever order they arrive.
+    """Reducer that joins measures in the order of their places, independent of the order of their arrival.
 
-    Every 16 consecutive measures are joined, by one thread at a time, and no other thread waits for it: the
-    positions are assigned under the scheduler's lock, and the measures are joined outside it.
+    Every 16 consecutive measures are joined by one thread at a time, and no other thread waits for that
+    thread: positions are assigned while the scheduler's lock is held, and measures are joined after it is
+    released.
     """
 
     def __init__(self, join: Callable[[Sequence[Measures]], Measures]) -> None:
@@ -317,7 +318,7 @@ class _OrderedReducer:
                 self._joining.release()
 
     def result(self) -> Measures:
-        """Return all measures joined, when all were added."""
+        """Return all measures joined, after all were added."""
         with self._joining:
             while len(self._ready) >= _TOGETHER:
                 self._join_next()
@@ -395,8 +396,8 @@ def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
 class DeviceStreams:
     """The devices of all threads; each thread has a separate stream on its GPU.
 
-    A thread's rows go through its own pinned buffers and stream: while one thread waits for its copy or
-    its result, another one's kernels run.
+    Each thread has its own pinned buffers and stream: while one thread waits for a copy or a result, the
+    kernels of another thread run.
     """
 
     def __init__(self, devices: Sequence[str]) -> None:
@@ -406,7 +407,7 @@ class DeviceStreams:
 
     @contextmanager
     def current_device(self) -> Iterator[str]:
-        """Yield the calling thread's device; work inside runs in its stream and has ended on exit."""
+        """Yield the calling thread's device; the block's work uses the thread's stream and ends with it."""
         if not hasattr(self._own, "device"):
             with self._lock:
                 self._own.device = next(self._devices)

@@ -1,4 +1,4 @@
-"""Building of a complete model folder: jobs are streamed into its weights, a template gives the rest.
+"""Building of a complete model folder: jobs write its weights, all other files come from a template.
 
 Tensors are measured in granules, which only the tensor's shape decides, and measures are summed in the
 granules' order, each on one thread. The number of workers and the size of memory therefore cannot change the
@@ -67,14 +67,14 @@ def stream(
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Run the jobs and write their tensors into the folder `path`, going on with a killed run's part.
+    """Run the jobs and write their tensors into the folder `path`, continuing the part of a killed run.
 
-    `key` identifies the work: a part that was begun under another key is deleted. The caller
-    publishes the folder. `writer` makes the writer, for other names of files, shards or metadata;
-    `complete` adds to the folder what is not weights, while a kill still costs no more than that.
+    `key` identifies the work: a part that was begun with another key is deleted. The caller publishes the
+    folder. `writer` creates the writer, with other names of files, shards or metadata. `complete` adds all
+    files that are not weights; after a kill during `complete`, only `complete` is repeated.
 
     Raises:
-        CheckpointError: for inputs that are damaged or not finite, and for a full disk.
+        CheckpointError: if inputs are damaged or not finite, or the disk is full.
     """
     specs = [job.spec for job in jobs]
     plan = [(s.name, list(s.shape), s.dtype) for s in specs]
@@ -123,7 +123,7 @@ class Journal:
 
     A name is written only after `sync` has put the tensor's bytes on the disk. This is done in batches,
     because syncing is slow. The journal begins with `key`, which identifies the work. A folder that was begun
-    for other work is emptied, and a folder that continues keeps only weights.
+    for other work is emptied; in a folder that is continued, all files but weights are removed.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -143,7 +143,7 @@ class Journal:
                 sync(folder)
 
     def forget(self) -> None:
-        """Start over, when the finished tensors' files are missing."""
+        """Begin an empty journal, because the finished tensors' files are missing."""
         self.done.clear()
         self.remarks.clear()
         with writing(self.path.parent, _NAME), open_ours(self.path, "rb+") as file:
@@ -168,7 +168,7 @@ class Journal:
             self._append_lines(batch)
 
     def remove(self) -> None:
-        """Remove the journal, when the work is whole."""
+        """Remove the journal after all work is done."""
         self.path.unlink()
 
     def _read_earlier(self, key: str) -> bool:
@@ -202,7 +202,7 @@ def _encode_entry(**entry: Any) -> bytes:
 
 
 def _decode_entry(line: bytes) -> dict[str, Any] | None:
-    """Return the entry of a finished tensor; None when the line is not as `_encode_entry` wrote it."""
+    """Return the entry of a finished tensor; None if `_encode_entry` did not write this line."""
     try:
         entry: dict[str, Any] = json.loads(line)
         return entry if isinstance(entry["done"], str) and _encode_entry(**entry) == line else None
@@ -254,18 +254,18 @@ def build_checkpoint(
     The template gives configs, tokenizer, modules and licences. `files` changes some of them or adds others,
     by path in the folder (`template.in_trunk("config.json")`); the transformer's config also gets the
     weights' dtype. `tokenizer` is a folder whose tokenizer replaces the template's, and `complete` changes
-    the finished folder's other files at last. `provenance` goes into the headers, as in a merge: in a step
-    `{"emberge": workspace.provenance}`.
+    the finished folder's other files as the last action. `provenance` is written into the headers, as in a
+    merge: in a step `{"emberge": workspace.provenance}`.
 
     `key` is text that decides the tensors' bytes: the options, and the content of the sources
     (`model.fingerprint`). Until `out` appears by one rename, the work is done in the folder `side` (default:
-    a hidden folder beside it), from which a killed build of the same key continues, to the same bytes.
-    Devices, workers and memory are the `machine`'s, and show in no byte.
+    a hidden folder next to `out`), from which a killed build of the same key continues, to the same bytes.
+    Devices, workers and memory are the `machine`'s; they change no byte.
 
     Raises:
-        CheckpointError: for an occupied `out`, two jobs of one name, a copy of another shape or dtype, a
-            path in `files` that leads elsewhere, and a disk too small, before anything is written; for inputs
-            that are damaged or not finite. Nothing is left at `out`.
+        CheckpointError: before anything is written, if `out` is occupied, two jobs have one name, a copy has
+            another shape or dtype, a path in `files` is outside the folder, or the disk is too small; later,
+            if inputs are damaged or not finite. Nothing is left at `out`.
     """
     require_free(out)
     side = side or out.parent / f".{out.name}.partial"
@@ -315,8 +315,8 @@ def build_result(
     """Write tensors, copied or computed, and the template's other files as a step's result.
 
     `key` is a JSON value that decides the tensors' bytes. `models` names in messages the model that each
-    tensor is read from, by the tensor's name; it is the template without it. For the other options and what
-    is raised see `build_checkpoint`.
+    tensor is read from, by the tensor's name; it is the template without it. For the other options and the
+    errors see `build_checkpoint`.
     """
     label = template.folder.name
 
@@ -344,7 +344,7 @@ def require_free(path: Path) -> None:
     """Refuse a `path` that exists, unless it is an empty folder.
 
     Raises:
-        CheckpointError: when something is.
+        CheckpointError: if it exists.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(f"{path}: exists already; remove it or choose another folder")

@@ -1,9 +1,8 @@
 """Matching of rows of embeddings that are one token: by ids, or by the tokens' texts.
 
-By ids (`token_aware`), every id stays where it is: rows whose token is the same in all models are merged, a
-token that some models lack takes its row from the models that have it, and two different tokens with one id
-are refused. By texts (`union`), rows are found by token, and tokens that the chosen tokenizer lacks are
-appended.
+By ids (`token_aware`), no id changes: rows whose token is the same in all models are merged, a token that
+some models lack takes its row from the models that have it, and two different tokens with one id are refused.
+By texts (`union`), rows are found by token, and tokens that the chosen tokenizer lacks are appended.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ REMEDY = (
     "merge by token with vocabulary: union, say whose token counts with vocabulary: {keep: {token: model}}, "
     "or name the one to keep with 'tokenizer'"
 )
-"""Ways out, in a merge, where two tokens have one id."""
+"""Remedies in a merge if two tokens have one id."""
 
 
 @dataclass
 class _TokenAligner:
-    """A matching by ids or by texts: the models, the new and lacking tokens, and the number of rows."""
+    """Base of matching by ids or by texts: models, new and lacking tokens, and the number of rows."""
 
     chosen: Tokenizer
     models: Sequence[TokenModel]
@@ -154,7 +153,7 @@ class ByIds(_TokenAligner):
         return common
 
     def _choose_token(self, place: int) -> str | None:
-        """Return the token of an id in the result, None for none; clashes and new tokens are collected."""
+        """Return the token of an id in the result, None without one; collect clashes and new tokens."""
         present = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
@@ -179,7 +178,7 @@ class ByIds(_TokenAligner):
         return token
 
     def _has_row(self, token: str, place: int) -> bool:
-        """Return whether any model has this token, with a row, at this id."""
+        """Return whether any model has this token at this id, with a row of the embedding."""
         return any(m.has(token, place) for m in self.models)
 
     def _add_token(self, place: int, name: str) -> str | None:
@@ -305,9 +304,9 @@ def align_tokens(
     """Plan which row of each model's embedding becomes which row of the result.
 
     `models` and `base` are names; `checkpoints` has those that exist, `names` the tensors of those with
-    headers, and `pattern` the template's: without them rows are not counted. The result gets the tokenizer
-    of the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy` is what to do about
-    two tokens on one id. Nothing is raised: errors are the plan's `problems`.
+    headers, and `pattern` the template's: without them rows are not counted. The result gets the tokenizer of
+    the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy` is the text that tells
+    what to do about two tokens with one id. Nothing is raised: errors are in the plan's `problems`.
     """
     tokenizers: dict[Path, Tokenizer | None] = {}
 
@@ -343,7 +342,7 @@ def align_tokens(
 
 
 def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
-    """Plan rows by number where all tokens are equal or the policy wants it, else by token."""
+    """Plan rows by number if all tokens are equal or the policy is `mean`, else by token."""
     tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
     everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
     lines = tuple(_list_differences(tokenizer, everyone))

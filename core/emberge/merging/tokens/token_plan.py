@@ -35,7 +35,7 @@ class TokenPlan:
     """The rows of every model's embedding that become the rows of the result's.
 
     `rows` is the number of rows in the result, None for the template's own. `maps` has, for every model and
-    the base, its own row for each row of the result, or -1 if it has none; it is empty if all rows stay.
+    the base, its own row for each row of the result, or -1 if it has none; it is empty if no row moves.
     `pattern` is the template's map. `chosen` is the tokenizer that the result gets, with the tokens `new`
     inserted. `lines` describe the differences for the terminal.
     """
@@ -80,7 +80,7 @@ class TokenPlan:
 
 @dataclass(frozen=True)
 class TokenModel:
-    """A model's tokenizer and the number of rows of its embedding, each None where it is not known."""
+    """A model's tokenizer and the number of rows of its embedding, each None if unknown."""
 
     name: str
     tokens: Tokenizer | None
@@ -144,7 +144,7 @@ def _insert_token(model: dict[str, Any], token: NewToken) -> None:
 
 
 def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None:
-    """Keep added tokens at their ids, by putting them into the base vocabulary where needed."""
+    """Keep added tokens at their ids, by putting them into the base vocabulary if needed."""
     id_by_text = {str(entry["content"]): int(entry["id"]) for entry in added}
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict) and given_ids(vocabulary, id_by_text) != id_by_text:

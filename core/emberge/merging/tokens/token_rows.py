@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class TokenRows(DerivedTensor):
     """A vocabulary tensor with its rows in the order of the result's tokenizer.
 
-    `index` is the row of `origin` for each row, -1 for one that this model has not: that one is zero.
+    `index` has for each row the row of `origin`, or -1 if this model lacks the token; such a row is zero.
     """
 
     origin: TensorSpec

@@ -33,9 +33,9 @@ _LONG = 60
 class Tokenizer:
     """A tokenizer by the files in `folder`.
 
-    `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all of them with their ids;
-    `added` are those that were added to the model's own, as tokenizer.json describes them; `settings` are its
-    normalizer and pre-tokenizer; `template` is its chat template, "" without one.
+    `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all tokens with their ids;
+    `added` are the entries of tokenizer.json for tokens that were added to the base vocabulary; `settings`
+    are its normalizer and pre-tokenizer; `template` is its chat template, "" without one.
     """
 
     folder: Path
@@ -45,9 +45,9 @@ class Tokenizer:
     settings: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""
     own: int = 0
-    """Number of the model's own tokens, without added ones unless they are among these too."""
+    """Number of tokens in the base vocabulary, which includes an added token only if it is in both."""
     whole: bool = True
-    """True if tokenizer.json has all of it."""
+    """True if tokenizer.json has the complete tokenizer."""
 
     @functools.cached_property
     def texts(self) -> dict[int, str]:
@@ -56,7 +56,7 @@ class Tokenizer:
 
     @functools.cached_property
     def size(self) -> int:
-        """The largest id and one."""
+        """The largest id plus one."""
         return max(self.tokens.values(), default=-1) + 1
 
     @functools.cached_property
@@ -66,10 +66,10 @@ class Tokenizer:
 
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> Tokenizer | None:
-        """Read a model's tokenizer; None where no file has its tokens.
+        """Read a model's tokenizer; None if no file has its tokens.
 
         Raises:
-            CheckpointError: when a file is no JSON, or no tokenizer's.
+            CheckpointError: if a file is no JSON, or not that of a tokenizer.
         """
         folder = checkpoint.tokenizer_folder
         path = folder / "tokenizer.json"
@@ -92,7 +92,7 @@ class Tokenizer:
 
 
 def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
-    """Yield the differences of two tokenizers, each in a few words."""
+    """Yield the differences of two tokenizers as short texts."""
     if first.algorithm != second.algorithm:
         yield f"{first.algorithm} in one and {second.algorithm} in the other"
     yield from _compare_texts(first, second)
@@ -127,7 +127,7 @@ def _count_phrase(items: Sequence[Any], noun: str) -> str:
 def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
     """Return the ids that added tokens get in a tokenizer with this base vocabulary.
 
-    The ids in the file do not count: an added token that is among the model's own tokens has their id, any
+    The ids in the file do not count: an added token that is in the base vocabulary has the id from there, any
     other added token gets the id after the largest so far.
     """
     ids: dict[str, int] = {}
@@ -160,10 +160,10 @@ def _read_mapping(path: Path) -> Mapping[str, Any]:
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
-    """Read token to id, with added tokens; None where no file has them.
+    """Read the map of tokens, including added ones, to ids; None if no file has it.
 
     Raises:
-        CheckpointError: when a file is no tokenizer's.
+        CheckpointError: if a file is not that of a tokenizer.
     """
     path = folder / "tokenizer.json"
     if path.is_file():
@@ -176,7 +176,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
 
 
 def _list_tokens(content: Mapping[str, Any]) -> dict[str, int]:
-    """Return token to id of a tokenizer.json's content."""
+    """Return the map of tokens to ids from a tokenizer.json's content."""
     tokens = _read_model_tokens((content.get("model") or {}).get("vocab", {}))
     added = content.get("added_tokens") or ()
     return {**tokens, **{str(t["content"]): int(t["id"]) for t in added}}

@@ -1,8 +1,8 @@
 """The vocabulary of a merge of models whose tokenizers differ: by a policy, or supplied by a step.
 
-The folder of a supplied one has a tokenizer, a safetensors file a model with the tensors whose rows are
-tokens, by their canonical names, and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`, both
-null where there is a tokenizer alone.
+The folder of a supplied vocabulary has a tokenizer, a safetensors file for each model with the tensors whose
+rows are tokens (by canonical names), and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`,
+both null if there is only a tokenizer.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from emberge.tensor_names import Names, is_vocabulary
 class VocabularyPolicy:
     """A policy for matching rows of embeddings and heads of models whose tokenizers differ.
 
-    `token_aware` keeps every id where it is: rows whose token is the same in all models are merged, a
-    token that some lack takes its row from those that have it (one model's is copied), and two tokens
-    on one id are refused. `union` goes by the tokens' text and appends those that the first model lacks;
-    it needs one algorithm. `mean` merges rows by their number, whatever they mean.
+    `token_aware` changes no id: rows whose token is the same in all models are merged, the row of a token
+    that some models lack is the weighted mean of the other models' rows (or the only model's row), and two
+    tokens with one id are refused. `union` matches rows by the tokens' text and appends tokens that the first
+    model lacks; all tokenizers must use one algorithm. `mean` merges rows by their number, whatever their
+    tokens are.
     """
 
     policy: Literal["token_aware", "mean", "union"] = "token_aware"
     """The rule by which rows are matched."""
     keep: dict[str, str] = field(default_factory=dict)
-    """Token to the model whose row and meaning it takes, where models clash: `{"[MASK]": text}`."""
+    """Map of a token to the model whose row it gets if models clash: `{"[MASK]": text}`."""
     pad_to: Annotated[int, NumberRange(least=1, most=2**20)] = 64
-    """A multiple that the rows of a union are padded to."""
+    """The number of rows of a union is padded to a multiple of this."""
 
     def __post_init__(self) -> None:
         if self.pad_to < 1:
@@ -70,7 +71,7 @@ class SuppliedVocabulary:
         """Return a model's tensors, with its vocabulary replaced by the supplied one.
 
         Raises:
-            CheckpointError: when the vocabulary was made without this model.
+            CheckpointError: if the vocabulary was made without this model.
         """
         if self.folder is None or self._content["models"] is None:
             return names
