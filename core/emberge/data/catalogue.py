@@ -1,11 +1,11 @@
 """Catalogues (`datasets.yaml`): training and evaluation sets, their files, and their purposes.
 
-A catalogue is a mapping with `train` and `eval`, lists of sets, and perhaps `dev`, sets in the form of
-training sets that were kept from training; paths are relative to it. Facts about a
-set beyond those that emberge reads (source, licence, counts, …) may have the names of `FREE` and names
-that begin with `x-`; any other name is an error, so that a misspelt one is found.
+A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev`, whose sets have the
+form of training sets but are not for training. Paths are relative to the catalogue. Further facts about a
+set, which emberge does not read (source, licence, counts, …), may have the names in `FREE` and names that
+begin with `x-`. Any other name is an error, so that misspelt names are found.
 
-Words are text, whatever YAML would make of them (`language: no`), unless a number or a flag is asked for.
+A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from emberge.wording import printable
 from emberge.yaml_nodes import find_alias_problem
 
 CATALOGUE_BYTES = 4 << 20
-"""Bytes that a catalogue may have; one of a thousand sets has a tenth of them."""
+"""Largest number of bytes of a catalogue; a catalogue of a thousand sets has a tenth of it."""
 
 FREE = frozenset(
     {
@@ -36,8 +36,8 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
-_DIGITS = 18  # of a count
-# The form of an instruction before a query (Wang et al., 2024, arXiv:2401.00368).
+_DIGITS = 18  # largest number of digits of a count
+# The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
 
@@ -50,7 +50,7 @@ def load_catalogue(path: Path) -> Catalogue:
     """Read a catalogue, given its file or the folder in which it is called `datasets.yaml`.
 
     Raises:
-        DataError: naming file and line, for what is missing, misspelt or of the wrong kind.
+        DataError: if an entry is missing, misspelt or of a wrong type; names file and line.
     """
     path = Path(path)
     path = path / "datasets.yaml" if path.is_dir() else path
@@ -73,7 +73,7 @@ def _parse_catalogue(
     text: str,
     folder: Path,  # noqa: ARG001 - places in messages are relative to it
 ) -> Catalogue:
-    """Return the catalogue of a file's text; the steps of a recipe share few of them."""
+    """Return the catalogue of a file's text; cached, as the steps of a recipe share few catalogues."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         repeated = find_alias_problem(root)
@@ -90,7 +90,7 @@ def _parse_catalogue(
 
 
 class _NodeReader:
-    """The reader of one file's YAML nodes; `free` are keys that a set may have without being read."""
+    """The reader of one file's YAML nodes; `free` are keys that a set may have and that are not read."""
 
     free: frozenset[str] = frozenset()
 

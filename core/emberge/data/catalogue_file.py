@@ -1,4 +1,4 @@
-"""Writer of catalogues: sets of examples, in the format that they are read from."""
+"""Writer of catalogues and of their sets of examples, in the format that emberge reads."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
 def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
-    A set is its new name, the dataset it was made of, whose prompts and other facts it keeps, and its
-    examples, which are written as they come. A set without examples is left out of the catalogue. The sets
-    of `dev` are those kept from training.
+    A set is a tuple of its new name, the dataset from which it was made, whose prompts and other facts it
+    keeps, and its examples, which are written one by one. A set without examples is left out of the
+    catalogue. The sets of `dev` are not for training.
 
     Returns:
-        The number of training rows by name, in order, also of sets that were left out.
+        The number of training rows by name, in order, including sets that were left out.
     """
     counts: dict[str, int] = {}
     content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts)}
@@ -41,14 +41,14 @@ def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
 
 
 def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
-    """Write the catalogue of files that a step has written: the entries of each of its lists, by name."""
+    """Write the catalogue of files that a step has written; `entries` are the catalogue's lists, by name."""
     content = {"format": 1, **entries}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     write_text(folder / FILE, text)
 
 
 def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as JSON Lines, compressed where the name ends in `.gz`, and return their number."""
+    """Write rows as JSON Lines, compressed if the name ends in `.gz`, and return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with (
@@ -63,7 +63,7 @@ def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def _open_packed(raw: BinaryIO) -> BinaryIO:
-    # Neither a time nor a file name in the header, so that the bytes are the rows' alone.
+    # The header has neither a time nor a file name, so that the bytes depend only on the rows.
     return cast("BinaryIO", gzip.GzipFile("", "wb", 6, raw, mtime=0))
 
 
@@ -112,7 +112,7 @@ def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
 
 
 def _build_value(text: str) -> Any:
-    """Return an input as a row has it: text, or the list of its parts with the paths of its media."""
+    """Return an input as a row's value: a text, or the list of its parts with the paths of its media."""
     if not has_media(text):
         return text
     parts = split_parts(text)
@@ -120,7 +120,7 @@ def _build_value(text: str) -> Any:
 
 
 def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
-    """Return what the catalogue keeps of a dataset, without what is the default."""
+    """Return the facts of a dataset for the catalogue, without values that are the default."""
     entry, info = dataset.entry, dataset.info
     facts: dict[str, Any] = {"task": info.task, "symmetric": dataset.symmetric}
     if info.scores is not None:

@@ -1,4 +1,4 @@
-"""Sources of rows: a catalogue becomes its sets, and a file gets its reader."""
+"""Sources of rows: a catalogue is expanded into its sets, and a file is assigned its reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Resolve = Callable[[DataRef], Path | None]
 
 @dataclass(frozen=True)
 class DataSource:
-    """A dataset before it is read: its name, its options with those of the catalogue, and its file."""
+    """A dataset before it is read: its name, its options merged with the catalogue's, and its file."""
 
     name: str
     entry: DataEntry
@@ -35,11 +35,11 @@ class DataSource:
 
     @property
     def place(self) -> str:
-        """The file, or the hub dataset, as messages name it."""
+        """The name of the file, or of the hub dataset, in messages."""
         return shown(self.path) if self.path is not None else describe_hub_entry(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield the rows with their numbers; with `head` only the first ones will be taken."""
+        """Yield the rows with their numbers; `head` states that the caller takes only the first rows."""
         if self.path is not None and self.reader is not None:
             return islice(self.reader.rows(self.path), self.entry.first)
         return islice(read_hub_rows(self.entry, head=head), self.entry.first)
@@ -60,10 +60,10 @@ class DataSource:
 
 
 def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> list[DataSource]:
-    """Return the sources of one entry; none when it names the output of a step that has not run.
+    """Return the sources of one entry; an empty list if it names the output of a step that has not run.
 
     Raises:
-        DataError: for an entry that contradicts itself, or a file that is not there or has no reader.
+        DataError: if the entry contradicts itself, or a file is missing or has no reader.
     """
     _require_consistent(entry)
     if entry.path is None:
@@ -129,10 +129,10 @@ def _list_catalogue_sources(
 
 
 def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
-    """Return the catalogue with the sets that the entry's split means as its training sets.
+    """Return the catalogue with the sets of the entry's split as its training sets.
 
     Raises:
-        DataError: for the development sets of a catalogue that has none.
+        DataError: if the split is `dev` and the catalogue has no development sets.
     """
     if entry.split != "dev" or any(each.hub for each in catalogue.train):
         return catalogue
@@ -144,10 +144,10 @@ def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
 
 
 def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
-    """Return the training sets of a catalogue, or those in `only`.
+    """Return the training sets of a catalogue, or only those that `only` names.
 
     Raises:
-        DataError: for a name that it does not have.
+        DataError: if the catalogue lacks a name in `only`.
     """
     names = [str(each.name) for each in catalogue.train]
     for name in only:
@@ -158,7 +158,7 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
 
 
 def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
-    """Return the source of a catalogue's set, with the recipe's options in place of its own."""
+    """Return the source of a catalogue's set; options in the recipe replace the set's options."""
     nothing = DataEntry()
     names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
     over = {
@@ -192,7 +192,7 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
     """Return the reader with the longest suffix that the file's name ends with.
 
     Raises:
-        DataError: when none fits, listing what can be read.
+        DataError: if no reader fits; lists the formats that can be read.
     """
     fits = [
         (len(suffix), i)
@@ -213,10 +213,10 @@ def _sort_suffixes(reader: Reader) -> list[str]:
 
 
 def refuse_clashes(sources: Iterable[DataSource]) -> None:
-    """Refuse two datasets of one name, because samplers and options go by names.
+    """Refuse two datasets with the same name, because samplers and options refer to names.
 
     Raises:
-        DataError: naming both places.
+        DataError: if two datasets have the same name; names both places.
     """
     seen: dict[str, DataSource] = {}
     for source in sources:
@@ -239,13 +239,13 @@ def _hash_file(path: Path) -> str:
 def in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
-    """Return the tasks that the entries' `ind_tasks` name, each once, in order; no row of data is read.
+    """Return the tasks in the entries' `ind_tasks`, without duplicates, in order; no row of data is read.
 
-    An entry that is a catalogue means its training sets, or those in `only`. One that `resolve` gives
-    None for is passed over.
+    An entry that is a catalogue means its training sets, or those in `only`. An entry for which `resolve`
+    returns None is skipped.
 
     Raises:
-        DataError: when a catalogue cannot be read, or no entry declares its tasks.
+        DataError: if a catalogue cannot be read, or no entry declares its tasks.
     """
     declared: list[tuple[str, ...]] = []
     unseen = False

@@ -1,4 +1,4 @@
-"""Datasets of entries, every row read and checked once: kept for random access, or only counted."""
+"""Datasets of entries, each row read and checked once, and then stored for random access or only counted."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def load_datasets(
 ) -> list[StoredDataset]:
     """Load the datasets that the entries name, in order, every row read and checked once.
 
-    Rows are on disk, in `store` where the next load finds them by content (a temporary place without
-    one), and are read from there one by one. `limit` thins each dataset as an entry's own `limit` does,
-    to an even sample that depends on its name alone. `warn` gets a note of each decision that the entry
-    leaves open.
+    Rows are stored on disk and read from there one by one: in `store`, where the next load finds them by
+    content, or in a temporary folder if `store` is None. `limit` reduces each dataset, as the entry's `limit`
+    does, to an even sample that depends only on the dataset's name. `warn` gets a note of each decision that
+    the entry leaves open.
 
     Raises:
-        DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
-            for files that are missing or cannot be understood.
+        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad
+            row of any dataset (twenty for a file, then a count).
     """
 
     def load(source: DataSource) -> StoredDataset:
@@ -96,7 +96,7 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
         raise DataError(str(error)) from error
     summary.place = source.place
     decisions = decide_data(summary, source.entry)
-    assert rows is not None  # decide_data has raised otherwise
+    assert rows is not None  # otherwise decide_data has raised an error
     limits = [n for n in (limit, source.entry.limit) if n is not None]
     numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     return StoredDataset(source.name, rows, numbers, decisions, source.entry)
@@ -111,11 +111,11 @@ def step_datasets(
 ) -> list[StoredDataset]:
     """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
 
-    `limit` thins each dataset to an even sample of so many rows, a rehearsal to its own number. With `warn`
-    decisions that an entry leaves open become warnings of the step.
+    `limit` reduces each dataset to an even sample of at most so many rows; a rehearsal has its own limit.
+    With `warn`, decisions that an entry leaves open become warnings of the step.
 
     Raises:
-        DataError: as `load_datasets`.
+        DataError: for the same reasons as `load_datasets`.
     """
     rehearsal = workspace.rehearsal
     return load_datasets(
@@ -136,11 +136,12 @@ def count_datasets(
 ) -> list[DatasetInfo]:
     """Return the facts of the datasets that `load_datasets` would load, without storing rows.
 
-    A file that several trainings name is read once, until it changes, whatever share each takes of it.
+    A file that several trainings name is read only once, unless it changes, even if they use different shares
+    of it.
 
     Raises:
-        DataError: with one line for each bad row of any dataset (twenty for a file, then a count), and
-            for files that are missing or cannot be understood.
+        DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad
+            row of any dataset (twenty for a file, then a count).
     """
     return _read_sources(entries, readers, resolve, _count_source)
 

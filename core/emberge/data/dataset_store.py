@@ -1,4 +1,4 @@
-"""Examples on disk, checked once and indexed: random access without holding them in memory."""
+"""Examples on disk, checked once and indexed, so that they can be read in any order without loading all."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Rows:
 def open_rows(
     store: Path | None, key: str | None, write: Callable[[Path], FileSummary]
 ) -> tuple[Rows | None, FileSummary]:
-    """Return the rows kept under `key`, or those that `write` puts into a folder now.
+    """Return the rows stored under `key`, or the rows that `write` writes into a folder now.
 
-    Without a store the rows are in a temporary folder, as long as the result exists. If a file has bad rows,
-    none of its rows are kept, and only the summary is returned.
+    Without a store, the rows are in a temporary folder that exists as long as the result. If a file has bad
+    rows, none of its rows are stored, and only the summary is returned.
     """
     stored = _read_kept(store, key) if store is not None and key is not None else None
     if stored is not None and (stored / "summary.json").is_file():
@@ -84,7 +84,7 @@ def open_rows(
 
 
 def _read_kept(store: Path, key: str) -> Path:
-    """Return the folder of rows with this key whose media are as they were read, or the first free one."""
+    """Return the folder of rows with this key and unchanged media files, or the first unused folder."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
     return next(place for place in places if not place.is_dir() or _is_media_unchanged(place))
 
@@ -109,7 +109,7 @@ def _read_stamp(path: str) -> list[int]:
 def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
     """Write rows and their end offsets; stop writing after the first bad row.
 
-    The digest goes by the content of media and not by their paths.
+    The digest depends on the content of media, not on their paths.
     """
     digest, stored, ends, position = sha256(), sha256(), array("Q"), 0
     media: dict[str, None] = {}
@@ -146,9 +146,9 @@ def _list_media_paths(row: Row) -> Iterator[str]:
 
 
 class StoredDataset:
-    """A dataset over stored rows; `chosen` are those that a limit keeps. Scores come scaled to 0–1.
+    """A dataset of stored rows; `chosen` are the rows that a limit keeps. Scores are scaled to 0–1.
 
-    `entry` has its options as the recipe and its catalogue give them together.
+    `entry` has the dataset's options, merged from the recipe and the catalogue.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class StoredDataset:
 
     @property
     def draws(self) -> bool:
-        """Flag of rows that are a text and a label, whose positives and negatives are drawn."""
+        """True if rows are a text and a label, whose positives and negatives are drawn."""
         return self._labels is not None
 
     def __len__(self) -> int:
@@ -195,7 +195,7 @@ class StoredDataset:
 def dataset_info(
     name: str, summary: FileSummary, decisions: DataDecisions, weight: float, size: int
 ) -> DatasetInfo:
-    """Return what is known of a dataset of `size` rows before any of them is read again."""
+    """Return the facts of a dataset of `size` rows, from the summary of its file."""
     return DatasetInfo(
         name,
         decisions.task,
@@ -208,16 +208,17 @@ def dataset_info(
 
 
 def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
-    """Return the lowest and the highest score of the whole file, those of rows beyond a limit too."""
+    """Return the lowest and the highest score of the whole file, including rows beyond a limit."""
     if not summary.scored:
         return None
     return decisions.scaled(summary.lowest), decisions.scaled(summary.highest)
 
 
 class _ByLabel:
-    """The draws of positives and negatives for rows of a text and a label, from the whole file.
+    """The drawing of positives and negatives from the whole file, for rows of a text and a label.
 
-    A row's draws depend on the dataset's name and the row alone: the same in every epoch and bag.
+    The texts drawn for a row depend only on the dataset's name and the row, so they are equal in every epoch
+    and bag.
     """
 
     def __init__(self, name: str, rows: Rows, groups: dict[str, list[int]]) -> None:
@@ -238,7 +239,7 @@ class _ByLabel:
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
-    """Return another row of the label, the same one every time."""
+    """Return another row of the label; repeated calls return the same row."""
     others = [row for row in same if row != number]
     return others[even_place(name, number) % len(others)]
 
@@ -252,10 +253,10 @@ def _group_by_label(name: str, rows: Rows) -> _ByLabel:
 
 
 def require_pairs(rows_by_label: Mapping[str, int], place: str) -> None:
-    """Make sure that rows of a text and a label have positives and negatives.
+    """Require that every row of a text and a label has a positive and a negative.
 
     Raises:
-        DataError: for a label of one row, and for a single label.
+        DataError: if a label has only one row, or there is only one label.
     """
     lonely = [label for label, rows in rows_by_label.items() if rows < 2]
     if lonely:

@@ -16,9 +16,10 @@ from emberge.hashes import text_keys
 
 
 class DistinctTexts(Sequence[str]):
-    """Distinct texts in the order in which they first come; `places` [n] has the place of each given text.
+    """Distinct texts in the order of their first occurrence; `places` [n] has each given text's position.
 
-    The texts are in an unnamed file, which goes with the object; memory has 32 bytes for each given text.
+    The texts are in an unnamed file, which is deleted with the object. In memory, each given text needs 32
+    bytes.
     """
 
     def __init__(self, texts: Iterable[str], folder: Path) -> None:
@@ -30,7 +31,7 @@ class DistinctTexts(Sequence[str]):
                 keys += text_keys((text,))
             file.flush()
             size = file.tell()
-            # The map keeps the file after it is closed.
+            # The memory map keeps the file's content available after the file is closed.
             self._bytes = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
         stops = np.frombuffer(ends, np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), stops])[:-1]

@@ -13,7 +13,7 @@ class Columns:
     """The columns of a file by their part; by default the usual names are recognised.
 
     If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
-    points is a field of a column of records: `translation.en`.
+    dots is a field in a column of records: `translation.en`.
     """
 
     anchor: str | None = None
@@ -27,25 +27,23 @@ class Columns:
 class DataEntry:
     """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset.
 
-    `limit` keeps an even sample that depends on the dataset's name and on nothing else, so that a smaller
-    limit keeps a part of a larger one's rows. `first` is the number of rows that are read at all, from the
-    start: a hub dataset is then streamed, and no more of it is downloaded than these need. `score_range` is
-    the lowest and the highest score the file may have; they become 0 and 1. For a catalogue, the entry's
-    options apply to each of its sets.
+    `limit` keeps an even sample that depends only on the dataset's name; the rows under a smaller limit are
+    among those under a larger limit. `first` is the number of rows to read, from the start: a hub dataset is
+    then streamed, and only these rows are downloaded. `score_range` is the lowest and the highest score that
+    the file may have; they become 0 and 1. For a catalogue, the entry's options apply to each of its sets.
 
-    `prompt` is the text put before anchors, and before every text of a `symmetric` set; without one the
-    model's own prompts are used. In it `{instruction}` is the set's instruction and `{prompt}` the prompt
-    that its catalogue gives or, failing that, the one its instruction makes.
+    `prompt` is the text put before anchors, and before every text of a `symmetric` set; by default, the
+    model's prompts are used. In a prompt, `{instruction}` stands for the set's instruction, and `{prompt}`
+    for the prompt in its catalogue or, if there is none, the prompt made from the instruction.
 
-    `split` is the split of a hub dataset, or `dev` for the development sets that a catalogue has beside its
-    training sets. `folder` is the folder of a hub dataset whose files are its rows, where it has no subset
-    for them. `documents` is a subset with the columns `id` and `text`, where rows name their positives and
-    negatives by id.
+    `split` is the split of a hub dataset, or `dev` for a catalogue's development sets. `folder` is the folder
+    of a hub dataset whose files have the rows, if the dataset has no subset for them. `documents` is a subset
+    with the columns `id` and `text`, if rows name their positives and negatives by id.
 
-    `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), where the training
-    itself does not; auto goes by the kind of task. `ind_tasks` are evaluation tasks that come from the same
-    source and so are in domain for every model trained on this; an empty list means that there are none.
-    `language` is the language of a set, as a catalogue gives it.
+    `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), unless the training
+    decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
+    which are therefore in domain for every model trained on this data; an empty list means that there are
+    none. `language` is the language of a set, from its catalogue.
     """
 
     path: DataRef | None = None
@@ -75,9 +73,9 @@ class DataEntry:
 class EvalSet:
     """One evaluation set of a catalogue, in its folder.
 
-    `prompt` is the text put before a query (before every text of a `symmetric` set), by default made of
-    `instruction`, which describes the task; `score_range` the lowest and highest gold score of an sts
-    set; `where` is `file:line` of its entry.
+    `prompt` is the text put before a query (before every text of a `symmetric` set), by default made from
+    `instruction`, which describes the task. `score_range` is the lowest and highest gold score of an sts set.
+    `where` is `file:line` of the set's entry.
     """
 
     name: str
@@ -95,7 +93,7 @@ class EvalSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """A `datasets.yaml`: training entries, those kept from training in `dev`, and evaluation sets."""
+    """A `datasets.yaml`: training entries, development entries (`dev`), and evaluation sets."""
 
     path: Path
     train: tuple[DataEntry, ...] = ()

@@ -1,4 +1,4 @@
-"""Evaluation sets as read: texts, labels and judgements, no tensor; and the texts of a set by their side."""
+"""Evaluation sets in memory: texts, labels and judgements; and the list of their texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from emberge.contracts import Side
 class RetrievalData:
     """Texts by id and judgements: `relevant[query][document]` is a grade, 0 for judged irrelevant.
 
-    `corpus` has title and text joined by a space; `queries` only those with a judgement.
+    `corpus` has each document's title and text, joined by a space. `queries` has only queries with a
+    judgement.
     """
 
     corpus: Mapping[str, str]
@@ -32,7 +33,7 @@ class PairData:
 
 @dataclass(frozen=True, slots=True)
 class ClassificationData:
-    """Labelled texts to fit a classifier on frozen embeddings, and others to test it on."""
+    """Labelled texts to fit a classifier on frozen embeddings, and further labelled texts to test it."""
 
     train_texts: Sequence[str]
     train_labels: Sequence[str]
@@ -50,7 +51,7 @@ class ClusteringData:
 
 @dataclass(frozen=True, slots=True)
 class RerankingData:
-    """For each query the texts that belong before the others, and the others."""
+    """Queries, with the relevant texts of each query, which belong first, and its other texts."""
 
     queries: Sequence[str]
     positives: Sequence[Sequence[str]]
@@ -61,7 +62,7 @@ EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | Rera
 
 
 def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
-    """Yield each text that is scored, as a query or a document; a classifier's training texts are none."""
+    """Yield each scored text, as a query or a document; a classifier's training texts are not scored."""
     match data:
         case RetrievalData():
             yield from (("query", text) for text in data.queries.values())

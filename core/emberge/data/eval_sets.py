@@ -1,4 +1,4 @@
-"""Evaluation sets of a catalogue: chosen, checked, and read from their folders, those of BEIR among them."""
+"""Evaluation sets of a catalogue: selected, checked, and read from their folders, including BEIR's format."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from emberge.wording import printable
 
 
 def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
-    """Return the evaluation sets of a catalogue, or those in `only`.
+    """Return the evaluation sets of a catalogue, or only those that `only` names.
 
     Raises:
-        DataError: for a catalogue without evaluation sets, or a name it does not have.
+        DataError: if the catalogue has no evaluation sets, or lacks a name in `only`.
     """
     catalogue = load_catalogue(path)
     if not catalogue.eval:
@@ -64,7 +64,7 @@ def check_eval_sets(
 ) -> tuple[list[EvalSet], list[str]]:
     """Return the evaluation sets that a step will read, and their problems, without reading their rows.
 
-    Sets that an earlier step is yet to make are those that it announces; none if it announces nothing.
+    If an earlier step has not made the sets yet, the sets that it announces are returned, if any.
     """
     try:
         path = context.data(reference)
@@ -84,10 +84,10 @@ def check_eval_sets(
 
 
 def lacking_half(one: EvalSet, split: Split) -> str | None:
-    """Return the reason why a half of a set cannot be read, found without reading it; None without one."""
+    """Return the reason why a set's half cannot be read, without reading it; None if there is no reason."""
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
-    # Not all that is below the folder, which may be anything.
+    # Only these two folders are listed, as others below them may contain anything.
     file_names = [
         file.relative_to(one.folder).as_posix()
         for folder in (one.folder, one.folder / "qrels")
@@ -122,13 +122,13 @@ def load_eval_set(
 ) -> EvalData:
     """Read one half (`test` or `dev`) of an evaluation set.
 
-    `limit` keeps an even sample of queries, pairs or texts that depends on the set's name alone; of a
-    retrieval set the documents that belong to the queries stay, and as many others; of labelled texts
-    whole labels are left out, so that each that stays has several texts. Images and clips are references
-    within the texts; bytes of them are kept in `store`, or else until the process ends.
+    `limit` keeps an even sample of queries, pairs or texts that depends only on the set's name. A retrieval
+    set keeps the documents that belong to these queries, and as many other documents. Of labelled texts,
+    whole labels are left out, so that each remaining label has several texts. Images and clips are references
+    within the texts; their bytes are kept in `store` or, if it is None, until the process ends.
 
     Raises:
-        DataError: naming file and line, for files that are missing and rows that cannot be used.
+        DataError: if a file is missing or a row cannot be used; names file and line.
     """
     if not eval_set.folder.is_dir():
         raise DataError(
@@ -142,7 +142,7 @@ def _describe_place(eval_set: EvalSet) -> str:
 
 
 class _Half:
-    """One half of a set while it is read."""
+    """One half of a set, while it is read."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Half:
         self.media = MediaValues(MediaFolder(store, eval_set.folder))
 
     def file(self, stem: str) -> Path:
-        """Return the file of the folder that is called `stem` before an ending that can be read."""
+        """Return the file in the folder whose name is `stem` and a suffix of a known format."""
         folder = self.eval_set.folder
         for reader in self.readers:
             for suffix in reader.suffixes:
@@ -180,7 +180,7 @@ class _Half:
             yield f"{file_label}:{line}", row
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
-        """Read rows in the format of training files, checked as those are."""
+        """Read rows in the format of training files, with the same checks."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
         summary = FileSummary(shown(path))
@@ -277,10 +277,10 @@ def read_retrieval(
     limit: int | None,
     media: MediaValues,
 ) -> RetrievalData:
-    """Join documents, the queries that have a judgement in this half, and the judgements.
+    """Join documents, the queries with a judgement in this half, and the judgements.
 
     Raises:
-        DataError: for a row without id or text, an id given twice, or a judgement of something unknown.
+        DataError: if a row has no id or text, an id occurs twice, or a judgement names an unknown id.
     """
     path = _find_judgement_file(eval_set, split)
     judged = _read_judgements(path)
@@ -369,7 +369,7 @@ def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, 
 
 
 def _read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
-    """Return a row's text with references to its media: those of a text column, or of others before it."""
+    """Return a row's text with its media: those in the text column, or else those of media columns."""
     text = row.get("text")
     media_columns: dict[str, Any] = {
         kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")

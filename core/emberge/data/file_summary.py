@@ -1,4 +1,4 @@
-"""The summary of a file's rows: bad rows, scores and labels, and from them its task and scale."""
+"""The summary of a file's rows: bad rows, scores and labels, and the task and scale derived from them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _KINDS: Mapping[str, TaskKind] = {
 class FileSummary:
     """Counts over the rows of one file. `lines` has the first line of each kind of row.
 
-    `pairs` has the first line of each kind of pair, `media` that of each kind of medium, and `rates` that
-    of each sampling rate; `largest` is an image's width, height and line, `longest` a clip's seconds and
-    line, and `stored` a hash of the rows with the paths of their media.
+    `pairs`, `media` and `rates` have the first line of each kind of pair, kind of medium and sampling rate.
+    `largest` has the largest image's width, height and line, and `longest` the longest clip's seconds and
+    line. `stored` is a hash of the rows and of the paths of their media.
     """
 
     place: str
@@ -150,12 +150,12 @@ def understood(
     summary: FileSummary,
     media: MediaValues | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows that can be used, and count them and the bad ones in the summary.
+    """Yield the usable rows, and count usable and bad rows in the summary.
 
-    `media` reads their images and clips, by default those whose paths are absolute.
+    `media` reads the rows' images and clips; by default, these need absolute paths.
 
     Raises:
-        DataError: when the columns cannot be understood, so that no row can.
+        DataError: if the columns cannot be understood, so that no row can be used.
     """
     media = media or MediaValues()
     understand = RowParser(entry.columns, entry.task, media)
@@ -192,7 +192,7 @@ def _require_within(row: Row, score_range: tuple[float, float] | None) -> None:
 
 @dataclass(frozen=True)
 class DataDecisions:
-    """The decisions about a dataset that take its whole file: task, prompt, scale of scores."""
+    """The decisions about a dataset that depend on its whole file: task, prompt, scale of scores."""
 
     task: TaskKind
     prompt: str
@@ -211,17 +211,17 @@ class DataDecisions:
         return None if scores is None else tuple(map(self.scaled, scores))
 
     def scaled(self, score: float) -> float:
-        """Return a score of the file on the scale of 0 to 1."""
+        """Return a score of the file, scaled to 0 to 1."""
         low, high = self.score_range
         return (score - low) / (high - low)
 
 
 def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
-    """Decide what the entry leaves open, from the counts.
+    """Decide, from the counts, the options that the entry leaves open.
 
     Raises:
-        DataError: for bad rows (the first twenty and a count), a file without rows, or rows that do not
-        agree.
+        DataError: if there are bad rows (lists the first twenty and a count) or no rows, or if the rows
+            disagree.
     """
     if summary.bad_row_count:
         raise DataError("\n".join(str(problem) for problem in summary.problems()))

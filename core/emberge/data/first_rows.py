@@ -1,4 +1,4 @@
-"""The first rows of data: their problems, and the reading of each dataset."""
+"""The first rows of data: their problems, and how each dataset was understood."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The reading of a dataset, with its first example. `info.size` is 0 where rows were not counted.
+    """The facts and first example of a dataset. `info.size` is 0 if its rows were not counted.
 
-    `negatives` are the most that a row had among those that were looked at. `texts` bounds the distinct texts
-    of the whole dataset from above, where that was looked at; None where it has more rows, or draws texts.
+    `negatives` is the largest number of negatives of a row that was read. `texts` is an upper bound of the
+    number of distinct texts, if the whole dataset was read; None if the dataset has more rows, or draws
+    texts.
     """
 
     info: DatasetInfo
@@ -49,7 +50,7 @@ class FirstRows:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The first example as understood, a part a line, long texts cut."""
+        """The first example, one line for each part; long texts are cut."""
         return tuple(self._format_lines())
 
     def _format_lines(self) -> Iterator[str]:
@@ -82,7 +83,7 @@ def _cut_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The result of checking all entries: every problem, and the first rows of the sound ones."""
+    """The result of checking all entries: every problem, and the first rows of the sound entries."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
@@ -96,11 +97,11 @@ def check_entries(
     limit_rows: int = 100,
     network: bool = False,
 ) -> CheckedData:
-    """Check the first `limit_rows` rows of every entry, without reading on.
+    """Check only the first `limit_rows` rows of every entry.
 
-    An entry that `resolve` gives None for is passed over. Hub datasets are looked at with `network`, and
-    are `unseen` without. A problem has its `file:line` where there is one; `where` is empty where
-    only the recipe's own line can be named.
+    An entry for which `resolve` returns None is skipped. Hub datasets are checked only with `network`;
+    without it they are `unseen`. If a problem has a place in the data, `where` is its `file:line`; `where` is
+    empty if only the line in the recipe can be named.
     """
     problems: list[Problem] = []
     sources: list[DataSource] = []
@@ -126,7 +127,7 @@ def check_entries(
 
 
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    """Check the first rows; steps that share a dataset look at it once, until its file changes."""
+    """Check the first rows; steps that share a dataset check it once, unless its file changes."""
     if source.path is None:
         return _read_cached_rows(source, limit_rows, (recently(),))
     try:
@@ -182,7 +183,7 @@ def _check_first_rows(
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
-    """Return the first example of each dataset as it was read, for people."""
+    """Return the first example of each dataset as it was read, for display."""
     return [
         FirstRows(
             dataset.info,
@@ -206,8 +207,8 @@ def check_datasets(
 ) -> CheckedData:
     """Return the first rows of a step's entries, at most `limit_rows` of each, and their problems.
 
-    A problem without a `file:line` of its own has that of `option`. With `show` the first example of each
-    dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
+    A problem without a `file:line` in the data has the line of `option`. With `show`, the first example of
+    each dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
     """
     checked = check_entries(
         entries,

@@ -15,7 +15,7 @@ from emberge.errors import DataError
 from emberge.network import hub_client
 
 _PATIENCE = 3.0  # seconds to wait for a hub's answer
-_REMEMBERED = 300.0  # seconds that an answer is good for
+_REMEMBERED = 300.0  # seconds for which an answer is reused
 
 
 def describe_hub_entry(entry: DataEntry) -> str:
@@ -29,13 +29,14 @@ def describe_hub_entry(entry: DataEntry) -> str:
 def read_hub_rows(
     entry: DataEntry, *, head: bool = False
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield rows from 1; with `head`, or an entry's `first`, they are streamed as they are taken.
+    """Yield rows, numbered from 1; with `head`, or an entry's `first`, only the rows taken are downloaded.
 
-    With `head` the ids of documents stand for their texts, as only the whole subset has all of them.
+    With `head`, rows have the ids of documents instead of their texts, as reading texts needs the whole
+    subset.
 
     Raises:
-        ConnectionError: when the hub cannot be reached and the dataset was not downloaded before.
-        DataError: when there is no such dataset, subset or split, or no such document.
+        ConnectionError: if the hub cannot be reached and the dataset was not downloaded before.
+        DataError: if there is no such dataset, subset or split, or no such document.
     """
     if head:
         _require_answer(entry)
@@ -50,7 +51,7 @@ def read_hub_rows(
 
 
 class _Documents:
-    """The documents of an entry by their ids; their texts stay on the disk until they are asked for."""
+    """The documents of an entry by their ids; their texts stay on the disk until they are needed."""
 
     def __init__(self, entry: DataEntry) -> None:
         subset = replace(entry, subset=entry.documents, documents=None)
@@ -68,7 +69,7 @@ class _Documents:
         """Return a document's text.
 
         Raises:
-            DataError: for an id without a document, and for a document without a text.
+            DataError: if there is no document with the id, or the document has no text.
         """
         place = self._places.get(key)
         text = None if place is None else self._rows[place]["text"]
@@ -99,7 +100,7 @@ def _read_documents(
 def hash_hub_rows(entry: DataEntry) -> str:
     """Return a hash of the rows, which `datasets` derives from the files' revision and the split.
 
-    Of an entry's `first` rows it is found without downloading any.
+    For an entry with `first`, the hash is computed without downloading rows.
     """
     if entry.documents is not None:
         rows = replace(entry, documents=None)
@@ -118,12 +119,12 @@ def hash_hub_rows(entry: DataEntry) -> str:
 
 
 def _require_answer(entry: DataEntry) -> None:
-    """Ask for the dataset once and briefly: `datasets` asks six times, for each dataset, split and step.
+    """Ask the hub once, with a short timeout: `datasets` asks six times, for each dataset, split and step.
 
     Raises:
-        ConnectionError: when the hub does not answer.
+        ConnectionError: if the hub does not answer.
     """
-    if Path(str(entry.hub)).exists():  # a folder in a hub's place
+    if Path(str(entry.hub)).exists():  # a local folder instead of a hub dataset
         return
     if not _does_answer(str(entry.hub), entry.revision, recently()):
         raise ConnectionError(
@@ -146,8 +147,8 @@ def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: AR
     try:
         hub_client.ask(lambda: HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE))
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
-        return True  # offline `datasets` asks no hub, and looks into its cache
-    except Exception:  # of several libraries: no name, no route, no answer in time
+        return True  # offline, `datasets` only uses its cache
+    except Exception:  # several libraries raise it: unknown host, no route, or timeout
         return False
     return True
 
@@ -165,14 +166,15 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
             streaming=streaming,
         )
     for name, feature in (stream.features or {}).items():
-        # Its own decoding of sounds needs a further package; bytes are read as those of any file.
+        # The library needs a further package to decode sounds; here the bytes are read like those
+        # of any file.
         if (plain := _disable_decoding(feature)) != feature:
             stream = stream.cast_column(name, plain)
     return stream
 
 
 def _disable_decoding(feature: Any) -> Any:
-    """Return the type of a column whose images and sounds come as bytes and paths."""
+    """Return the type of a column, changed so that images and sounds are read as bytes and paths."""
     import datasets
 
     if isinstance(feature, datasets.Image | datasets.Audio):
@@ -189,7 +191,7 @@ def _explain_error(entry: DataEntry) -> Iterator[None]:
     """Turn an exception of `datasets` into a DataError of one line."""
     try:
         yield
-    except ConnectionError as error:  # OfflineModeIsEnabled is one
+    except ConnectionError as error:  # includes OfflineModeIsEnabled
         raise ConnectionError(
             f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached "
             "and it was not downloaded before; connect, or give a file as path"

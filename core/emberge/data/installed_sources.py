@@ -21,11 +21,11 @@ def locate_package(name: str) -> Path | None:
 
 
 def parse_source(path: Path) -> tuple[ast.Module, str] | None:
-    """Return a file's syntax tree and its text; None for one that does not parse under this Python."""
+    """Return a file's syntax tree and its text; None if this Python cannot parse the file."""
     try:
         source = path.read_bytes()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other projects' escapes and comparisons are theirs
+            warnings.simplefilter("ignore")  # about other projects' code
             return ast.parse(source), source.decode("utf-8-sig")
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
@@ -39,5 +39,5 @@ def first_paragraph(docstring: str) -> str:
         if not line.strip():
             break
         taken.append(line)
-    # A docstring may spell half a surrogate pair, which is no text.
+    # A docstring may contain half of a surrogate pair, which cannot be encoded.
     return " ".join(" ".join(taken).split()).encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Rows of a data entry with all their columns, for tasks whose rows are no examples."""
+"""Rows of a data entry with all their columns, for tasks whose rows are not examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
 from emberge.wording import printable
 
-_SHOWN = 20  # bad rows that an error lists
+_SHOWN = 20  # largest number of bad rows that an error lists
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def read_plain_rows(
     limit: int | None = None,
     first: int | None = None,
 ) -> PlainRows | None:
-    """Return an entry's rows, at most `limit` and its own limit; None before a step wrote it.
+    """Return an entry's rows, at most `limit` and the entry's limit; None before a step wrote the data.
 
-    With `first` only so many are read, and a hub dataset is not downloaded.
+    With `first`, only so many rows are read, and a hub dataset is not downloaded.
 
     Raises:
-        DataError: for an entry that is not one file or hub dataset, and with a line for each bad row.
-        ConnectionError: when the hub cannot be reached.
+        DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.
+        ConnectionError: if the hub cannot be reached.
     """
     sources = expand(entry, readers=readers, resolve=resolve)
     if not sources:

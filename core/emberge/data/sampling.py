@@ -1,4 +1,4 @@
-"""Even samples that stay the same: by hash of a name and a row number, never by a generator's state."""
+"""Reproducible even samples: by the hash of a name and a row number, not by a generator's state."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hashlib import blake2b
 
 
 def even_place(*words: object) -> int:
-    """Return a number in [0, 2⁶⁴) that is even over words and the same on every machine."""
+    """Return a number in [0, 2⁶⁴), evenly distributed over words and the same on every machine."""
     text = "\x1f".join(str(word) for word in words)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
-    """Return at most `limit` of `count` row numbers, in order; a smaller limit is a part of a larger one."""
+    """Return at most `limit` of `count` row numbers, in order; a larger limit has all of a smaller's."""
     if limit is None or limit >= count:
         return range(count)
     return sorted(heapq.nsmallest(limit, range(count), key=lambda row: even_place(name, row)))
@@ -23,9 +23,9 @@ def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
 def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequence[int]:
     """Return at most `limit` row numbers, in order, several for every label that is kept.
 
-    A classifier cannot be fitted on one example a label, so the labels are thinned too: `limit / 8` of them,
-    and never fewer than two. The choice depends only on the labels' names, so that the sample of a training
-    half and that of a test half have the same labels.
+    A classifier cannot be fitted on one example per label, so the number of labels is also reduced, to `limit
+    / 8` but never below two. The choice depends only on the labels' names, so that the samples of a training
+    half and a test half have the same labels.
     """
     if limit is None or limit >= len(labels):
         return range(len(labels))

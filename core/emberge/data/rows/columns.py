@@ -22,14 +22,15 @@ NEGATIVES = ("neg", "negative", "negatives", "hard_negative", "hard_negatives")
 SCORES = ("score", "scores", "similarity_score")
 LABELS = ("label", "labels", "category")
 TEXTS = ("text", "sentence", "query", "utterance")
-# Columns whose text is the path of a medium, by its kind.
+# Names of columns whose text is the path of a medium, by the medium's kind.
 MEDIA: Mapping[str, MediaKind] = {
     **dict.fromkeys(("image", "images", "image_path", "image_file"), "image"),
     **dict.fromkeys(("audio", "audio_path", "audio_file"), "audio"),
 }
-# Texts that belong to a medium beside them.
+# Names of columns with texts that describe the medium in another column.
 CAPTIONS = ("caption", "captions", "text", "transcription", "transcript", "description")
-# Pairs of texts that need not belong together: a label beside them is a degree.
+# Names of columns with pairs of texts that need not belong together: their label is a degree of
+# similarity.
 UNDECIDED = frozenset(
     {
         *("sentence1", "sentence_1", "sentence_a", "text1", "question1"),
@@ -40,12 +41,12 @@ _HOW = "write columns: {anchor: …, positive: …} (and negative, score or labe
 
 
 class LayoutError(Exception):
-    """The columns cannot be understood, so no row can."""
+    """The columns cannot be understood, so no row can be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """The names of the columns of each part; without positives, rows are a text, with its label or alone."""
+    """The names of the columns of each part; without positives, a row is a text, possibly with a label."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -57,17 +58,17 @@ class ColumnLayout:
     prompt: str | None = None
     kind: str | None = None
     single: bool = False
-    """True if a row is a text alone."""
+    """True if a row is a single text without a label."""
     unit_score: bool = False
-    """True if the score comes from a column of another name, and must be from 0 to 1 to be one."""
+    """True if the score comes from a column that is a score only if its numbers are from 0 to 1."""
 
     @property
     def labelled(self) -> bool:
-        """True if positives are to be drawn among the rows of a label."""
+        """True if positives are drawn among the rows with the same label."""
         return not (self.positives or self.single)
 
     def describe(self) -> str:
-        """Return the columns by part, as text for people."""
+        """Return the columns by part, as text for display."""
         parts = {
             "text" if self.single else "anchor": self.anchor,
             "positive": ", ".join(self.positives),
@@ -81,12 +82,12 @@ class ColumnLayout:
 def find_layout(
     names: Sequence[str], columns: Columns, task: TaskKind | None = None
 ) -> ColumnLayout:
-    """Assign each column its part, by explicit `columns` first and by the usual names for the rest.
+    """Assign each column its part: first by the given `columns`, then by the usual names.
 
-    Rows are single texts if the `task` is text, or where there is no column but one for them.
+    Rows are single texts if the `task` is text, or if the only column is a text column.
 
     Raises:
-        LayoutError: listing the columns that are there, and how to name them.
+        LayoutError: if the parts cannot be assigned; lists the existing columns, and how to name them.
     """
     explicit = {part: name for part, name in vars(columns).items() if name is not None}
     for part, name in explicit.items():
@@ -132,17 +133,17 @@ def find_layout(
 
 
 def column_kind(name: str) -> MediaKind | None:
-    """Return the kind of media that a column of this name has, by the usual names; None for text."""
+    """Return the kind of media in a column of this name, by the usual names; None for text."""
     return MEDIA.get(name)
 
 
 def _place_media(
     unused: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
 ) -> tuple[str | None, str | None]:
-    """Return the columns of anchor and positive, one of them a column of media if it is not named yet.
+    """Return the columns of anchor and positive; a part that is not named yet may become a media column.
 
-    With a query or a text the media column is the positive; with a caption it is the anchor. In rows with a
-    label it is the anchor if there is no text.
+    If there is a query or a text, the media column is the positive. If there is a caption, the media column
+    is the anchor, as it is in rows with a label and no text.
     """
     medium = _find_one(unused, tuple(MEDIA), "medium", names) if not (anchor and positive) else None
     if medium is None:
@@ -175,7 +176,7 @@ def _find_labelled_layout(
 
 
 def _place_label(layout: ColumnLayout, positive: str) -> ColumnLayout:
-    """Return the layout with its label taken as the score if it grades the similarity of two texts."""
+    """Return the layout with the label as the score, if the label grades the similarity of two texts."""
     if layout.label is None or layout.score is not None:
         return layout
     if layout.anchor == "premise" and positive == "hypothesis":
@@ -211,5 +212,5 @@ def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | No
 
 
 def _find_family(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the column and those called like it with a number behind (`negative_1`, `negative_2`, …)."""
+    """Return the column and the columns with its name and a number (`negative_1`, `negative_2`, …)."""
     return (*((name,) if name in names else ()), *_find_numbered(name, names))

@@ -1,7 +1,8 @@
-"""Files of lines that somebody else wrote: regular files, plain or gzip, whose lines are of bounded length.
+"""Files of lines from outside: regular files, plain or gzip, whose lines have a bounded length.
 
-A corpus may be of any size, as it is read line by line. What is bounded is a line, so that no file takes more
-memory than one, and how many times its size a compressed file may unpack to, so that none goes on for ever.
+A corpus may have any size, as it is read line by line. The length of a line is bounded, so that a file needs
+no more memory than one line. The ratio of a compressed file's unpacked size to its size is bounded too, so
+that reading it ends.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from emberge.files import UnsoundFileError, find_half_surrogate, open_regular
 from emberge.wording import human_size, printable
 
 LINE_LIMIT = 32 << 20
-"""Bytes that a line or a row may have, unpacked."""
+"""Largest number of bytes of a line or a row, unpacked."""
 MOST_COLUMNS = 10_000
-"""Columns that a table may have."""
+"""Largest number of columns of a table."""
 MOST_UNPACKED = 200
-"""Times its own size that a gzip file may unpack to, once it has given UNPACKED_FREE bytes."""
+"""Largest ratio of a gzip file's unpacked size to its size, checked after UNPACKED_FREE unpacked bytes."""
 UNPACKED_FREE = 256 << 20
 
 
 class LongLineError(ValueError):
-    """A line of more than LINE_LIMIT bytes; nothing after it is read."""
+    """A line of more than LINE_LIMIT bytes; the lines after it are not read."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -38,7 +39,7 @@ class LongLineError(ValueError):
 
 
 class _Unpacked(io.RawIOBase):
-    """Bytes of a gzip file, which end with an error once they are too many for its size."""
+    """Reader of a gzip file's bytes, which raises an error if they are too many for the file's size."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         self._packed = packed
@@ -49,7 +50,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        # As much as one piece of the file gives, so that what is before damage is read.
+        # Only the bytes of one piece of the file, so that rows before damage are read.
         content = self._file.read1(len(buffer))
         buffer[: len(content)] = content
         self._given += len(content)
@@ -66,10 +67,10 @@ class _Unpacked(io.RawIOBase):
 
 
 def open_data_file(path: Path) -> IO[bytes]:
-    """Open a regular file of rows for reading; one whose name ends with .gz is unpacked.
+    """Open a regular file of rows for reading; a file whose name ends with .gz is unpacked.
 
     Raises:
-        DataError: for a file that is missing, or is no regular file.
+        DataError: if the file is missing, or is not a regular file.
     """
     try:
         file = open_regular(path)
@@ -87,7 +88,7 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a file.
 
     Raises:
-        LongLineError: for a line of more than LINE_LIMIT bytes.
+        LongLineError: if a line has more than LINE_LIMIT bytes.
     """
     while line := file.readline(LINE_LIMIT + 1):
         if len(line) > LINE_LIMIT:
@@ -96,10 +97,10 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 file with their numbers from 1, without their ends.
+    """Yield the lines of a UTF-8 file with their numbers from 1, without line ends.
 
     Raises:
-        DataError: naming file and line, for what cannot be read.
+        DataError: if a line cannot be read; names file and line.
     """
     number = 0
     with open_data_file(path) as file:
@@ -121,7 +122,7 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
-    """Return the JSON object of a line as a row, or the reason why it is none."""
+    """Return the JSON object of a line as a row, or the reason why the line has no such object."""
     try:
         row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError:
@@ -136,7 +137,7 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
         return BadRow(
             f"not JSON: {error.msg} at column {error.colno}{hint or '; correct the line'}"
         )
-    except ValueError:  # Python reads no whole number of more than 4,300 digits
+    except ValueError:  # raised for a whole number of more than 4,300 digits
         return BadRow("the line has a number of thousands of digits; correct the line")
     if not isinstance(row, dict):
         kind = "list" if isinstance(row, list) else type(row).__name__
@@ -157,8 +158,8 @@ def read_texts(path: Path) -> list[str]:
     """Return a file's texts: its non-empty lines, or the field `text` of each row of a .jsonl file.
 
     Raises:
-        DataError: for a file that cannot be read or has no text at all, and, with its line, for a row whose
-            `text` is no text.
+        DataError: if the file cannot be read or has no text, or if a row's `text` is not a text; names the
+            row's line.
     """
     lines = ((number, line) for number, line in read_text_lines(path) if line)
     if path.name.lower().endswith(_JSON):

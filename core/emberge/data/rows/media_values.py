@@ -15,7 +15,7 @@ _FORMS = (
     "a medium is {image: path}, {audio: path}, {bytes: …}, {array: …, sampling_rate: …}, or several parts: "
     '{parts: [{image: path}, "a text"]}'
 )
-# Beginnings of files of sound; what has none of them is taken for an image.
+# First bytes of sound files; a file without any of them counts as an image.
 _SOUNDS = (
     b"RIFF",
     b"RIFX",
@@ -31,7 +31,7 @@ _SOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Facts of a medium that a look at its file gives: an image's size, or a clip's rate and seconds."""
+    """Facts read from a medium's file: an image's size, or a clip's rate and seconds."""
 
     size: tuple[int, int] | None = None
     rate: int | None = None
@@ -39,9 +39,9 @@ class Look:
 
 
 class MediaValues:
-    """Reader of a data set's media, each looked at once; `looks` are their facts by hash.
+    """Reader of a data set's media, which reads each file once; `looks` are the facts by hash.
 
-    With `thorough` the pixels of images are decoded, too, so that a damaged one is found.
+    With `thorough`, the pixels of images are decoded too, so that damaged images are found.
     """
 
     def __init__(self, folder: MediaFolder | None = None, *, thorough: bool = False) -> None:
@@ -51,10 +51,10 @@ class MediaValues:
         self._files: dict[tuple[MediaKind, str], Media] = {}
 
     def input(self, value: Mapping[str, Any], column: str) -> str:
-        """Return the value of a column that has media as one text with references.
+        """Return the value of a column with media, as one text with references.
 
         Raises:
-            DataError: for a form that is not known, or a medium that cannot be read.
+            DataError: if the value has an unknown form, or a medium cannot be read.
         """
         return join_parts(self._read_parts(value, column))
 
@@ -91,7 +91,7 @@ class MediaValues:
         """Return the reference to a medium of a known kind: a path, or bytes or an array.
 
         Raises:
-            DataError: when it cannot be read.
+            DataError: if the medium cannot be read.
         """
         if isinstance(value, str):
             return self._read_file(kind, value)
@@ -131,7 +131,7 @@ class MediaValues:
         return self._files[kind, path]
 
     def _look_at_media(self, media: Media, content: bytes | None) -> Media:
-        """Return the reference, after its file was examined once."""
+        """Return the reference, after its file was examined (once per content)."""
         if media.hash not in self.looks:
             if content is None:
                 media, content = self.folder.add_file(media.kind, media.path)

@@ -1,4 +1,4 @@
-"""The parser of rows, given the part of each column."""
+"""The parser of rows, for which the part of each column is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, fi
 from emberge.data.rows.media_values import MediaValues
 from emberge.errors import DataError
 
-_LAYOUTS = 1000  # that are remembered
+_LAYOUTS = 1000  # number of column layouts that are remembered
 
 
 class RowError(Exception):
@@ -21,7 +21,7 @@ class RowError(Exception):
 
 
 class Row(NamedTuple):
-    """A parsed row, with scores as they are in the file."""
+    """A parsed row, with the file's scores unscaled."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -34,9 +34,9 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """The parser of one file's rows; the first row decides, rows with other columns must agree with it.
+    """The parser of one file's rows; rows must have the same kinds of parts as the first row.
 
-    `media` reads the images and clips that columns have, which become references within texts.
+    `media` reads images and clips in columns, which become references within texts.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class RowParser:
         """Parse the row's texts, scores and label.
 
         Raises:
-            LayoutError: when the first row's columns cannot be understood.
-            RowError: when this row cannot be used.
+            LayoutError: if the first row's columns cannot be understood.
+            RowError: if this row cannot be used.
         """
         if self._fields:
             row = {**row, **_read_fields(row, self._fields)}
@@ -62,7 +62,7 @@ class RowParser:
         if key not in self._known:
             if (
                 len(self._known) >= _LAYOUTS
-            ):  # rows that each have other columns would fill the memory
+            ):  # otherwise rows that all have different columns would fill the memory
                 self._known.clear()
             self._known[key] = self._look(key)
         layout = self._known[key]
@@ -92,7 +92,7 @@ class RowParser:
 
 
 def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of columns of records by their names with points, those that the row has."""
+    """Return the row's fields in columns of records, by their names with dots (`translation.en`)."""
     fields: dict[str, Any] = {}
     for name in names:
         value: Any = row
@@ -132,7 +132,7 @@ def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) 
 
 
 def _read_text(value: Any, column: str, media: MediaValues) -> str:
-    """Return a column's text, with references in the place of its media."""
+    """Return a column's text, with references in place of its media."""
     kind = column_kind(column)
     try:
         if kind is not None and value:
@@ -229,7 +229,7 @@ def _read_scores(
 
 
 def _read_number(value: Any, column: str) -> float:
-    if isinstance(value, str):  # a reader of plain text cannot know which columns are numbers
+    if isinstance(value, str):  # readers of plain text do not know which columns are numbers
         try:
             value = float(value)
         except ValueError:
