@@ -1,4 +1,4 @@
-"""The words of the command line: each verb's options, help and examples, and what misspelt ones get."""
+"""The words of the command line: options, help and examples of each verb, and errors for misspelt words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ examples:
 
 exit codes: 0 done, 1 the work failed, 2 the recipe or input is wrong, 3 a requirement was not met"""
 
-# Verb: what it does, its examples.
+# Maps a verb to its summary and its examples.
 VERBS = {
     "run": (
         "run a recipe; steps that are done are skipped, an interrupted run goes on",
@@ -107,18 +107,18 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """The parser whose errors are one line, with the verb or option that may have been meant."""
+    """The parser, whose errors are one line and suggest the verb or option that may have been meant."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.color = False  # of Python 3.14 on: escapes, which standard output would show as text
+        self.color = False  # Python 3.14 on: True writes escapes, which are shown as text
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse a misspelt option by its name, before argparse misses a required one."""
-        if self._subparsers is None:  # else verbs follow, which know their own options
+        """Refuse a misspelt option by its name, before argparse reports that a required option is missing."""
+        if self._subparsers is None:  # otherwise a verb follows, whose parser has its options
             for word in itertools.takewhile(lambda w: w != "--", args or ()):
                 self.require_known_option(word)
         parsed = super().parse_known_args(args, namespace)
@@ -137,7 +137,7 @@ class _Parser(argparse.ArgumentParser):
                 self.error(f"--{other} and --{action.dest} are one file, {path}; name two")
 
     def require_known_option(self, word: str) -> None:
-        """Refuse `--misspelt`, with the option that may have been meant."""
+        """Refuse `--misspelt`, and suggest the option that may have been meant."""
         name = word.partition("=")[0]
         options = [o for action in self._actions for o in action.option_strings]
         if name.startswith("--") and name not in options:
@@ -145,12 +145,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def requires_plugins(words: Sequence[str]) -> bool:
-    """Return whether the verb may be a plugin's: it is none of emberge's own, or help on all is asked for."""
+    """Return whether plugins' verbs are needed: for a verb that emberge lacks, or for help on all verbs."""
     return "--version" not in words and next(_find_positional(words), "") not in VERBS
 
 
 def list_plugin_files(words: Sequence[str]) -> list[Path]:
-    """Return the files given by --plugin, which may add a verb of their own."""
+    """Return the files given by --plugin, which may add verbs."""
     pairs = itertools.pairwise(words)
     named = [after for word, after in pairs if word == "--plugin"]
     named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
@@ -158,13 +158,13 @@ def list_plugin_files(words: Sequence[str]) -> list[Path]:
 
 
 def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
-    """Parse the options of the verb that `words` begin with; `verb` is None when there is none.
+    """Parse the options of the verb at the beginning of `words`; the result's `verb` is None without one.
 
-    `added` are the verbs of plugins. `written` of the options has the files that the verb is to write.
+    `added` are the verbs of plugins. The result's `written` has the files that the verb will write.
 
     Raises:
-        RecipeError: for a verb or option that does not exist, or a value that is missing.
-        PluginError: for a plugin's verb that has the name of one of emberge's own.
+        RecipeError: if a verb or option does not exist, or a value is missing.
+        PluginError: if a plugin's verb has the name of an emberge verb.
     """
     for name in added:
         if name in VERBS:
@@ -180,10 +180,10 @@ def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace
 
 
 def _list_written_files(options: argparse.Namespace, actions: Sequence[Any]) -> Iterator[Path]:
-    """Yield the files that a verb is to write.
+    """Yield the files that a verb will write.
 
     Raises:
-        RecipeError: for one that the verb is to read as well.
+        RecipeError: if the verb will also read one of them.
     """
     paths = {a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)}
     written = {a: p for a, p in paths.items() if _is_output(a)}
@@ -362,7 +362,7 @@ def _add_recipes(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_schema(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has no options of its own."""
+    """Add nothing: the verb has only the common options."""
 
 
 def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
@@ -430,7 +430,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def _require_known_verb(words: Sequence[str], parser: _Parser, verbs: Sequence[str]) -> None:
-    """Refuse an unknown verb and name the one that was meant; argparse would list all verbs."""
+    """Refuse an unknown verb and suggest a known verb; argparse would list all verbs."""
     for option in _take_options_before_verb(words):
         parser.require_known_option(option)
     word = next(_find_positional(words), None)
@@ -440,12 +440,12 @@ def _require_known_verb(words: Sequence[str], parser: _Parser, verbs: Sequence[s
 
 
 def _take_options_before_verb(words: Sequence[str]) -> Iterator[str]:
-    """Yield the options before the verb, without what --plugin names."""
+    """Yield the options before the verb, without the values of --plugin."""
     return itertools.takewhile(lambda word: word.startswith("-"), _skip_plugin_files(words))
 
 
 def _find_positional(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words that are neither options nor what --plugin names; the first is the verb."""
+    """Yield the words that are neither options nor values of --plugin; the first is the verb."""
     return (word for word in _skip_plugin_files(words) if not word.startswith("-"))
 
 

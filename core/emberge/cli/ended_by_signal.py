@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM: an exception in the main thread wherever it waits, and an end in any case.
+"""Ctrl-C and SIGTERM raise an exception in the main thread wherever it waits, and always end the process.
 
-Python looks at signals between two instructions of the main thread. One that comes just as this thread begins
-to wait for a lock is not seen until another thread wakes it, which may be minutes later; one that is raised
-while the interpreter calls back, as it does in imports, is dropped. So the system tells a second thread of
-each signal, and that thread wakes the main one until it has looked.
+Python handles signals between two instructions of the main thread. A signal that arrives just as this thread
+starts to wait for a lock is not handled until another thread wakes it, which may be minutes later. An
+exception that is raised in one of the interpreter's callbacks, as in imports, is dropped. Therefore the
+system notifies a second thread of each signal, and that thread wakes the main thread until the signal has
+been handled.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 AGAIN = 2.0
-"""Seconds after a signal in which another counts as the same: groups and supervisors send it twice."""
+"""Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
 LONGEST_END = 30.0
-"""Seconds after a signal in which the work has to end; then the process is ended, as if it were killed."""
+"""Seconds after a signal in which the work must end; then the process is ended, as if it were killed."""
 
-# Ignored unless it has a handler, and without another use here.
+# A signal that is ignored unless it has a handler, and that has no other use here.
 _WAKE = signal.SIGURG
 _POLL = 0.1
-# The ends of pipes that the system tells of signals now.
+# The ends of pipes to which the system writes signals now.
 _PIPES: list[int] = []
 
 
@@ -39,10 +40,10 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
     """Raise KeyboardInterrupt for SIGINT and Terminated for SIGTERM in the block.
 
     `stopped(number)` prints that a signal ended the work, and returns the exit code; it is called here only
-    when the block does not end by itself. SIGINT stays ignored where it was.
+    if the block does not end by itself. If SIGINT was ignored before, it stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # another program's process
+        yield  # emberge runs inside another program's process
         return
     watch = _Watch(stopped)
     handlers: dict[signal.Signals, Callable[[int, object], None]]
@@ -67,11 +68,11 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
 
 
 def _ignore_signal(*_: object) -> None:
-    """Do nothing: the signal has ended a wait, and Python looks for others."""
+    """Do nothing: the signal has ended a wait, after which Python handles pending signals."""
 
 
 def _forget_in_child() -> None:
-    """Keep the signals of a forked process from being taken for those of this one."""
+    """Keep a forked process's signals from being mistaken for signals of this process."""
     if _PIPES:
         signal.set_wakeup_fd(-1)
 
@@ -105,7 +106,7 @@ class _Watch:
         os.close(self._reader)
 
     def interrupt(self, number: int, _: object) -> None:
-        """Raise what a signal means, unless it was raised just now."""
+        """Raise the signal's exception, unless it was raised less than `AGAIN` seconds ago."""
         now = time.monotonic()
         if now - self._raised < AGAIN:
             return
@@ -113,7 +114,7 @@ class _Watch:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def guarded(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> Callable[..., None]:
-        """Return `hook` for exceptions that the interpreter drops; those of signals are raised again."""
+        """Return `hook` for exceptions that the interpreter drops; exceptions of signals are raised again."""
 
         def dropped(unraisable: sys.UnraisableHookArgs) -> None:
             if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not self._number:
@@ -133,7 +134,7 @@ class _Watch:
                 self._wake_main_thread(number)
 
     def _wake_main_thread(self, number: int) -> None:
-        """Wake the main thread again and again until it has handled a signal."""
+        """Wake the main thread repeatedly until it has handled a signal."""
         if number == _WAKE:
             return
         if self._until is None:
@@ -148,7 +149,7 @@ class _Watch:
             signal.pthread_kill(self._main, _WAKE)
 
     def _end_process(self) -> None:
-        """End the process at once; like after a kill, the next run resumes."""
+        """End the process at once; the next run resumes, as after a kill."""
         code = self._stopped(self._number)
         sys.stderr.flush()
         os._exit(code)

@@ -1,6 +1,6 @@
-"""The command line: `arguments` reads the words, each verb is one call in `verbs`, errors end here.
+"""The command line: `arguments` parses the words, each verb is one call in `verbs`, errors are shown here.
 
-Nothing heavy is imported before a verb asks for it.
+Large libraries are imported only when a verb needs them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Threads that wait must not spin: beside other work on the same cores a spinning pool made training
-    # ten times slower, and alone the difference is not measurable. Read when torch is first imported.
+    # Waiting threads must not spin: with other work on the same cores, a spinning pool made
+    # training ten times slower; without other work, the difference is not measurable. torch reads
+    # this at its first import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Kernels are kept for every shape of a batch; a thousand of them, the default, hold a gigabyte, and more
-    # than a few of the last shapes are no faster.
+    # oneDNN caches a kernel for every shape of a batch. The default, a thousand kernels, needs a
+    # gigabyte, and is not faster than a cache for the last few shapes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
-    # The interpreter's last collection would look at all of torch's objects, for a quarter of a second.
+    # The interpreter's last garbage collection would examine all of torch's objects for a quarter
+    # of a second.
     atexit.register(gc.freeze)
-    # What others may write to is not taken over again (`emberge.files.ours`), and so is not made.
+    # Files that others may write are not trusted later (`emberge.files.ours`), and so are not
+    # created.
     os.umask(os.umask(0o022) | 0o002)
     _accept_any_text()
     debug = "--debug" in words
@@ -57,21 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _show_interruption(130, words)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone, as `head` does
+        sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
     except Exception as error:
         return _show_unforeseen_error(error, debug)
 
 
 def _accept_any_text() -> None:
-    """Let a locale without a letter print `?` in its place instead of ending the command."""
+    """Print `?` in place of characters that the locale lacks, instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
 
 
 def _run_verb(words: list[str]) -> int:
-    if words == ["_work"]:  # a process that a launcher has started; people have no use for it
+    if words == ["_work"]:  # a process that a launcher has started, not for users
         line = importlib.import_module("emberge.processes").read_call()
         if line is None:
             return EmbergeError.exit_code
@@ -105,7 +108,7 @@ def _reserve_files(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _load_plugins(words: list[str]) -> Plugins | None:
-    """Load the plugins where the verb may be one of theirs; emberge's own load them when they need them."""
+    """Load the plugins if the verb may be a plugin's; emberge's own verbs load them when needed."""
     if not requires_plugins(words):
         return None
     loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(
@@ -142,9 +145,9 @@ def _show_unforeseen_error(error: Exception, debug: bool) -> int:
 
 # ── text for a terminal ─────────────────────────────────────────────────────────────────────────
 #
-# Names of files, columns and rows come from strangers: what of them steers terminals becomes escapes. Verbs
-# use `print`, so that standard output is guarded while one runs; errors are guarded one by one, as other
-# libraries draw their bars on standard error.
+# Names of files, columns and rows come from strangers, so characters that control terminals are
+# printed as escapes. Verbs use `print`, so standard output is guarded while a verb runs. Errors are
+# guarded one by one, as other libraries draw their progress bars on standard error.
 
 
 class _GuardedStream:
@@ -154,12 +157,12 @@ class _GuardedStream:
         self.unguarded = stream
 
     def write(self, text: str) -> int:
-        """Write text of several lines."""
+        """Write text, which may have several lines."""
         self.unguarded.write(printable_lines(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines, which have their ends already."""
+        """Write lines, which include their line ends."""
         for line in lines:
             self.write(line)
 
@@ -171,7 +174,7 @@ class _GuardedStream:
 def guard_output() -> Iterator[None]:
     """Guard standard output inside the block.
 
-    A listener that draws with escapes of its own takes `sys.stdout.unguarded`, and guards its texts itself.
+    A listener that draws with escapes uses `sys.stdout.unguarded`, and must guard its texts itself.
     """
     before = sys.stdout
     sys.stdout = cast(TextIO, _GuardedStream(before))
@@ -182,5 +185,5 @@ def guard_output() -> Iterator[None]:
 
 
 def _print_error(label: str, line: object) -> None:
-    """Print one line to standard error behind a label: `error: …`."""
+    """Print one line to standard error after a label: `error: …`."""
     print(f"{label}: {printable(line)}", file=sys.stderr)

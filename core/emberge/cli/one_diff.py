@@ -1,4 +1,4 @@
-"""A comparison of one command line: two models in, a table out, and files with all numbers."""
+"""A comparison of two models by one command line, which shows a table and writes files with all numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
     """Compare the models, write the files, and yield the lines for the terminal.
 
     Raises:
-        PluginError: when no plugin draws pages, before any weight is read.
+        PluginError: before any weight is read, if no plugin draws pages.
     """
     reporter = plugins.require("reporter", "--page") if wanted.page is not None else None
     models = _make_names_distinct([_find_model(text, plugins) for text in _list_references(wanted)])
@@ -59,7 +59,7 @@ def _find_model(text: str, plugins: Plugins) -> Model:
 
 
 def _make_names_distinct(models: list[Model]) -> list[Model]:
-    """Return the models under their folders' whole paths where names are equal."""
+    """Return the models; models with equal names are renamed to their folders' paths."""
     names = [model.name for model in models]
     if len(set(names)) == len(names):
         return models

@@ -1,4 +1,4 @@
-"""A merge of one command line: a recipe of one step whose result is the folder asked for."""
+"""A merge of one command line: a recipe of one step, whose result is the requested folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLACE = "command line"
 
 @dataclass(frozen=True)
 class OneMerge:
-    """The merge of one command line; `options` are `name=value` of the strategy, values as in YAML."""
+    """The merge of one command line; `options` are the strategy's, `name=value`, with values as in YAML."""
 
     models: Sequence[str]
     strategy: str | None = None
@@ -45,11 +45,11 @@ class OneMerge:
     dtype: str | None = None
 
     def recipe(self, plugins: Plugins) -> Recipe:
-        """Build the recipe of one step; folders are relative to the current one.
+        """Build the recipe of one step; relative folders start at the current folder.
 
         Raises:
-            RecipeError: for an option without a value, another number of weights than models, and every
-                problem that a recipe could have.
+            RecipeError: if an option has no value, the numbers of weights and models differ, or the recipe
+                has a problem.
         """
         options: dict[str, Any] = {"models": self._build_models()}
         if self.strategy is not None or self.options:
@@ -63,7 +63,7 @@ class OneMerge:
         nodes = node_of(root, _PLACE)
         assert isinstance(nodes, Fields)
         recipe = build_recipe(nodes, plugins, Path())
-        # The text is kept for its hash alone, which the merged weights name. JSON is YAML too.
+        # Only the text's hash is used, which the merged weights name. JSON is also YAML.
         return replace(recipe, path=Path(_PLACE), text=json.dumps(root, ensure_ascii=False))
 
     def _build_models(self) -> list[Any]:
@@ -77,7 +77,7 @@ class OneMerge:
         return [{"model": _name_model(model), "weight": weight} for model, weight in pairs]
 
     def _build_strategy(self) -> Any:
-        """Return the strategy as a recipe would have it: a name, a chain, or a name with options."""
+        """Return the strategy as a recipe writes it: a name, a chain, or a name with options."""
         problems: list[Problem] = []
         options: dict[str, Any] = {}
         for option in self.options:
@@ -106,10 +106,10 @@ class MergeConfig:
     overrides: Sequence[str] = ()
 
     def recipe(self, plugins: Plugins) -> Recipe:
-        """Read the file as a recipe; folders are relative to it.
+        """Read the file as a recipe; relative folders start at the file's folder.
 
         Raises:
-            RecipeError: for every problem of it, and for a recipe of ours.
+            RecipeError: if the file has problems (has all of them), or is a recipe of ours.
         """
         if translate(read_text(self.path), plugins, self.path) is None:
             raise RecipeError(
@@ -130,25 +130,25 @@ def run_one_merge(
 ) -> None:
     """Check the merge, do it, and publish the model as the folder `out` by one rename.
 
-    The work is done in a hidden folder beside `out`, which stays only after a kill or when the disk takes
-    no more, for the same command to go on from. `show` gets the report of the check, and stops the
-    merge by raising.
+    The work is done in a hidden folder next to `out`. After a kill, or if the disk is full, the folder is
+    kept, and the same command continues from it. `show` gets the report of the check; it may raise an error
+    to stop the merge.
 
     Raises:
-        RecipeError: when `out` exists, or the check finds an error.
-        NotOursError: when another user made the hidden folder, or it is a link.
+        RecipeError: if `out` exists, or the check finds an error.
+        NotOursError: if another user made the hidden folder, or it is a link.
     """
     beside = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
         if not _is_under_way(beside):
-            _remove_work(beside)  # a kill came after all was done
+            _remove_work(beside)  # the process was killed after all work was done
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
     last = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
-        sync(beside / ".work")  # or a power cut would bring back work that looks unfinished
+        sync(beside / ".work")  # otherwise a power cut could restore work that looks unfinished
         publish(results[last].resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
@@ -158,10 +158,10 @@ def run_one_merge(
 
 
 def _find_last_step(recipe: Recipe) -> str:
-    """Return the id of the step whose model is asked for: the one that no other step needs.
+    """Return the id of the step whose model is requested: the step that no other step needs.
 
     Raises:
-        RecipeError: when there are several.
+        RecipeError: if there are several such steps.
     """
     needed = {name for step in recipe.steps for name in step.needs}
     last_steps = [step.id for step in recipe.steps if step.id not in needed]
@@ -174,7 +174,7 @@ def _find_last_step(recipe: Recipe) -> str:
 
 
 def _is_worth_keeping(error: Exception) -> bool:
-    """Return whether the work is still of use: another process does it, or a disk or network failed."""
+    """Return whether to keep the work: another process does it, or a disk or network failed."""
     if isinstance(error, StepsFailedError):
         return any(map(_is_worth_keeping, error.errors.values()))
     return is_passing(error) or isinstance(error, OutInUseError)
@@ -195,7 +195,7 @@ def _name_model(model: str) -> str:
     """Return a model as a recipe names it; a bare name that is a folder here means the folder.
 
     Raises:
-        RecipeError: for the name of a YAML file that is not there, which is no model's.
+        RecipeError: if `model` is the name of a missing YAML file, which cannot be a model.
     """
     if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
         raise RecipeError(f"{model}: there is no such file")

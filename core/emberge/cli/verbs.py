@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     """Check a recipe and yield it with its plugins and the run's arguments; None on the other ranks.
 
-    A launcher and ranks begin only after the check.
+    The launcher or the ranks are started only after the check.
     """
     from emberge.processes import rank_and_size, rank_team
     from emberge.recipes import check_recipe
@@ -79,10 +79,10 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
-    """Build the launcher that `--launcher` names, as a recipe writes a component.
+    """Build the launcher that `--launcher` names, in the form in which a recipe names a component.
 
     Raises:
-        RecipeError: for one that does not exist, wrong options, or a run by several ranks.
+        RecipeError: if the launcher does not exist, its options are wrong, or several ranks do the run.
     """
     from emberge.contracts import Launcher
     from emberge.processes import adopt_launcher, rank_and_size
@@ -114,7 +114,7 @@ def check(options: argparse.Namespace) -> int:
     recipe = _read_recipe(options, plugins)
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
-    with pause_collections():  # most of a check's time is the import of what the models need
+    with pause_collections():  # a check spends most of its time on imports
         report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
     steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
@@ -151,7 +151,7 @@ def rehearse(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Show what is done in an OUT and what is left."""
+    """Show the state of each step in an OUT."""
     from emberge.recipes import status as status_of
 
     print("\n".join(status_of(options.out).lines))
@@ -159,7 +159,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def clean(options: argparse.Namespace) -> int:
-    """Show what runs left behind in an OUT, and remove it once that was agreed to."""
+    """Show the leftovers of runs in an OUT, and remove them if the user agrees."""
     from emberge.results import find_leftovers, remove_leftovers
 
     leftovers = find_leftovers(options.out)
@@ -179,7 +179,7 @@ def _ask_user(what: str) -> bool:
     """Ask the user and return whether the answer is yes.
 
     Raises:
-        RecipeError: when there is no terminal to ask at.
+        RecipeError: if there is no terminal to ask at.
     """
     if not sys.stdin.isatty():
         raise RecipeError("nothing was removed: there is no terminal to ask at; --yes does not ask")
@@ -191,7 +191,7 @@ def _ask_user(what: str) -> bool:
 
 
 def merge(options: argparse.Namespace) -> int:
-    """Merge models into one folder, as the command line or another tool's file asks."""
+    """Merge models into one folder, as described by the command line or another tool's file."""
     from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
 
     config = Path(options.models[0])
@@ -221,7 +221,7 @@ def merge(options: argparse.Namespace) -> int:
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
-    """Refuse options beside a file that has them itself."""
+    """Refuse options that the file `config` itself contains."""
     values = {
         **{model: [model] for model in options.models[1:]},
         "--strategy": options.strategy,
@@ -236,7 +236,7 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
 
 
 def diff(options: argparse.Namespace) -> int:
-    """Compare the weights of two models layer by layer, and write the files that were asked for."""
+    """Compare the weights of two models layer by layer, and write the requested files."""
     from emberge.cli.one_diff import OneDiff, run_one_diff
 
     request = OneDiff(options.first, options.second, options.base, options.json, options.page)

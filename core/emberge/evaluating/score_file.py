@@ -25,7 +25,7 @@ from emberge.evaluating.scores import (
 from emberge.model_folder import ParameterCount
 
 SCORES_FILE = "scores.json"
-# Names of means in the file that are others than those of `MEANS`: comparisons are on groups of tasks.
+# Names of means that differ between the file and `MEANS`, since comparisons are on groups of tasks.
 _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
 _Fact = TypeVar("_Fact")
@@ -135,7 +135,7 @@ def read_scores(folder: Path) -> Scores:
     """Return the scores of an evaluation's folder.
 
     Raises:
-        DataError: when the file is missing or is not what an evaluation writes.
+        DataError: if the file is missing or was not written by an evaluation.
     """
     path = folder / SCORES_FILE
     try:
@@ -180,7 +180,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
 
 
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
-    """Return the scores of arms, as those of models are."""
+    """Return the scores of arms in the form of models' scores."""
     estimates = {
         arm["name"]: {on: Estimate(**one) for on, one in {**arm["scores"], **arm["means"]}.items()}
         for arm in arms
@@ -213,7 +213,7 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
 def _map_arms_to_facts(
     facts_by_model: Mapping[str, _Fact], arms: Sequence[Any]
 ) -> dict[str, _Fact]:
-    """Return the facts of each arm's first model, by arm."""
+    """Map each arm to the facts of its first model."""
     first = {arm["name"]: arm["models"][0] for arm in arms}
     return {name: facts_by_model[model] for name, model in first.items() if model in facts_by_model}
 

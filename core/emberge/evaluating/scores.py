@@ -1,4 +1,4 @@
-"""Scores of an evaluation by model and task or mean, with their intervals, comparisons and costs."""
+"""Scores of an evaluation by model and task (or mean of tasks), with intervals, comparisons and costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from emberge.contracts import LESS_IS_BETTER
 from emberge.model_folder import ParameterCount
 
-# Names of means in the order in which they are shown, and their titles.
+# Maps names of means, in the order of display, to their titles.
 MEANS = {
     "in": "in-domain mean",
     "out": "out-of-domain mean",
@@ -18,7 +18,7 @@ MEANS = {
 }
 # Domains of tasks and their titles.
 DOMAINS = {"in": "In domain", "out": "Out of domain", "elsewhere": "Elsewhere"}
-# Number of tasks up to which all are shown side by side.
+# Largest number of tasks that are all shown as columns of one table.
 FEW = 6
 
 Interval = tuple[float, float]
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Score, its spread (standard deviation) over seeds where there are several, and its interval."""
+    """Score, its spread (standard deviation) over several seeds, if there are any, and its interval."""
 
     mean: float
     spread: float | None = None
@@ -50,16 +50,16 @@ class Estimate:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval from low to high, None where it is unknown."""
+        """Interval from low to high; None if it is unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares; and its interval.
+    """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares, and its interval.
 
-    It is the score of `model` minus that of `reference`; of losses `less` is better. `by_seed` are the
-    differences seed by seed, where both arms have the same seeds.
+    The difference is the score of `model` minus the score of `reference`; for losses, `less` is True, as less
+    is better. `by_seed` are the differences for each seed, if both arms have the same seeds.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval from low to high, None where it is unknown."""
+        """Interval from low to high; None if it is unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
@@ -92,10 +92,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class GainKept:
-    """Share of the gain from `old` to `new` that `model` keeps: `new` searching an index of old vectors.
+    """Share of the gain from `old` to `new` that `model` keeps, which is `new` on an index of old vectors.
 
-    It is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. If the interval
-    of the `gain` includes no gain at all, there is no share of it, and all three are None.
+    The share is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. If the
+    interval of the `gain` reaches 0 or below, the share is undefined, and share and interval are None.
     """
 
     model: str
@@ -115,9 +115,9 @@ class GainKept:
 class Verdict:
     """Result of one requirement on two models or arms: whether it is met, in words and numbers.
 
-    `demand` is "not_worse_than", "better_than" or "forgetting" (of the `other`), by `margin` points on
-    `tasks`; `lower_bound` is that of the `difference`. With "gain_kept" all three are shares of the gain from
-    `other` to the model.
+    `demand` is "not_worse_than", "better_than" or "forgetting" (compared with `other`), by `margin` points on
+    `tasks`; `lower_bound` is the lower bound of the `difference`. With "gain_kept", these three numbers are
+    shares of the gain from `other` to the model.
     """
 
     text: str
@@ -134,7 +134,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Cost of a model in trainings on all data: the `rows` that it was trained on of `of`."""
+    """Cost of a model relative to one training on all data: it was trained on `rows` of `of` rows."""
 
     times: float
     rows: int | None = None
@@ -143,7 +143,7 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class CurvePlace:
-    """One place of a curve: estimates over the models made with the number `at`, by mean of `MEANS`."""
+    """One position of a curve: estimates over the models made with the number `at`, by mean of `MEANS`."""
 
     at: float
     models: tuple[str, ...]
@@ -152,7 +152,7 @@ class CurvePlace:
 
 @dataclass(frozen=True)
 class ScoreCurve:
-    """Scores over a number (`variable`) that the models of a step were made with."""
+    """Scores as a function of a number (`variable`) with which the models of a step were made."""
 
     name: str
     variable: str
@@ -161,14 +161,15 @@ class ScoreCurve:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores as shares, or losses, by model and task. `fingerprints` are those of the models' weights.
+    """Scores as shares, or losses, by model and task. `fingerprints` hash the models' weights.
 
-    Where models were trained with several seeds, `pooled` are the same by arm: its models are the arms, with
-    the `spreads` of their `members`, which are models by seed. Where embeddings were scored at several sizes,
-    each model is several, `model@size`, of the `sizes`. `forgetting` compares the base with each model that
-    came of it, on tasks that are nobody's training domain: how much less the model scores. `against_linear`
-    compares merges with the linear merge of the same members. The rows of `headroom` are no models that a
-    recipe made: the members' ensemble, and an oracle that takes the best member for each task.
+    If models were trained with several seeds, `pooled` has the scores by arm: its models are the arms,
+    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were scored at
+    several `sizes`, each model occurs once per size, as `model@size`. `forgetting` compares the base with
+    each model made from it, on tasks in no model's training domain: how much less the model scores.
+    `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
+    models of a recipe: they are the members' ensemble, and an oracle that takes the best member for each
+    task.
     """
 
     fingerprints: Mapping[str, str]
@@ -196,11 +197,11 @@ class Scores:
         return next((one.confidence for one in self.comparisons), 0.95)
 
     def members_of(self, model: str) -> tuple[str, ...]:
-        """Return the names of an arm's models, or the model's own."""
+        """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
 
     def at_sizes(self, model: str) -> tuple[str, ...]:
-        """Return the names under which a model was scored: its own, or one for each size of embeddings."""
+        """Return the names under which a model was scored: its own name, or one name per embedding size."""
         names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
         return tuple(name for name in names if name in self.fingerprints)
 
@@ -216,34 +217,34 @@ class Scores:
 
     @property
     def reference(self) -> str | None:
-        """Model that others are compared with: the first."""
+        """Model with which the others are compared: the first model."""
         return next(iter(self.fingerprints), None)
 
     def value(self, model: str, on: str) -> float | None:
-        """Return a model's score on a task or in a mean of `MEANS`, None where there is none."""
+        """Return a model's score on a task or in a mean of `MEANS`; None if there is no score."""
         tasks, means = self.values.get(model, {}), self.means.get(model, {})
         return tasks.get(on, means.get(on)) if on not in MEANS else means.get(on)
 
     def interval(self, model: str, on: str) -> Interval | None:
-        """Return the interval of a model's score, None where it is unknown."""
+        """Return the interval of a model's score; None if it is unknown."""
         return self.intervals.get(model, {}).get(on)
 
     def spread(self, model: str, on: str) -> float | None:
-        """Return the standard deviation of a score over seeds, None where there are not several."""
+        """Return the standard deviation of a score over seeds; None without several seeds."""
         return self.spreads.get(model, {}).get(on)
 
     @property
     def less(self) -> bool:
-        """True for losses, of which less is better: an evaluation is of scores or of losses."""
+        """True if the evaluation has losses, of which less is better; it has only scores or only losses."""
         return any(task.metric in LESS_IS_BETTER for task in self.tasks)
 
     @property
     def scale(self) -> int:
-        """Factor of numbers for people: scores are shown in points, losses as they are."""
+        """Factor of numbers for display: scores are shown in points, losses unchanged."""
         return 1 if self.less else 100
 
     def best(self, on: str) -> float | None:
-        """Return the best score of any model, None where there are not two to compare."""
+        """Return the best score of any model; None if there are fewer than two scores."""
         values = [v for m in self.made if (v := self.value(m, on)) is not None]
         return (min if self.less else max)(values) if len(values) > 1 else None
 
@@ -251,9 +252,9 @@ class Scores:
     def ranks(self) -> Mapping[str, float]:
         """Normalised rank of each model: 0 if it is the best on every task, models - 1 if the worst on all.
 
-        On a task it is (models - 1) · (best - score) / (best - worst), and 0 where all are equal; of tasks it
-        is the mean (BidirLM, arXiv:2604.02045). There are none of losses, two models, one task or missing
-        scores.
+        On a task, the rank is (models - 1) · (best - score) / (best - worst), and 0 if all scores are equal.
+        Over tasks, it is the mean (BidirLM, arXiv:2604.02045). There are no ranks for losses, two models, one
+        task, or missing scores.
         """
         rows = [[self.values[m].get(task.name) for m in self.made] for task in self.tasks]
         complete_rows = [[v for v in row if v is not None] for row in rows]
@@ -267,7 +268,7 @@ class Scores:
         return next((task for task in self.tasks if task.name == on), None)
 
     def tasks_by_domain(self) -> dict[str, list[str]]:
-        """Return the names of the tasks of each domain that has any, by its title in `DOMAINS`."""
+        """Map the title in `DOMAINS` of each domain with tasks to the names of its tasks."""
         by_domain = {
             title: [task.name for task in self.tasks if task.domain == domain]
             for domain, title in DOMAINS.items()
@@ -280,7 +281,7 @@ class Scores:
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
     def columns(self) -> tuple[str, ...]:
-        """Return tasks and means as columns of a table; means come first where there are many tasks.
+        """Return tasks and means as columns of a table; if there are many tasks, means come first.
 
         Means over a single task are left out.
         """
@@ -289,7 +290,7 @@ class Scores:
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
     def forgotten(self, model: str) -> Estimate | None:
-        """Return how much a model forgot, from 0 up for a loss of what its base could do; None if unknown."""
+        """Return how much a model forgot of its base's abilities, above 0 for a loss; None if unknown."""
         comparison = next((one for one in self.forgetting if one.reference == model), None)
         if comparison is None:
             return None
@@ -306,14 +307,14 @@ class Scores:
         return sum(task.domain == mean for task in self.tasks) > 1
 
     def headlines(self) -> tuple[str, ...]:
-        """Return the means that a run is judged by: of each domain, else the mean over tasks."""
+        """Return the means by which a run is judged: one per domain, else the mean over tasks."""
         domains = tuple(mean for mean in self.means_known if mean in ("in", "out", "elsewhere"))
         return domains or self.means_known[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
-        """Return how a model compares with the reference on a task or mean; None without both scores.
+        """Return the comparison of a model with the reference on a task or mean; None without both scores.
 
-        It has no interval where the evaluation made no such comparison.
+        It has no interval if the evaluation did not make this comparison.
         """
         reference = reference or self.reference
         for comparison in self.comparisons:

@@ -1,4 +1,4 @@
-"""Scoring of models by evaluators: scores in the store are read, others are computed and stored."""
+"""Scoring of models by evaluators: scores in the store are read, missing scores are computed and stored."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 def plan_tasks(
     evaluators: Sequence[Evaluator], workspace: Workspace, *, about: Sequence[str] = ()
 ) -> Plans:
-    """Return every evaluator with its tasks; `about` are the words that requirements use for tasks.
+    """Return every evaluator with its tasks; `about` are the words for tasks in requirements.
 
     Raises:
-        RecipeError: for two tasks of one name, or a requirement about no task.
+        RecipeError: if two tasks have the same name, or a word in `about` means no task.
     """
     plans = [(evaluator, evaluator.plan(workspace)) for evaluator in evaluators]
     tasks = [task for _, plan in plans for task in plan]
@@ -42,7 +42,7 @@ def score_model(
 ) -> dict[str, TaskScore]:
     """Return a model's scores by task, and log each as a metric `score/<task>/<name>`.
 
-    `place` is the model's among the `of` models that the step scores, for its progress.
+    `place` is the model's position, from 0, among the `of` models that the step scores, for its progress.
     """
     scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
@@ -57,9 +57,9 @@ def score_model(
 def score_tasks(
     evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
 ) -> dict[str, TaskScore]:
-    """Return a model's scores by task; those that all steps' store has are not computed again.
+    """Return a model's scores by task; scores in the store of all steps are not computed again.
 
-    The evaluator gets a whole model folder, also of an adapter on its base.
+    The evaluator gets the folder of a complete model; an adapter is applied to its base first.
     """
     store = ScoreStore(workspace.store / "scores")
     scores = {task.name: store.read(model, task) for task in tasks}
@@ -74,7 +74,7 @@ def score_tasks(
 
 
 class _ShareOfProgress:
-    """Workspace for one model and evaluator, whose progress is a share of the whole step's."""
+    """Workspace for one model and evaluator, whose progress is a share of the step's progress."""
 
     def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
         self._workspace = workspace
@@ -107,7 +107,7 @@ class ScoreStore:
         self.folder = folder
 
     def read(self, model: Model, task: TaskInfo) -> TaskScore | None:
-        """Return the stored score of a model on a task; None when there is none that can be read."""
+        """Return the stored score of a model on a task; None if there is no readable score."""
         return read_score(self._build_path(model, task), task) if task.fingerprint else None
 
     def write(self, model: Model, score: TaskScore) -> None:
@@ -121,13 +121,13 @@ class ScoreStore:
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:
-    """Return the score on a task in a file; None when there is no file, or a damaged one."""
+    """Return the score on a task in a file; None if the file is missing or damaged."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         units = Units(**record["units"]) if record["units"] else None
         return TaskScore(task, float(record["score"]), units, record["result"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # it is computed again
+        return None  # the score is computed again
 
 
 def write_score(path: Path, model: Model, score: TaskScore) -> None:

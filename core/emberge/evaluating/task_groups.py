@@ -1,6 +1,6 @@
 """Groups of tasks, and means over them.
 
-`Mean(Task)` is the mean over tasks, `Mean(TaskType)` the mean over kinds of task of their means, as in
+`Mean(Task)` is the mean over tasks; `Mean(TaskType)` is the mean of the means over each kind of task, as in
 MTEB (Muennighoff et al., 2023, arXiv:2210.07316).
 """
 
@@ -12,30 +12,31 @@ from emberge.contracts import TaskInfo
 from emberge.errors import RecipeError, suggest
 from emberge.wording import join_some
 
-# Names of the means over groups of tasks in a result; a mean over one kind is named as its group.
+# Names of the means over groups of tasks in a result; a mean over one kind has the name of its
+# group.
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")
-# Beginning of the name of a group that is one kind of task, as a task may be called like a kind.
+# Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.
 _KIND = "kind:"
 
 
 def kind_of_group(group: str) -> str | None:
-    """Return the kind of task that a group such as `kind:retrieval` is of, None for other groups."""
+    """Return the kind of task of a group such as `kind:retrieval`; None for other groups."""
     return group.removeprefix(_KIND) if group.startswith(_KIND) else None
 
 
 def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
-    """Return the groups that means are over: those of `MEAN_OF` with tasks, and kinds if there are two."""
+    """Return the groups that have means: groups of `MEAN_OF` with tasks, and kinds if there are two."""
     kinds = dict.fromkeys(task.kind for task in tasks)
     each = [f"{_KIND}{kind}" for kind in kinds] if len(kinds) > 1 else []
     return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *each]
 
 
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
-    """Return the tasks of a group: "all", of a domain ("in", "out", "elsewhere"), of one name or kind.
+    """Return the tasks of a group: all, or those of a domain ("in", "out", "elsewhere"), a name or a kind.
 
-    The name of a task that is scored at several sizes of embeddings, under several seeds, or on several
-    indexes means all of them.
+    If a task is scored at several sizes of embeddings, under several seeds, or on several indexes, its name
+    means all of these.
     """
     if group == "all":
         return list(tasks)
@@ -52,7 +53,7 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
 
 
 def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
-    """Return the tasks of a group in one list, or for "type" those of each kind of task in a list.
+    """Return the tasks of a group in one list, or, for "type", one list for each kind of task.
 
     The group's score is the mean of the lists' means.
     """
@@ -70,7 +71,7 @@ def means_over_tasks(
 ) -> dict[str, float | None]:
     """Return a model's means over all tasks, kinds of task, each domain, and each kind.
 
-    A mean of `MEAN_OF` that is over no task is None.
+    A mean of `MEAN_OF` over no tasks is None.
     """
     means: dict[str, float | None] = dict.fromkeys(MEAN_OF.values())
     for group in groups_with_means(tasks):
@@ -91,7 +92,7 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     """Return the tasks that a recipe means: by a word of `GROUP_OF`, a kind of task, or one task's name.
 
     Raises:
-        RecipeError: when there is none.
+        RecipeError: if there is no such task.
     """
     matching = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
     if matching:
@@ -101,7 +102,7 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
             f"`tasks: {word}`: none of the tasks is {_WHERE[word]}; give `domain` in the catalogue"
         )
     names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-    longer = [name for name in names if name.startswith(word)]  # development data have a name's end
+    longer = [name for name in names if name.startswith(word)]  # development data have a suffix
     hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, names)
     ending = hint or f"; there are {join_some(names, 8)}"
     raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{ending}")

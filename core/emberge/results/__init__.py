@@ -1,4 +1,4 @@
-"""Results of steps on disk: the folder of a run, provenance, lineage, and what runs left behind."""
+"""Results of steps on disk: the folder of a run, provenance, lineage, and leftovers of runs."""
 
 import lazy_loader
 

@@ -1,9 +1,9 @@
 """Leftovers of runs in an OUT: found, shown with their sizes, and removed.
 
-Old results are those that no link in OUT leads to: options or inputs changed and the step ran again. Work is
-left behind when a recipe was changed before its step was finished. Work from which the last run would go on
-is kept, and so is whatever another process has locked. Only what has the name and form of something that a
-run made is removed, and no link is entered, nor removed but for half-written ones.
+Old results are results to which no link in OUT leads: options or inputs changed, and the step ran again. Work
+is left behind if a recipe was changed before its step was finished. Work that the last run would continue is
+kept, and so are files that another process has locked. Only files and folders that have the name and form of
+a run's are removed. Links are not followed, and only half-written links are removed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from emberge.files import (
 from emberge.results.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
 from emberge.wording import human_size, printable
 
-# A result's folder: its step as a folder's name, and the first eight digits of its fingerprint.
+# Name of a result's folder: the step's id as a folder's name, and the first eight digits of its
+# fingerprint.
 _RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
-# What `remove_leftovers` calls a folder until it is gone, so that nothing takes the rest of it for whole.
+# Name of a folder while `remove_leftovers` removes it, so that its remains are not mistaken for a
+# complete folder.
 _GOING = ".removed-"
-# A folder in which the rows of a data file are being kept.
+# Name of a folder into which the rows of a data file are being written.
 _READING = ".reading-"
 
 
@@ -50,7 +52,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """Leftovers in an OUT: those that can be removed, and the unfinished work that is kept."""
+    """Leftovers in an OUT: removable files and folders, and unfinished work, which is kept."""
 
     out: Path
     removable: tuple[Leftover, ...]
@@ -58,12 +60,12 @@ class Leftovers:
 
     @property
     def size(self) -> int:
-        """Bytes that removing them frees."""
+        """Bytes that are freed if the leftovers are removed."""
         return sum(one.size for one in self.removable)
 
     @property
     def lines(self) -> Sequence[str]:
-        """A table for people: size, kind and name of what can be removed, then what is kept."""
+        """Lines of a table: size, kind and name of each removable leftover, then the work that is kept."""
         rows = [(human_size(one.size), one.what, one.name) for one in self.removable]
         if len(rows) > 1:
             rows.append((human_size(self.size), "in all", ""))
@@ -74,18 +76,18 @@ class Leftovers:
 
     @property
     def summary(self) -> str:
-        """Number and size of what can be removed, in words."""
+        """Number and size of the removable leftovers, in words."""
         count = len(self.removable)
         return f"{count} {'entry' if count == 1 else 'entries'}, {human_size(self.size)}"
 
 
 def find_leftovers(out: Path) -> Leftovers:
-    """Return what can be removed from an OUT, or what an interrupted merge into `out` left beside it.
+    """Return the leftovers in an OUT, or those of an interrupted merge into `out`, which are next to it.
 
     Raises:
-        NoRunError: when no recipe was run in `out`, and no merge into it was interrupted.
-        OutInUseError: when a run works there now.
-        NotOursError: when another user made `out`.
+        NoRunError: if no recipe was run in `out`, and no merge into it was interrupted.
+        OutInUseError: if a run works in `out` now.
+        NotOursError: if another user made `out`.
     """
     out = Path(out).resolve()
     out_folder = OutFolder(out)
@@ -105,11 +107,11 @@ def find_leftovers(out: Path) -> Leftovers:
 
 
 def remove_leftovers(found: Leftovers) -> Leftovers:
-    """Remove the leftovers that are still removable, and return those.
+    """Remove the leftovers that are still removable, and return the removed leftovers.
 
     Raises:
-        OutInUseError: when a run has begun to work there meanwhile.
-        EmbergeError: for what cannot be removed.
+        OutInUseError: if a run has started in the folder since `find_leftovers`.
+        EmbergeError: if a leftover cannot be removed.
     """
     confirmed = {leftover.paths for leftover in found.removable}
     with contextlib.ExitStack() as locks:
@@ -144,7 +146,7 @@ def _is_run(out_folder: OutFolder) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether a path is a folder itself, and no link to one."""
+    """Return whether a path is a folder, not a link to a folder."""
     return path.is_dir() and not path.is_symlink()
 
 
@@ -171,7 +173,7 @@ def _find_all(out: Path) -> Leftovers:
 
 def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> Iterator[Leftover]:
     linked = {path.resolve() for path in out_folder.path.iterdir() if path.is_symlink()}
-    # A run that was killed as it published a result finds it again, link or not.
+    # A run that was killed while it published a result uses the result later, even without a link.
     current = {str(step.get(key)) for step in last for key in ("folder", "work")}
     steps = {folder_name(step["id"]) for step in last}
     links = [path for path in out_folder.path.iterdir() if path.is_symlink()]
@@ -188,7 +190,7 @@ def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> 
 
 
 def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
-    """Return what a folder in OUT is called in the table, None for one that no run has made."""
+    """Return the name of a folder's kind in the table; None if no run made the folder."""
     if path.name.startswith(_GOING):
         return "half removed"
     named = _RESULT.fullmatch(path.name)
@@ -202,7 +204,7 @@ def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
 
 
 def _find_links(out_folder: OutFolder) -> Iterator[Leftover]:
-    """Yield the folders of OUT that are links, which no run makes; what is behind them is not looked at."""
+    """Yield OUT's folders that are links, which no run makes; the links are not followed."""
     for path in (out_folder.work, out_folder.store):
         if path.is_symlink():
             yield _build_leftover(
@@ -218,7 +220,7 @@ def _find_work(
 ) -> Iterator[tuple[Leftover, bool]]:
     """Yield each leftover in `.work`, and whether an unfinished step still needs it."""
     goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
-    # The fingerprint under which such a step goes on is not known.
+    # The fingerprint under which such a step continues is unknown.
     undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
     for path in sorted(out_folder.work.iterdir()) if _is_folder(out_folder.work) else ():
         named = _RESULT.fullmatch(path.name)
@@ -291,7 +293,7 @@ def _build_leftover_group(paths: tuple[Path, ...], what: str, name: str) -> Left
 
 
 def _count_freed_bytes(paths: Iterable[Path]) -> int:
-    """Return the bytes that removing the paths frees: a file that has another name elsewhere frees none."""
+    """Return the bytes that are freed by removing the paths; a file with a hard link elsewhere frees none."""
     names: dict[tuple[int, int], int] = {}
     freed = 0
     for path in (file for one in paths for file in _list_files(one)):
@@ -311,10 +313,10 @@ def _list_files(path: Path) -> Iterator[Path]:
 
 
 def _remove_path(path: Path) -> None:
-    """Remove a file or a folder; a folder gets another name first, which says that it is not whole.
+    """Remove a file or a folder; a folder is renamed first, so that its remains are recognised.
 
     Raises:
-        EmbergeError: when the system does not let it be removed.
+        EmbergeError: if the system refuses to remove it.
     """
     try:
         if not _is_folder(path):
@@ -322,10 +324,10 @@ def _remove_path(path: Path) -> None:
             return
         going = path.with_name(_build_removal_name(path))
         if going != path:
-            if going.is_dir():  # the rest of an earlier removal
+            if going.is_dir():  # the remains of an earlier removal
                 shutil.rmtree(going)
             path.rename(going)
-            sync(path.parent)  # new names are on the disk before anything is deleted under them
+            sync(path.parent)  # the new name must be on disk before any file is deleted
         shutil.rmtree(going)
     except OSError as error:
         raise EmbergeError(
@@ -335,5 +337,5 @@ def _remove_path(path: Path) -> None:
 
 
 def _build_removal_name(path: Path) -> str:
-    """Return what a folder is called while it is removed."""
+    """Return the name of a folder while it is removed."""
     return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"

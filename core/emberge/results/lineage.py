@@ -15,15 +15,15 @@ from emberge.results.run_folder import OutFolder, read_artifact
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # old names have no owner
+_HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # names of old models have no owner
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Model that another was made from; facts that no file states are empty or None.
+    """Model from which another model was made; facts that no file states are empty or None.
 
-    `bases` are hub ids that it goes back to: itself for a model of the hub. `datasets` are those that its
-    card names. `card` is False where none was found.
+    `bases` are the hub ids from which the model descends: its own id if it is on the hub. `datasets` are the
+    data sets that its card names. `card` is False if no card was found.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Trained:
 
 
 class Ancestry(NamedTuple):
-    """Ancestry of a model: its parents, the models outside the run that it goes back to, and all data."""
+    """Ancestry of a model: its parents, its ancestors outside the run, and all training data."""
 
     parents: tuple[Parent, ...]
     roots: tuple[Parent, ...]
@@ -60,8 +60,8 @@ class Ancestry(NamedTuple):
 def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
     """Return the parents of a model that a step in `out` made; `origin` is the folder of its recipe.
 
-    A training's parent is its base; a merge's are its models, and its base if it has one. Where a parent is
-    called by a folder's name alone, its reference in the recipe leads to it.
+    A training's parent is its base; a merge's parents are its models, and its base if it has one. If a parent
+    is known only by a folder's name, its reference in the recipe is used to find it.
     """
     weights = _read_weights(artifact)
     base = artifact.details.get("base")
@@ -79,7 +79,7 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
 
 
 def _read_weights(artifact: Artifact) -> dict[str, Any]:
-    """Return weights by parent; None where no artifact states them."""
+    """Return weights by parent; None for a parent whose weight no artifact states."""
     weights = artifact.details.get("weights")
     if isinstance(weights, Mapping):
         return {str(name): weight for name, weight in weights.items()}
@@ -96,10 +96,10 @@ def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Pare
 
 
 def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
-    """Return a model from outside the run by its reference, with what its card states.
+    """Return a model from outside the run by its reference, with the facts of its card.
 
-    `origin` is the folder that relative paths are relative to. No network is used: of a model on a hub, the
-    card is known if it was downloaded before.
+    Relative paths start at the folder `origin`. The network is not used: the card of a model on a hub is
+    known only if it was downloaded before.
     """
     bare, _, adapter = text.removeprefix("$").removeprefix("hf://").partition("+")
     name, _, revision = bare.rpartition("@")
@@ -113,7 +113,7 @@ def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
 
 
 def with_card(parent: Parent, folder: Path | None) -> Parent:
-    """Return a parent with the licence and languages of a folder's card; unchanged without one."""
+    """Return a parent with the licence and languages of a folder's card; unchanged without a card."""
     if folder is None or not (folder / README).is_file():
         return parent
     card = read_front_matter(folder)
@@ -159,14 +159,14 @@ def _read_texts(value: Any) -> tuple[str, ...]:
 
 
 def _read_hub_names(value: Any) -> tuple[str, ...]:
-    """Return the names of models or data on a hub; a card may have anything in their place."""
+    """Return the names of models or data on a hub; other values, which a card may have, are left out."""
     return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
 
 
 def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
-    """Return the parents of a model that a step in `out` made, the models it goes back to, and all its data.
+    """Return the parents of a model that a step in `out` made, its ancestors outside the run, and its data.
 
-    `origin` is the folder of the run's recipe, which relative paths are relative to.
+    `origin` is the folder of the run's recipe, at which relative paths start.
     """
     roots: dict[str, Parent] = {}
     data: dict[str, Trained] = {}
@@ -198,7 +198,7 @@ def _find_result_link(text: str, out: Path) -> Path:
 
 
 def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """Return the data sets that a training used any rows of, with the licences that catalogues state."""
+    """Return the data sets of which a training used any rows, with the licences that catalogues state."""
     datasets = artifact.details.get("datasets")
     if not isinstance(datasets, Mapping):
         return ()
@@ -241,7 +241,7 @@ def _read_licences(out: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_licence(entry: Any) -> str | None:
-    """Return the licence that an entry of a catalogue, or the source it names, states."""
+    """Return the licence that a catalogue's entry states, or the source that the entry names."""
     licence = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
     return str(licence) if licence and str(licence) != "unknown" else None
 

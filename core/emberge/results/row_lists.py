@@ -1,4 +1,4 @@
-"""The rows that a training saw, written beside its model."""
+"""The rows that a training used, in files next to its model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = "bags"
 def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
     """Write the row numbers of each dataset, int64, to `bags/<dataset>.npy`; return each dataset's file.
 
-    Characters that file systems differ about become `_`, and names that would then be one are numbered.
+    Characters that some file systems refuse become `_`, and names that would then be equal are numbered.
     """
     import numpy as np
 
@@ -37,14 +37,14 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
 
 
 def rows_seen(folder: Path) -> dict[str, Rows]:
-    """Read the rows that the training in `folder` saw, by the dataset's name.
+    """Read the rows that the training in `folder` used, by the dataset's name.
 
-    Numbers count the dataset's rows from 0 as the training read it, those that a `limit` left out not
-    counted; a row that was drawn several times is there as often. Files of bags stay on disk until they are
-    read.
+    Rows are numbered from 0 in the dataset as the training read it, without rows that a `limit` left out. A
+    row that was drawn several times occurs as often. Files of bags are memory-mapped, so their content is
+    read when needed.
 
     Raises:
-        DataError: when no training left the folder, or a bag of it is missing or damaged.
+        DataError: if `folder` is not the result of a training, or one of its bags is missing or damaged.
     """
     import numpy as np
 

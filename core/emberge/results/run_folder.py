@@ -56,9 +56,9 @@ class OutFolder:
         """Create the folder.
 
         Raises:
-            EmbergeError: when it cannot be created or is a file.
-            NotOursError: when another user made it, or `.work`, `.store` or something in
-                the latter is a link.
+            EmbergeError: if the folder cannot be created or is a file.
+            NotOursError: if another user made the folder, or `.work`, `.store` or anything in `.store` is a
+                link.
         """
         try:
             make_folder(self.path)
@@ -98,7 +98,7 @@ class OutFolder:
         return self.path / folder_name(step)
 
     def result(self, step: str, fingerprint: str) -> Path:
-        """Return the folder of the step's result once it is finished."""
+        """Return the folder of the step's result, which exists once the step is finished."""
         return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
 
     def work_of(self, step: str, fingerprint: str) -> Path:
@@ -106,16 +106,16 @@ class OutFolder:
         return self.work / self.result(step, fingerprint).name
 
     def publish(self, step: str, fingerprint: str, record: Mapping[str, Any]) -> Path:
-        """Make a filled `output` the step's result: all on disk, then `artifact.json`, then one rename.
+        """Publish a filled `output` as the step's result: sync all files, write `artifact.json`, rename once.
 
-        `finish` then lets `OUT/<id>` lead to it.
+        `finish` then makes `OUT/<id>` a link to the result.
         """
         work, result = self.work_of(step, fingerprint), self.result(step, fingerprint)
         output = work / "output"
         clear_torn(output, deep=True)
         sync_tree(output)
         write_json(output / ARTIFACT, record)
-        if result.exists():  # its artifact.json was removed by hand, to have the step run again
+        if result.exists():  # a user removed its artifact.json so that the step runs again
             os.rename(result, work / "replaced")
         publish(output, result)
         return result
@@ -133,7 +133,7 @@ class OutFolder:
 
 
 def folder_name(step: str) -> str:
-    """Return a step's id as the name of a folder; ids that a file system may not take get a hash."""
+    """Return a step's id as the name of a folder; ids that a file system may refuse get a hash."""
     safe = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
     if safe == step:
         return safe
@@ -141,10 +141,10 @@ def folder_name(step: str) -> str:
 
 
 def read_artifact(folder: Path) -> Artifact | None:
-    """Read the artifact of a finished step; None when the folder is no finished result.
+    """Read the artifact of a finished step; return None if the folder is not a finished result.
 
     Raises:
-        EmbergeError: for an artifact.json that cannot be understood.
+        EmbergeError: if artifact.json cannot be understood.
     """
     try:
         return Artifact.of(read_json(folder / ARTIFACT))
@@ -165,15 +165,15 @@ class NoRunError(EmbergeError):
 # ── what a result records of itself ─────────────────────────────────────────────────────────────
 
 CHANGING = ("README.md", "space.json")
-"""Files of a result that may change after its step: a model's card gets scores, its passport canaries."""
+"""Files of a result that may change after its step: a card gets scores, a passport gets canaries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input of a step: the recipe's words for it, its name in tables, its content's hash.
+    """An input of a step: its text in the recipe, its name in tables, its content's hash.
 
-    The content of a `step` is its fingerprint; of a catalogue of `data`, `only` names the sets
-    that were taken, if not all.
+    The content of a `step` is its fingerprint. For a catalogue of `data`, `only` names the sets that were
+    used, unless all were used.
     """
 
     reference: str
@@ -193,7 +193,7 @@ def artifact_record(
     """Return the content of artifact.json: the step's artifact, its provenance, and the hash of each file.
 
     Raises:
-        PluginError: when the artifact's details are no JSON.
+        PluginError: if the artifact's details cannot be written as JSON.
     """
     facts = dict(provenance)
     component = facts.pop("kind")
@@ -220,20 +220,20 @@ def _build_input_entry(input_: Input) -> dict[str, Any]:
 
 
 def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return a result's record with new hashes of the files in `contents`, which are by name."""
+    """Return a result's record with new hashes of the files in `contents`, which maps names to bytes."""
     files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
     return {**record, "files": {**record["files"], **files}}
 
 
 def record_text(record: Mapping[str, Any]) -> str:
-    """Return a record as artifact.json has it."""
+    """Return a record as the text of artifact.json."""
     return json.dumps(record, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_with_record(folder: Path, name: str, text: str) -> None:
-    """Write a file into a folder, if its text is another, and its hash into artifact.json if there is one.
+    """Write a file into a folder if its text has changed, and its hash into artifact.json, if that exists.
 
-    A kill between the two leaves a hash of before, which the next call mends.
+    A kill between the two writes leaves the old hash, which the next call corrects.
     """
     path, content = folder / name, text.encode()
     if not path.is_file() or path.read_bytes() != content:
@@ -242,24 +242,24 @@ def write_with_record(folder: Path, name: str, text: str) -> None:
         return
     record = read_json(folder / ARTIFACT)
     if "files" not in record:
-        return  # a record that lists no file
+        return  # the record lists no files
     if (changed := with_contents(record, {name: content})) != record:
         write_text(folder / ARTIFACT, record_text(changed))
 
 
 class UnsoundResultError(CheckpointError):
-    """A finished result whose files differ from those that its step left."""
+    """A finished result whose files changed after its step."""
 
 
 def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
-    """Make sure that a finished result is ours and that its files are those that its step left.
+    """Require that a finished result is ours and that its files have not changed since its step.
 
-    A result without artifact.json has nothing to compare, and passes; its README.md may change.
+    A result without artifact.json passes, as there is nothing to compare. The files of `CHANGING` may change.
 
     Raises:
-        NotOursError: when another user made the folder or something in it.
-        UnsoundResultError: for a file that is missing, is a link or has another content, and for one of a
-            model that was added.
+        NotOursError: if another user made the folder or anything in it.
+        UnsoundResultError: if a file is missing, is a link or has another content, or if a file was added to
+            a model.
     """
     folder = folder.resolve()
     require_tree_ours(folder, links="pass")
@@ -281,7 +281,7 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
 def _find_differences(
     folder: Path, record: Mapping[str, Any], listed: Mapping[str, Any], hashes: HashCache
 ) -> Iterator[str]:
-    """Yield each file that is not as it was published, with what is wrong."""
+    """Yield a problem for each file that is not as it was published."""
     for name, entry in listed.items():
         path, recorded = folder / name, FileContent.from_plain(entry)
         if name in CHANGING:
@@ -294,5 +294,5 @@ def _find_differences(
             yield f"{printable(name)} was changed"
     for path in hashed_files(folder) if record.get("kind") == "model" else ():
         name = path.relative_to(folder).as_posix()
-        if name not in listed and name not in CHANGING and path.suffix != ".txt":  # notes of people
+        if name not in listed and name not in CHANGING and path.suffix != ".txt":  # users' notes
             yield f"{printable(name)} was added"
