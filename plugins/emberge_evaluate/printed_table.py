@@ -49,12 +49,24 @@ class PrintedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrintedColumn:
+    """Column of a printed table: the tasks that are averaged, and the evaluation that scored them."""
+
+    tasks: str
+    """Task, kind or group of tasks."""
+    scores: StepRef
+    """Evaluation whose tasks they are, one of those that the table reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrintedTable(Step):
     """Table of a paper, in the paper's layout, with the scores of this run beside the printed ones.
 
     Each column is a task, or a group of tasks whose scores are averaged: `all`, `kinds` (the mean of the
-    means of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. Scores are in
-    points, as papers print them. If a row has several seeds, their mean and standard deviation are shown.
+    means of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. If several
+    evaluations scored a model on such tasks, the first of them counts; a column over another one names it, as
+    in `Code: {tasks: all, scores: $code}`. Scores are in points, as papers print them. If a row has several
+    seeds, their mean and standard deviation are shown.
 
     The result has `printed_table.md`, and the same numbers as `printed_table.json`.
 
@@ -77,8 +89,9 @@ class PrintedTable(Step):
     """Evaluations that scored the rows' models."""
     title: str
     """Paper, number of the table and its place in the paper, by which a reader finds it."""
-    columns: dict[str, str]
-    """Heading of each column, with the task, kind or group of tasks whose mean the column has."""
+    columns: dict[str, str | PrintedColumn]
+    """Heading of each column, with the task, kind or group of tasks whose mean the column has; the
+    evaluation can be named too."""
     rows: dict[str, PrintedRow]
     """Heading of each row, with its model and its printed numbers."""
     digits: Annotated[int, NumberRange(least=0, most=6)] = 2
@@ -94,6 +107,18 @@ class PrintedTable(Step):
         for name in ("columns", "rows"):
             if not getattr(self, name):
                 yield context.problem(f"a table without {name}; give one at least", name)
+        yield from self._check_columns(context)
+        yield from self._check_rows(context)
+
+    def _check_columns(self, context: Preflight) -> Iterator[Problem]:
+        for heading, column in self.columns.items():
+            if isinstance(column, PrintedColumn) and column.scores not in self.scores:
+                yield context.problem(
+                    f"column '{heading}' is of {column.scores}, which is not under 'scores'",
+                    "columns",
+                )
+
+    def _check_rows(self, context: Preflight) -> Iterator[Problem]:
         for heading, row in self.rows.items():
             if row.printed and len(row.printed) != len(self.columns):
                 yield context.problem(
@@ -114,7 +139,9 @@ class PrintedTable(Step):
         Raises:
             RecipeError: for a model that none of the evaluations scored, and for a column without a task.
         """
-        evaluations = [_Evaluation.read(workspace, reference) for reference in self.scores]
+        evaluations = {
+            reference: _Evaluation.read(workspace, reference) for reference in self.scores
+        }
         cells = {
             heading: self._measure_row(heading, row, evaluations, workspace)
             for heading, row in self.rows.items()
@@ -122,7 +149,10 @@ class PrintedTable(Step):
         content = {
             "title": self.title,
             "note": self.note,
-            "columns": self.columns,
+            "columns": {
+                heading: column.tasks if isinstance(column, PrintedColumn) else column
+                for heading, column in self.columns.items()
+            },
             "rows": {heading: [cell.plain() for cell in row] for heading, row in cells.items()},
         }
         write_text(workspace.folder / "printed_table.json", json.dumps(content, indent=1) + "\n")
@@ -137,7 +167,7 @@ class PrintedTable(Step):
         self,
         heading: str,
         row: PrintedRow,
-        evaluations: Sequence[_Evaluation],
+        evaluations: Mapping[StepRef, _Evaluation],
         workspace: Workspace,
     ) -> list[_Cell]:
         """Return the row's cells, one for each column."""
@@ -146,16 +176,20 @@ class PrintedTable(Step):
             return [_Cell((), number) for number in printed]
         fingerprints = [model.fingerprint for model in workspace.models(row.model)]
         cells = []
-        for (title, tasks), number in zip(self.columns.items(), printed, strict=True):
+        for (title, column), number in zip(self.columns.items(), printed, strict=True):
+            if isinstance(column, PrintedColumn):
+                tasks, read = column.tasks, [evaluations[column.scores]]
+            else:
+                tasks, read = column, list(evaluations.values())
             values = [
                 value
                 for fingerprint in fingerprints
-                for value in _find_values(evaluations, fingerprint, row.size, tasks)
+                for value in _find_values(read, fingerprint, row.size, tasks)
             ]
             if not values and not workspace.rehearsal:
                 raise RecipeError(
                     f"printed_table: no evaluation scored {row.model} of row '{heading}' on '{tasks}' "
-                    f"(column '{title}'); they scored {_describe(evaluations)}"
+                    f"(column '{title}'); they scored {_describe(read)}"
                 )
             cells.append(_Cell(tuple(values), number))
         return cells

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from emberge import Count, DataError, NonNegative
@@ -15,11 +16,12 @@ class Cluster(StudySampler):
     """The datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). The
-    tree of the study is cut at the distance `threshold`, or into `clusters` clusters. The cluster with most
-    rows is number 1; the study's report lists all clusters. With a `threshold` the number of clusters is not
-    known before the study. So `count` states the number that a recipe trains: a study with another number of
-    clusters is an error, so that no dataset is omitted unnoticed. This sampler only selects rows: end the
-    chain with a sampler that makes batches, such as `batch_shuffle`.
+    tree of the study is cut at the distance `threshold` (BOOM has 0.15, 0.2 and 1.0), or into `clusters`
+    clusters; exactly one of the two is given. The cluster with most rows is number 1; the study's report
+    lists all clusters. With a `threshold` the number of clusters is not known before the study. So `count`
+    states the number that a recipe trains: a study with another number of clusters is an error, so that no
+    dataset is omitted unnoticed. This sampler only selects rows: end the chain with a sampler that makes
+    batches, such as `batch_shuffle`.
 
     Example:
         study:
@@ -36,9 +38,9 @@ class Cluster(StudySampler):
     number: Count = 1
     """The number of the cluster, from 1."""
     threshold: NonNegative | None = None
-    """The distance up to which datasets are in one cluster."""
+    """The distance up to which datasets are in one cluster, in the study's own measure of distance."""
     clusters: Count | None = None
-    """The number of clusters to make instead."""
+    """The number of clusters to make, in place of `threshold`."""
     count: Count | None = None
     """The number of clusters that the study must have; by default `clusters`."""
 
@@ -49,9 +51,16 @@ class Cluster(StudySampler):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.clusters is not None and self.number > self.clusters:
+        if self.threshold is not None and not 0 <= self.threshold < math.inf:
+            raise ValueError(f"threshold is a distance from 0 on, not {self.threshold:g}")
+        if self.clusters is not None and self.count not in (None, self.clusters):
             raise ValueError(
-                f"number {self.number} is beyond the {self.clusters} clusters asked for"
+                f"{self.clusters} clusters are made, so that count is not {self.count}"
+            )
+        expected_count = self.clusters or self.count
+        if expected_count is not None and self.number > expected_count:
+            raise ValueError(
+                f"number {self.number} is beyond the {expected_count} clusters asked for"
             )
 
     def members(self, study: Study) -> Members:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,6 +143,12 @@ def test_nothing_is_chosen_by_a_study_that_was_not_read() -> None:
         ({"threshold": 0.2, "clusters": 2}, "either threshold or clusters"),
         ({"threshold": 0.2, "number": 0}, "number must be at least 1"),
         ({"clusters": 2, "number": 3}, "beyond the 2 clusters"),
+        ({"threshold": 0.2, "count": 2, "number": 3}, "beyond the 2 clusters"),
+        ({"clusters": 2, "count": 3}, "count is not 3"),
+        ({"clusters": 0}, "clusters must be at least 1"),
+        ({"threshold": -0.1}, "a distance from 0 on, not -0.1"),
+        ({"threshold": math.inf}, "a distance from 0 on, not inf"),
+        ({"threshold": math.nan}, "a distance from 0 on, not nan"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], said: str) -> None:
@@ -330,3 +337,22 @@ def test_laws() -> None:
     names = ("one", "two", "three")
     check_sampler(Keep(tasks=("retrieval",)))
     assert Members(names=names[:1], known=names).select(pool(*names), 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "either threshold or clusters"),
+        ("threshold: 0.15, clusters: 3, ", "either threshold or clusters"),
+        ("threshold: -0.1, ", "threshold"),
+        ("threshold: .inf, ", "threshold"),
+        ("clusters: 0, ", "clusters"),
+        ("threshold: 0.15, count: 1, ", "number 2 is beyond the 1 clusters"),
+    ],
+)
+def test_check_refuses_a_cut_that_no_tree_has(options: str, said: str, data: Path) -> None:
+    text = CLUSTERED.replace("clusters: 2, ", options)
+    assert text != CLUSTERED
+    plugins = load_plugins()
+    with pytest.raises(RecipeError, match=said):
+        check_recipe(parse_recipe(text, plugins, path=data / "r.yaml"), plugins).raise_errors()

@@ -11,7 +11,7 @@ import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, StepRef
 from emberge.contracts import Reference, Rehearsal
 from emberge.evaluating import Scores, Task, write_scores
-from emberge_evaluate.printed_table import PrintedRow, PrintedTable
+from emberge_evaluate.printed_table import PrintedColumn, PrintedRow, PrintedTable
 
 from tests.support.bench import Bench
 from tests.support.glance import Glance
@@ -105,6 +105,30 @@ def test_a_model_that_two_evaluations_scored_counts_once(workspace: Scored) -> N
     rows = {"Base": PrintedRow(model=ModelRef("$base"))}
     step = replace(table(rows), scores=(StepRef("$scores"), StepRef("$again")))
     assert lines(step, workspace)[-1].endswith("| 50.00 |")
+
+
+def test_a_column_may_be_of_another_evaluation_that_has_such_tasks_too(
+    workspace: Scored, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    task = Task("CosQA", "retrieval", "ndcg_at_10", domain="out")
+    write_scores(
+        tmp_path / "code", Scores({"base": "hash-base"}, (task,), {"base": {"CosQA": 0.25}})
+    )
+    workspace.results["$code"] = tmp_path / "code"
+    columns = {
+        "Mean (Task)": "all",
+        "Code": PrintedColumn(tasks="all", scores=StepRef("$code")),
+        "OOD": "ood",
+    }
+    rows = {"Base": PrintedRow(model=ModelRef("$base"), printed=(46.7, 25.5, None))}
+    step = replace(
+        table(rows, columns=columns, digits=1), scores=(StepRef("$scores"), StepRef("$code"))
+    )
+    assert lines(step, workspace)[-1] == "| Base | 46.7 [46.7] | 25.0 [25.5] | 45.0 |"
+    alone = replace(step, scores=(StepRef("$scores"),))
+    found = [str(one) for one in alone.check(Glance())]  # type: ignore[arg-type]
+    assert [text for text in found if "column 'Code' is of $code" in text]
 
 
 def test_a_row_may_be_of_embeddings_cut_to_a_size(workspace: Scored) -> None:
