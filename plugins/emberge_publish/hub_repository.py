@@ -82,7 +82,7 @@ class Repository:
         """Return the repository's state at a revision; `commit` is None if it does not exist.
 
         Raises:
-            HubError: when the hub refuses or fails.
+            HubError: if the hub refuses or fails.
         """
         return self._call_hub(lambda: self._read(revision))
 
@@ -107,7 +107,7 @@ class Repository:
         """Create the repository if it does not exist, and return its state.
 
         Raises:
-            HubError: when the hub refuses or fails.
+            HubError: if the hub refuses or fails.
         """
         self._call_hub(lambda: self.api.create_repo(self.name, private=private, exist_ok=True))
         return self.look()

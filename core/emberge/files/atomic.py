@@ -1,12 +1,12 @@
-"""Atomic files and folders, whole or absent even after a kill or a power cut.
+"""Atomic files and folders: complete or absent, even after a kill or a power cut.
 
 A file or folder is written under a side name that nobody can guess (`.name.<random>.part`), which we create
 and which is never a link. It is then synced, and gets its final name by one rename. The writing process locks
-the side file: a second writer is refused, and a file in use can be told from one that a killed writer left. A
-file's data is on the disk once the file was synced, its name once its folder was; if the data was not synced,
-a power cut may leave a name without content. `durable=False` omits the syncs where a loss costs only time:
-for a file inside a folder that is published as a whole, and for logs and caches whose readers skip torn
-content. Errors of writing name the place and the remedy.
+the side file: a second writer is refused, and a side file in use is distinguished from one that a killed
+writer left. A file's data is on the disk after the file is synced, its name after its folder is synced; if
+the data was not synced, a power cut may leave a name without content. `durable=False` omits the syncs if a
+loss costs only time: for a file inside a folder that is published as a whole, and for logs and caches whose
+readers skip incomplete content. Errors of writing name the path and the remedy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sync(path: Path) -> None:
 def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
     """Wait until a folder's whole content is on the disk (not its name, which is in its parent).
 
-    Files whose names end with `skipped` are left out, and without `deep` so is what is in folders below.
+    Files whose names end with `skipped` are omitted, and without `deep` also the content of subfolders.
     """
     for directory, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
         for path in [Path(directory, name) for name in sorted(files)]:
@@ -71,8 +71,8 @@ def make_folder(folder: Path) -> None:
 def publish(side: Path, path: Path, *, once: bool = False) -> None:
     """Sync a finished file or folder and move it to `path` by one rename.
 
-    A file, or an empty folder, that is at `path` is replaced. With `once` a full folder there stays, as
-    another process was quicker with the same.
+    A file or an empty folder at `path` is replaced. With `once` a folder with content stays, as another
+    process has published the same result first.
     """
     if side.is_dir() and not side.is_symlink():
         sync_tree(side)
@@ -90,11 +90,11 @@ def publish(side: Path, path: Path, *, once: bool = False) -> None:
 def replace_file(path: Path, *, durable: bool = True, shared: bool = False) -> Iterator[Path]:
     """Yield a side path to write to, which is renamed to `path` unless the block raises an error.
 
-    What killed writers of the same file left is removed. With `shared` several processes may write it at
-    once, and the last one to end is kept.
+    Side files of killed writers are removed. With `shared` several processes may write the file at once, and
+    the version that is finished last is kept.
 
     Raises:
-        CheckpointError: when another process is writing the file, unless it is `shared`.
+        CheckpointError: if another process is writing the file, unless it is `shared`.
     """
     side, handle = _create_locked_side(path, _create_file)
     try:
@@ -121,8 +121,8 @@ def reserve(path: Path) -> Iterator[None]:
     """Keep other processes from writing the file `path` during the block.
 
     Raises:
-        CheckpointError: when another process is writing it, or has reserved it.
-        UnwrittenError: when nothing can be written there.
+        CheckpointError: if another process is writing it, or has reserved it.
+        UnwrittenError: if its folder cannot be written to.
     """
     with writing(path, "the result"):
         side, handle = _create_locked_side(path, _create_file)
@@ -161,7 +161,7 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
     """Fill a folder under a side name and publish it at `path`, in place of an older one.
 
     Raises:
-        CheckpointError: when another process is filling it.
+        CheckpointError: if another process is filling it.
     """
     make_folder(path.parent)
     with _create_side_folder(path) as side:
@@ -175,9 +175,9 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def clear_torn(folder: Path, *, deep: bool = False) -> None:
-    """Remove side files, folders and links that killed processes left; those in use stay.
+    """Remove side files, folders and links that killed processes left, but none that is in use.
 
-    With `deep` this is done in the folders below too.
+    With `deep`, side files in subfolders are removed too.
     """
     for directory, folders, files in os.walk(folder):
         for name in filter(is_side_name, (*folders, *files)):
@@ -188,10 +188,10 @@ def clear_torn(folder: Path, *, deep: bool = False) -> None:
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Return the folder; fill it atomically if it does not exist.
 
-    Two processes may fill it at once; the work of the second is thrown away.
+    Two processes may fill it at once; the work of the one that ends second is discarded.
 
     Raises:
-        NotOursError: for a folder that another user made, or a link.
+        NotOursError: if the folder is another user's, or a link.
     """
     if folder.is_dir():
         require_ours(folder)
@@ -204,7 +204,7 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Hard-link a file, or copy it where the file system has no hard links."""
+    """Hard-link a file, or copy it if the file system has no hard links."""
     Path(target).unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -214,7 +214,7 @@ def link_or_copy(source: str, target: str) -> None:
 
 @contextmanager
 def _create_side_folder(path: Path) -> Iterator[Path]:
-    """Yield a new, locked folder under a side name of `path`; it is removed at the end if still there."""
+    """Yield a new, locked folder under a side name of `path`; at the end it is removed if it still exists."""
     side, handle = _create_locked_side(path, _create_folder)
     try:
         yield side
@@ -281,7 +281,7 @@ def _remove_torn(side: Path) -> bool:
 def _lock(handle: int) -> bool:
     """Lock a side file or folder until it is closed; return False if another process has locked it.
 
-    Where a file system has no locks this is True as well, as of two writers at most one is ever meant.
+    True also if the file system has no locks, as normally there is only one writer.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,7 +295,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
     """Turn an OSError of the block into an UnwrittenError that names `place`, `what` and the remedy.
 
     Raises:
-        UnwrittenError: for a full disk, a limit, missing rights, or a broken disk.
+        UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.
     """
     try:
         yield
@@ -310,7 +310,7 @@ def require_space(folder: Path, size: int) -> None:
     """Require room for `size` bytes on the disk of `folder`, which need not exist yet.
 
     Raises:
-        EmbergeError: with what is needed and what is free.
+        EmbergeError: if there is no room; the message has the needed and the free space.
     """
     free = _free_space(folder)
     if size > free:

@@ -47,8 +47,8 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
     """Lock the file `path` for the block; another holder gets `patience` seconds to release it.
 
     Raises:
-        OutInUseError: naming the process that has the lock.
-        NotOursError: for a link, and another user's file.
+        OutInUseError: if it is still locked; the message names the process.
+        NotOursError: if the file is a link or another user's.
     """
     with open_ours(path, "ab+") as file:
         if not _try_lock(file, patience):
@@ -68,7 +68,7 @@ def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """Return the process that has the lock file now; None when it is free."""
+    """Return the process that has locked the file now; None if it is free."""
     try:
         with open_regular(path) as file:
             try:
@@ -90,15 +90,15 @@ def wait_for_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Lock a work folder, which is created, against other processes until its result is published.
+    """Create a work folder and lock it against other processes until its result is published.
 
-    The folder itself is locked, so nothing is left behind. A file system that cannot lock folders keeps no
-    process out. After an error of the inputs, from which no other call could go on, the folder is removed; it
-    stays after one of a disk or a network, and after a kill.
+    The folder itself is locked, so no lock file remains. If the file system cannot lock folders, other
+    processes are not excluded. After an error of the inputs, which would recur in another call, the folder is
+    removed. After an error of a disk or a network, and after a kill, it remains.
 
     Raises:
-        CheckpointError: when another process works there.
-        NotOursError: when another user made the folder or something in it, or there is a link.
+        CheckpointError: if another process has locked the folder.
+        NotOursError: if another user made the folder or something in it, or if it contains a link.
     """
     with writing(folder, "the work"):
         handle = _lock_directory(folder)

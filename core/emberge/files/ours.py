@@ -1,20 +1,21 @@
 """Safe opening of our own files and folders in OUT and work folders, never through links.
 
-What a run continues, skips or appends to must have been made by this user. Others may be able to write in a
-folder, or to create its name before we do (in `/tmp`, on a shared disk, in an archive). Through a link there,
-they could make a run empty, extend or replace one of our files, or publish foreign weights as a result.
-Therefore:
+Files and folders that a run continues, skips or appends to must have been made by this user. Others may be
+able to write in a folder, or to create its name before we do (in `/tmp`, on a shared disk, in an archive). By
+a link in it, they could make a run empty, extend or replace one of our files, or publish foreign weights as a
+result. Therefore:
 
-* A folder is taken over only if it belongs to this user or to root, and not everybody may write to it. Then
-  nobody else can plant anything in it later; members of its group are trusted.
-* `require_tree_ours` looks once, when work is continued or a result is taken, at all that is below it. An
-  archive of somebody else belongs to whoever unpacked it, and may hold links: they are refused as well.
-* A file is opened without following a link, and none is written to that has a second name elsewhere.
-* A file that replaces another is created under a name that nobody can guess (`emberge.files.atomic`).
+* An existing folder is used only if it belongs to this user or to root, and not everybody may write to it.
+  Then nobody else can add anything to it later; members of its group are trusted.
+* `require_tree_ours` checks a folder's whole content once, when work is continued or a result is used. Files
+  from another user's archive belong to the user who unpacked it, and the archive may contain links: these are
+  refused as well.
+* A file is opened without following links, and a file with a second hard link is not written to.
+* A file that replaces another one is created under a name that nobody can guess (`emberge.files.atomic`).
 
-Root and the owner of a folder above can do anything at any time, and nothing here keeps them from it. Where a
-file system gives its files another owner, or every file the same mode (a network's or another system's disk),
-a folder that is created there for a moment shows which owner and mode stand for ours.
+Root and the owner of a parent folder can change everything at any time; this module cannot prevent that. Some
+file systems (a network's or another system's disk) show another owner, or the same mode for every file.
+There, a folder that is created briefly shows the owner and mode that our own files have.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
     """Open our own file for reading, appending (`ab`), changing (`rb+`) or creating (`xb`).
 
     Raises:
-        NotOursError: for a link, another user's file, what is no regular file, and one to write to that has
-            a second name.
-        OSError: for a file that cannot be opened; FileExistsError for `xb` where there is something.
+        NotOursError: if the path is a link, another user's file or no regular file, or if a file to be
+            written has a second hard link.
+        OSError: if the file cannot be opened; FileExistsError for `xb` if the path exists.
     """
     try:
         handle = os.open(path, _FLAGS[mode] | _SAFE, _FILE)
@@ -87,11 +88,11 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
 def claim_folder(folder: Path) -> bool:
     """Create a folder in an existing parent, or require that an existing folder is ours.
 
-    Returns whether it was created; its name then is not on the disk before its parent is synced.
+    The result is True if it was created; its name is then on the disk only after its parent is synced.
 
     Raises:
         NotOursError: as `require_ours`.
-        OSError: when it cannot be created.
+        OSError: if it cannot be created.
     """
     with suppress(FileExistsError):
         folder.mkdir(_FOLDER)
@@ -104,8 +105,8 @@ def require_ours(path: Path) -> None:
     """Require that a file or folder is no link, belongs to this user, and is not writable by everybody.
 
     Raises:
-        NotOursError: for anything else.
-        OSError: when the path does not exist.
+        NotOursError: if it is a link, another user's, or writable by everybody.
+        OSError: if the path does not exist.
     """
     _refuse_link(path)
     _require_owner(path, path.lstat())
@@ -116,11 +117,11 @@ def require_tree_ours(
 ) -> None:
     """Require that a folder and everything below it are ours, and that nothing is a link.
 
-    With `remove` links are removed, as those are that a library left for people; with `pass` they stay, for a
-    caller who follows none.
+    With `remove` links are removed, such as those that a library made for users' convenience; with `pass`
+    they are ignored, for a caller that follows no links.
 
     Raises:
-        NotOursError: naming the first that is not.
+        NotOursError: if a path is not; the message names the first one.
     """
     require_ours(folder)
     for entry in _walk_entries(folder):
@@ -201,7 +202,7 @@ def our_uid() -> int:
 def _sample_folder(folder: Path) -> os.stat_result | None:
     """Return the status of a folder created briefly in `folder`; None if none can be created.
 
-    It is the same everywhere on one disk.
+    Owner and mode of a new folder are the same everywhere on one disk.
     """
     disk = folder.stat().st_dev
     if disk not in _SAMPLES:

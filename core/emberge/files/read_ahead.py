@@ -1,7 +1,7 @@
 """Announcement of the bytes that will be read soon, so that the kernel reads them ahead.
 
-Several threads that read several files defeat the kernel's own reading ahead: cold files then come at a half
-or a third of the disk's speed, and cost more of the processor.
+If several threads read several files, the kernel's automatic read-ahead fails: files that are not in the
+cache are then read at a half or a third of the disk's speed, and with more processor time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Safe reading of untrusted files: regular files of bounded size, and no links that lead out.
+"""Safe reading of untrusted files: regular files of bounded size, and no links out of their folder.
 
 A folder from outside may contain a FIFO that never ends a read, a link to a private file, or a file of any
 length. All reads from such a folder use this module, which refuses each of these.
@@ -20,7 +20,7 @@ from emberge.wording import human_size, printable
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 JSON_LIMIT = 64 << 20
-"""Bytes that a JSON file of a model or a result may have; the largest known tokenizer.json has 33 MB."""
+"""Largest size in bytes of a model's or result's JSON file; the largest known tokenizer.json has 33 MB."""
 
 
 class UnsoundFileError(CheckpointError):
@@ -31,8 +31,9 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
     """Open a regular file for reading as bytes; links are followed.
 
     Raises:
-        UnsoundFileError: for a FIFO, a device, a socket, a folder, or more than `limit` bytes.
-        OSError: for a file that is missing or may not be read.
+        UnsoundFileError: if the path is a FIFO, a device, a socket or a folder, or the file has more than
+            `limit` bytes.
+        OSError: if the file is missing or may not be read.
     """
     # Without O_NONBLOCK the opening of a FIFO waits for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -48,7 +49,8 @@ def require_regular(path: Path, status: os.stat_result, *, limit: int | None = N
     """Require that a path's status is a regular file's, of at most `limit` bytes.
 
     Raises:
-        UnsoundFileError: for a FIFO, a device, a socket, a folder, or more bytes.
+        UnsoundFileError: if it is that of a FIFO, a device, a socket or a folder, or of a file with more
+            bytes.
     """
     if not stat.S_ISREG(status.st_mode):
         raise UnsoundFileError(
@@ -65,8 +67,8 @@ def read_regular(path: Path, *, limit: int) -> bytes:
     """Return the bytes of a regular file of at most `limit` bytes.
 
     Raises:
-        UnsoundFileError: as `open_regular`, also when the file grows beyond `limit` while it is read.
-        OSError: for a file that is missing or may not be read.
+        UnsoundFileError: as `open_regular`; also if the file grows beyond `limit` while it is read.
+        OSError: if the file is missing or may not be read.
     """
     with open_regular(path, limit=limit) as file:
         content = file.read(limit + 1)
@@ -80,8 +82,8 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
     Raises:
         UnsoundFileError: as `open_regular`.
-        ValueError: for content that is not JSON in UTF-8, is nested too deeply, or has half a surrogate pair.
-        OSError: for a file that is missing or may not be read.
+        ValueError: if the content is not JSON in UTF-8, is nested too deeply, or has half a surrogate pair.
+        OSError: if the file is missing or may not be read.
     """
     raw = read_regular(path, limit=limit)
     try:
@@ -97,11 +99,11 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 def find_half_surrogate(raw: bytes, content: Any) -> str | None:
     """Return the first half of a surrogate pair that JSON spells, escaped; None if it has none.
 
-    JSON can spell half of a surrogate pair, and Python reads it, but no encoder of UTF-8 and no tokenizer
-    takes it. `content` is what `raw` was parsed to.
+    JSON can contain half of a surrogate pair as an escape, and Python parses it, but it cannot be encoded as
+    UTF-8, and tokenizers refuse it. `content` is the parsed value of `raw`.
 
     Raises:
-        RecursionError: for content that is nested too deeply to be written.
+        RecursionError: if the content is nested too deeply to be written.
     """
     if _SURROGATE.search(raw):
         try:
@@ -115,7 +117,7 @@ def require_inside(path: Path, *roots: Path) -> Path:
     """Return the real path of `path`, which must be below one of `roots` when all links are followed.
 
     Raises:
-        UnsoundFileError: when a link leads out of them.
+        UnsoundFileError: if a link leads out of them.
     """
     real = Path(os.path.realpath(path))  # unlike resolve(), takes a link to itself
     if not any(real.is_relative_to(root.resolve()) for root in roots):

@@ -39,7 +39,7 @@ def open_image(content: bytes, where: str) -> Any:
     """Open a Pillow image and read its header, but not its pixels.
 
     Raises:
-        DataError: for bytes of another format, for too many pixels, or if Pillow is missing.
+        DataError: if the bytes have another format or too many pixels, or if Pillow is missing.
     """
     require_package("PIL", "pillow", "an image")
     from PIL import Image
@@ -123,7 +123,7 @@ def image_size(media: Media) -> tuple[int, int]:
     """Return width and height of an upright image, from its header.
 
     Raises:
-        DataError: for a file that cannot be read as an image.
+        DataError: if the file cannot be read as an image.
     """
     return upright_size(open_image(read_content(media), media.path))
 
@@ -153,7 +153,7 @@ def read_image(media: Media) -> Any:
     """Return an image's pixels as a Pillow image in RGB.
 
     Raises:
-        DataError: for a file that is damaged.
+        DataError: if the file is damaged.
     """
     return decode_image(read_content(media), media.path)
 
@@ -161,10 +161,10 @@ def read_image(media: Media) -> Any:
 def decode_image(content: bytes, where: str) -> Any:
     """Decode an image's bytes to a Pillow image in RGB, rotated upright.
 
-    An image with several frames gives its first one.
+    Of an image with several frames, the first one is returned.
 
     Raises:
-        DataError: for bytes that are damaged, and samples whose range is not known.
+        DataError: if the bytes are damaged, or the range of the samples is unknown.
     """
     image = open_image(content, where)
     turn = _read_orientation(image)
@@ -205,7 +205,7 @@ def rgb_image(image: Any, where: str) -> Any:
     Samples of 16 bits are divided by 257, so that 65,535 becomes 255.
 
     Raises:
-        DataError: for samples of 32 bits, whose range no file gives.
+        DataError: if samples have 32 bits, as files do not state their range.
     """
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
         image = _convert_to_8_bits(image)

@@ -19,7 +19,7 @@ def read_content(media: Media) -> bytes:
     """Return the bytes of a medium's file.
 
     Raises:
-        DataError: for a file that cannot be read, or has changed since its data was read.
+        DataError: if the file cannot be read, or has changed since its data was read.
     """
     content = read_media_file(Path(media.path))
     if media_hash(content) != media.hash:
@@ -33,7 +33,7 @@ def read_media_file(path: Path) -> bytes:
     """Return the bytes of a regular file of at most MEDIA_BYTES.
 
     Raises:
-        DataError: for a FIFO, a device, a folder, a larger file, or one that cannot be read.
+        DataError: if the path is a FIFO, a device or a folder, or the file is larger or cannot be read.
     """
     try:
         return read_regular(path, limit=MEDIA_BYTES)
@@ -49,7 +49,7 @@ def require_media_size(content: bytes, what: str) -> None:
     """Refuse an image or clip of more than MEDIA_BYTES.
 
     Raises:
-        DataError: with their number.
+        DataError: if it has; the message has their number.
     """
     if len(content) > MEDIA_BYTES:
         raise DataError(
@@ -62,7 +62,7 @@ def require_package(module: str, package: str, what: str) -> None:
     """Refuse work that needs a module which is not installed.
 
     Raises:
-        DataError: with the command that installs its package.
+        DataError: if it is not; the message has the command that installs its package.
     """
     if find_spec(module) is None:
         raise DataError(f"{what} needs the package {package}: pip install '{package}'")

@@ -37,7 +37,7 @@ class MediaFolder:
         """Return the reference to a file, and its bytes.
 
         Raises:
-            DataError: for a file that cannot be read, or whose name cannot be a reference.
+            DataError: if the file cannot be read, or its name cannot be a reference.
         """
         source = Path(path) if self._beside is None else self._beside / path
         content = read_media_file(source)
@@ -50,7 +50,7 @@ class MediaFolder:
         """Write a media file's bytes, unless they were written before, and return the reference.
 
         Raises:
-            DataError: for more than MEDIA_BYTES.
+            DataError: if there are more than MEDIA_BYTES.
         """
         require_media_size(content, f"an {kind}")
         name = media_hash(content)
@@ -64,7 +64,7 @@ class MediaFolder:
         """Write a Pillow image as PNG, and return the reference to it.
 
         Raises:
-            DataError: for samples whose range is not known.
+            DataError: if the range of the samples is unknown.
         """
         if image.mode not in _PLAIN_MODES:
             image = rgb_image(image, "an image")
@@ -76,7 +76,7 @@ class MediaFolder:
         """Write samples [n] or [channels, n] as WAV of float32, and return the reference to them.
 
         Raises:
-            DataError: for samples that are no array of numbers, and a rate or a length beyond the limits.
+            DataError: if the samples are no array of numbers, or the rate or length is beyond the limits.
         """
         import numpy as np
         from scipy.io import wavfile

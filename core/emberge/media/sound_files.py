@@ -49,7 +49,7 @@ def read_clip(media: Media) -> Clip:
     """Read an audio clip from a file.
 
     Raises:
-        DataError: for a file that cannot be read, is empty, or silent.
+        DataError: if the file cannot be read, is empty or is silent.
     """
     return decode_clip(read_content(media), media.path)
 
@@ -58,7 +58,7 @@ def decode_clip(content: bytes, where: str) -> Clip:
     """Decode an audio file's bytes to a clip, with its channels averaged.
 
     Raises:
-        DataError: for bytes that are no sound, or have no sample, or only zeros.
+        DataError: if the bytes are no sound, or have no samples, or only zeros.
     """
     import numpy as np
 
@@ -90,7 +90,7 @@ def require_clip(rate: Any, channels: int, length: int, where: str) -> None:
     """Refuse a clip whose sampling rate, channels or number of samples are beyond the limits.
 
     Raises:
-        DataError: with the limit.
+        DataError: if they are; the message has the limit.
     """
     if not _is_number(rate):
         raise DataError(f"{where}: the sampling rate is a number, not {printable(rate)}")

@@ -2,9 +2,9 @@
 
 A recipe, a note or a redirect may come from a stranger. A private address is therefore contacted only if the
 user named it: as it is (`http://10.0.0.5/model`), as `localhost`, as the hub (`HF_ENDPOINT`), or by its
-host's name in `EMBERGE_PRIVATE_HOSTS`. Plain http is used only for addresses that were written with it, as
-anybody on the network's path can change the answers. Nothing else leads to plain http, least of all a
-redirect from https.
+host's name in `EMBERGE_PRIVATE_HOSTS`. Plain http is used only for addresses that the user wrote with
+`http:`, as anybody on the network's path can change the answers. In particular, a redirect from https never
+leads to plain http.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Origin:
         """Return the server of an http or https address.
 
         Raises:
-            ForbiddenAddressError: for another scheme, and an address without a host or with a wrong port.
+            ForbiddenAddressError: if the scheme is another one, the host is missing, or the port is invalid.
         """
         try:
             parts = urlsplit(url)
@@ -72,7 +72,7 @@ def require_scheme(url: str) -> None:
     """Require that an address has a supported scheme.
 
     Raises:
-        ForbiddenAddressError: for another.
+        ForbiddenAddressError: if the scheme is another one.
     """
     if not is_address(url):
         raise ForbiddenAddressError(
@@ -96,7 +96,7 @@ def require_redirect(named: Origin, target: Origin) -> None:
     """Require that a redirect leads to the named server, by no weaker scheme, or to the hub's servers.
 
     Raises:
-        ForbiddenAddressError: when it leads elsewhere.
+        ForbiddenAddressError: if it leads elsewhere.
     """
     upgraded = Origin("https", named.host, 443)
     if target in (named, upgraded if named.port == 80 else named) or is_of_hub(target):
@@ -137,7 +137,7 @@ def require_address(host: str, address: str) -> None:
     """Require that a connection from this host name to this IP address is allowed.
 
     Raises:
-        ForbiddenAddressError: for a private one that was not named.
+        ForbiddenAddressError: if the address is private and was not named by the user.
     """
     if not is_public(address) and not is_named(host):
         raise ForbiddenAddressError(

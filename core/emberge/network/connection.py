@@ -1,7 +1,8 @@
 """Connections to checked addresses, with a minimum rate and a maximum size of answers.
 
-Every socket of emberge's own is opened here. The address that is checked is the address that is connected
-to, so that a name with two answers cannot lead elsewhere.
+Every socket that emberge itself uses is opened in this module. A name is resolved once, and the checked
+address is the one that is connected to; so a name that resolves differently the second time cannot bypass the
+check.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size
 
 CONNECT_SECONDS = 10.0
-"""Seconds for the address of a name, for a connection, and for the agreement on its key, each."""
+"""Largest number of seconds for resolving a name, for connecting, and for the TLS handshake, each."""
 SLOW_SECONDS = 30.0
-"""Seconds in which a server has to send, on average, at the lowest rate."""
+"""Seconds over which a server's average rate must reach `SLOW_RATE`."""
 SLOW_RATE = 1000
 """The lowest rate, in bytes a second."""
 
@@ -42,13 +43,13 @@ def connect(
 ) -> WatchedSocket:
     """Return a connection to a host at an allowed address; `ended()` returns the event that ends it.
 
-    `seconds` are those for the name's address, and again for the connection.
+    `seconds` is the limit for resolving the name, and again for connecting.
 
     Raises:
-        ForbiddenAddressError: when the name means a private address that was not named.
-        UnreachableError: when the name or the server does not exist; a further attempt would not help.
+        ForbiddenAddressError: if the name resolves to a private address that the user did not name.
+        UnreachableError: if the name or the server does not exist, so that another attempt would not help.
         UnsoundAnswerError: for a certificate that does not fit.
-        OSError: when the attempt failed otherwise.
+        OSError: if the attempt failed for another reason.
     """
     failed: OSError = OSError(f"{host}: has no address")
     addresses = _resolve_addresses(host, port, ended(), seconds)
@@ -86,9 +87,9 @@ class WatchedSocket:
         """Receive bytes into `buffer`, and return their number; 0 at the end.
 
         Raises:
-            UnsoundAnswerError: when too little comes, or more than is allowed.
-            RequestStoppedError: when the work was ended.
-            TimeoutError: when nothing comes within `seconds`.
+            UnsoundAnswerError: if bytes arrive too slowly, or are more than allowed.
+            RequestStoppedError: if the work was ended.
+            TimeoutError: if nothing arrives within `seconds`.
         """
         got = self._move_bytes(lambda: self._socket.recv_into(buffer), seconds)
         if self._allowed is not None:
@@ -103,9 +104,9 @@ class WatchedSocket:
         """Send bytes.
 
         Raises:
-            UnsoundAnswerError: when the server takes too little.
-            RequestStoppedError: when the work was ended.
-            TimeoutError: when nothing is taken within `seconds`.
+            UnsoundAnswerError: if the server accepts bytes too slowly.
+            RequestStoppedError: if the work was ended.
+            TimeoutError: if nothing is accepted within `seconds`.
         """
         left = memoryview(data).cast("B")
         while left:
@@ -131,7 +132,7 @@ class WatchedSocket:
         return io.BufferedReader(_Incoming(self))
 
     def close(self) -> None:
-        """Close the socket, once its readers are closed."""
+        """Close the socket as soon as its readers are closed."""
         self._closed = True
         if not self._readers:
             self._socket.close()
@@ -190,7 +191,7 @@ class _Pace:
         """Count bytes sent or received, and the time they took.
 
         Raises:
-            UnsoundAnswerError: at the end of a window with too little.
+            UnsoundAnswerError: at the end of a window below the lowest rate.
         """
         self._bytes += bytes_
         self._seconds += seconds

@@ -1,10 +1,10 @@
 """The client of hubs, huggingface_hub, made to use the connections of this room.
 
-By itself, huggingface_hub follows redirects to anywhere, reads answers of any length, and waits as long as a
-server does. Its transport is therefore replaced: only the hub's own servers are contacted, at allowed
-addresses, the size of their answers is limited, and waiting requests end with the work. If the environment
-sets a proxy, the proxy connects: then names are checked, but addresses are not. Files fetched by hf_xet do
-not use these connections.
+By default, huggingface_hub follows redirects to any server, reads answers of any length, and waits without
+limit. Its transport is therefore replaced: only the hub's own servers are contacted, at allowed addresses,
+the size of their answers is limited, and waiting requests end with the work. If the environment sets a proxy,
+the proxy connects: then names are checked, but addresses are not. Files fetched by hf_xet do not use these
+connections.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _require_own(request: Any) -> None:
     """Require that a request or redirect goes to the hub; uploads may go where it directs them.
 
     Raises:
-        ForbiddenAddressError: when it goes elsewhere.
+        ForbiddenAddressError: if it goes elsewhere.
     """
     origin, hub = Origin.of(str(request.url)), hub_origin()
     asks = request.method in ("GET", "HEAD")

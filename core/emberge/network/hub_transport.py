@@ -21,7 +21,7 @@ from emberge.network.request_errors import UnreachableError, UnsoundAnswerError
 from emberge.wording import human_size, printable
 
 LONGEST_ANSWER = 64 << 20
-"""Bytes of an answer of a hub that is no file, and of a file whose size it does not give before."""
+"""Largest number of bytes of a hub's answer that is no file, or is a file of unannounced size."""
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _find_answer_limit(request: Any, answer: Any, url: str, largest: int | None)
     """Return the most bytes that an answer's body may have.
 
     Raises:
-        UnsoundAnswerError: for one that announces more, or is compressed.
+        UnsoundAnswerError: if the answer announces more bytes, or is compressed.
     """
     coding = answer.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):

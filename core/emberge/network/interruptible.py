@@ -19,7 +19,7 @@ from emberge.network.request_errors import RequestStoppedError
 T = TypeVar("T")
 
 POLL = 0.2
-"""Seconds after which a wait looks whether it shall end."""
+"""Seconds between checks of a wait's stop signal."""
 
 _LOCAL = threading.local()
 
@@ -50,7 +50,7 @@ def require_going(what: str, stop: Stop | None) -> None:
     """Raise an error if the work around a request has ended.
 
     Raises:
-        RequestStoppedError: when it was ended.
+        RequestStoppedError: if it has.
     """
     if stop is not None and stop.is_set():
         raise RequestStoppedError(f"{what}: the request was ended; run again")
@@ -68,7 +68,7 @@ def call_again(
     the error that ends the calls.
 
     Raises:
-        RequestStoppedError: when `stop` is set meanwhile.
+        RequestStoppedError: if `stop` is set in the meantime.
     """
     stop = stop or Stop()
     for number in itertools.count(1):
@@ -85,8 +85,8 @@ def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: S
     """Return the result of a call that may block; the wait for it ends with `stop` and after `seconds`.
 
     Raises:
-        TimeoutError: when the time is over.
-        RequestStoppedError: when `stop` is set before.
+        TimeoutError: if the call takes longer.
+        RequestStoppedError: if `stop` is set before the call returns.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -115,7 +115,7 @@ def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: S
 def request_threads(count: int) -> Iterator[tuple[ThreadPoolExecutor, Stop]]:
     """Yield threads for requests, and their stop signal, which is set if the block fails.
 
-    Work that these threads begin in threads of their own ends with it too.
+    The signal also ends work that these threads start in further threads.
     """
     stop = Stop()
 

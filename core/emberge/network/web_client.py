@@ -120,8 +120,8 @@ class WebClient:
 
         Raises:
             ForbiddenAddressError: when it is elsewhere.
-            UnsoundAnswerError: for an answer that no further attempt would mend.
-            OSError: when the attempt failed.
+            UnsoundAnswerError: if the answer is unusable and another attempt would not help.
+            OSError: if the attempt failed.
         """
         answer = self._follow_redirects("HEAD", {}, 0)
         if answer.status in (404, 410):
@@ -134,9 +134,9 @@ class WebClient:
 
         Raises:
             ForbiddenAddressError: when it is elsewhere.
-            UnsoundAnswerError: when the answer is another range, compressed, too long, or slow.
-            StatusError: 412 when it has another version now, and for other refusals.
-            OSError: when the attempt failed, or fewer bytes came.
+            UnsoundAnswerError: if the answer is another range, compressed, too long, or too slow.
+            StatusError: 412 if the file has another version now; other numbers for other refusals.
+            OSError: if the attempt failed, or too few bytes arrived.
         """
         asked = {"Range": f"bytes={start}-{end - 1}"}
         if _STRONG.fullmatch(version):  # not one that fits several contents
@@ -262,7 +262,7 @@ def _quote_address(location: str) -> str:
     """Return a redirect's target with special characters escaped.
 
     Raises:
-        ForbiddenAddressError: for an address with a name and password in it.
+        ForbiddenAddressError: if the address contains a name and password.
     """
     address = quote(location.strip(), safe=_SAFE)
     if "@" in urlsplit(address).netloc:

@@ -19,9 +19,9 @@ _SMALL = 1 << 16
 def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     """Return a contiguous tensor of arbitrary content, typed and (by default) shaped like another.
 
-    It uses memory of this thread that no tensor uses any more. New pages cost more than most arithmetic on
-    them. An allocator that serves many sizes, with small results that stay between them, would hold several
-    times the memory in use.
+    The memory is that of an earlier result of this thread to which no tensor refers any more. Allocating new
+    pages costs more than most arithmetic on them. A general allocator, with small live results between the
+    large ones, would occupy several times the memory in use.
     """
     shape = tuple(like.shape if shape is None else shape)
     count = math.prod(shape)

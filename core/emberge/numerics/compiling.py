@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SWITCH = "EMBERGE_KERNELS"
-"""Environment variable: `always` takes kernels for small merges too, `never` for none."""
+"""Environment variable: `always` uses kernels for small merges too, `never` uses none."""
 
 # Input numbers below which loading the kernels takes longer than what they save.
 _MANY = 1 << 28
@@ -52,7 +52,8 @@ def kept_in() -> Path:
 def can_keep() -> bool:
     """Return whether compiled code can be kept in the user's cache folder.
 
-    Code that is kept is run: a folder of another user, or one that everybody may write to, has none of ours.
+    Stored code is executed later. So a folder that belongs to another user, or that everybody may write to,
+    is not used.
     """
     try:
         kept_in().mkdir(0o755, parents=True, exist_ok=True)

@@ -22,9 +22,10 @@ Words = tuple[int, int, int]
 
 
 class Limit(NamedTuple):
-    """A limit as a bit pattern: larger magnitudes are kept, and the first of those that equal it.
+    """A limit as a bit pattern: larger magnitudes are kept, and of equal ones the first in the tensor.
 
-    They stay in all rows that begin before element `row` of the tensor, and `quota` of them from there on.
+    Equal magnitudes are kept in all rows that begin before element `row` of the tensor; from there on,
+    `quota` of them are kept.
     """
 
     pattern: int
@@ -59,7 +60,7 @@ class DeltaChange(Protocol):
 
     @property
     def kernel_step(self) -> int:
-        """The number of this change's step in the row kernels."""
+        """Number of the step that does this change in the row kernels."""
         ...
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
@@ -79,7 +80,7 @@ class DeltaChange(Protocol):
 class KeepLargest:
     """A change that keeps each model's values that reach its limit, or with `undo` those below it.
 
-    `offset` is the tensor's first place among those that were ranked together.
+    `offset` is the tensor's first position in the concatenation of all tensors that were ranked together.
     """
 
     limits: Sequence[Limit]
@@ -115,7 +116,7 @@ class DropAtRandom:
 
     kernel_step = _DROP
     reach = SPAN
-    """The places that have the same multipliers: kernels have none beyond."""
+    """Number of positions that share the hash's multipliers; kernels cannot go beyond it."""
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         density = _spread_over_models(self.densities, deltas)
@@ -220,7 +221,7 @@ def _compute_variance(deltas: Tensor) -> Tensor:
 def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
     """Write the flat values that reach a limit, and zeros for the others; `into` may be `source`.
 
-    `start` is the place of the first value.
+    `start` is the position of the first value.
     """
     if limit.pattern == _UNREACHED:
         into.zero_()

@@ -87,9 +87,10 @@ class DecodedRows:
 class DeltaProgram:
     """Rows as read, and the recorded changes of each model's delta, its difference from the base.
 
-    Results come from kernels where the rows are stored for them, and else from torch, to the same bytes.
-    `start` counts the tensor's elements before these rows. With `shares` each model is a sum of the rows, by
-    these factors. `given` are deltas that take the place of the models' own; `changes` are recorded on top.
+    Results are computed by kernels if the rows are stored in a form that they read, else by torch, with the
+    same bytes. `start` is the number of the tensor's elements before these rows. With `shares` each model is
+    a sum of the rows with these factors. `given` are deltas that replace those of the rows; `changes` are
+    applied after that.
     """
 
     rows: StoredRows | DecodedRows
@@ -136,7 +137,7 @@ class DeltaProgram:
 
     @cached_property
     def tensors(self) -> Tensor:
-        """The models' rows [models, *rows]: base + delta where deltas were changed."""
+        """The models' rows [models, *rows]; base + delta if deltas were changed."""
         if self.is_changed:
             return self.require_base() + self.deltas
         if not self.shares:
@@ -155,7 +156,7 @@ class DeltaProgram:
         return self._changed_deltas if self.is_changed else self._copy_deltas()
 
     def copy_deltas(self) -> Tensor:
-        """Return the deltas in memory that the caller may write into."""
+        """Return a copy of the deltas that the caller may overwrite."""
         return _copy_of(self._changed_deltas) if self.is_changed else self._copy_deltas()
 
     @cached_property
@@ -185,7 +186,7 @@ class DeltaProgram:
         """Return the base's rows.
 
         Raises:
-            ValueError: when there are none.
+            ValueError: if the block has no base.
         """
         if self.base is None:
             raise ValueError("this stage needs a base")
@@ -229,7 +230,8 @@ class DeltaProgram:
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
         """Return the Gram matrix "products" of the models or their `deltas`, float64 [models, models].
 
-        With `differences` also that of the first one and the others' differences to it.
+        With `differences` also the Gram matrix "differences" of the first model and of the others'
+        differences from it.
         """
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
         return inner_products(evaluation, differences=differences)
@@ -291,7 +293,7 @@ class DeltaProgram:
     def drop_ranked(self, lines: Sequence[Line], width: int, keys: Sequence[Key]) -> DeltaProgram:
         """Keep each delta with the chance of its magnitude's rank in its row of `width` elements.
 
-        A line has the chance of the least magnitude, and what each further rank adds to it.
+        Each line has the probability for the smallest magnitude, and its increase with each further rank.
         """
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:

@@ -1,10 +1,10 @@
 """Arithmetic on rows of several models, by torch or by compiled kernels, with equal bytes.
 
-`TorchEvaluation` has the rows decoded and their recorded changes done. `KernelEvaluation` decodes them, does
-the changes and computes the result in one pass over chunks that fit into the processor's first cache.
-Magnitudes and squares are summed in lanes, an order that both follow and a library's own sums lack: lane l
-adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type; the lanes of all runs are added in
-float64, and at last the lanes in order.
+`TorchEvaluation` works on rows that are already decoded and changed. `KernelEvaluation` decodes rows, applies
+the changes and computes the result in one pass over chunks that fit into the processor's first cache. Both
+sum magnitudes and squares in the same fixed order, by lanes, as the order of a library's sums is not fixed:
+lane l adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type; the lanes of all runs are
+added in float64, and at last the lanes in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLOAT32 = torch.empty(0)
 class Bracket(NamedTuple):
     """The range of bit patterns, `low` to `high`, that contains the limit of model number `row`.
 
-    `frequent` ones in between are counted row by row; all others are collected.
+    In this range, the `frequent` patterns are counted row by row; all others are collected.
     """
 
     row: int
@@ -42,8 +42,8 @@ class Bracket(NamedTuple):
 class BracketCount(NamedTuple):
     """Counts of magnitudes `above` and `inside` a bracket, and of nonzero ones.
 
-    `values` are the patterns inside that are not frequent, and `rows` the row of each one, counted from the
-    block's first; `ties` [frequent, rows] are the numbers of each frequent pattern.
+    `values` are the infrequent patterns inside, and `rows` the row of each, counted from the block's first
+    row. `ties` [frequent, rows] has the number of each frequent pattern in each row.
     """
 
     above: int
@@ -74,7 +74,8 @@ class Evaluation(Protocol):
     ) -> Tensor:
         """Return base + scale × the weighted mean of the values that have the sign elected by `votes`.
 
-        Zero elects plus; without `normalize` the sum is not divided by the weights that agree.
+        A sum of votes of zero elects plus. Without `normalize` the sum is not divided by the weights of the
+        agreeing models.
         """
         ...
 
@@ -308,8 +309,8 @@ def gram(vectors: Tensor) -> Tensor:
 def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Tensor]:
     """Return the Gram matrix "products", float64 [models, models], and with `differences` theirs.
 
-    Where differences to the first model are short, as between models tuned from one base, the products follow
-    from theirs, and the values themselves are not needed.
+    If the differences from the first model are short, as between models tuned from one base, the products are
+    computed from the differences' products, without those of the values.
     """
     if not differences:
         return {"products": gram(evaluation.values())}
@@ -332,7 +333,8 @@ def _require_count(coefficients: Sequence[float], models: int) -> None:
 def _find_least_divisor(weights: Sequence[float]) -> float | None:
     """Return a divisor for empty sums, smaller than every sum of some weights; None if there is none.
 
-    Raising divisors to it is ten times faster than looking for zeros, which negative weights need.
+    Clamping divisors to this minimum is ten times faster than replacing zeros, which is needed with negative
+    weights.
     """
     if min(weights) < 0:
         return None

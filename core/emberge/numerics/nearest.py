@@ -1,8 +1,8 @@
 """Search of the nearest rows by cosine and metrics of ranked lists, in numpy; ties keep row order.
 
 scikit-learn's `ndcg_score` needs the scores of all documents in one matrix, and averages over the orders of
-equal scores or puts the later document first. Here a list of ten is measured, in an order that the vectors
-decide.
+equal scores or puts the later document first. Here only a list of the first ten is scored, in an order that
+depends only on the vectors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def row_cosines(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64
 def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     """Return the indices of the `count` highest scores of each row, int64 [n, count], highest first.
 
-    Equal scores keep the order of their places, and NaN comes last, as in a stable sort of all of a row.
+    Equal scores keep their order, and NaN comes last, as in a stable sort of the whole row.
     """
     import numpy as np
 
@@ -75,8 +75,8 @@ def nearest_rows(
 ) -> NDArray[np.int64]:
     """Return the indices of the `count` rows nearest to each query by cosine, int64, nearest first.
 
-    `skipped` has one row for each query that is not among its nearest: the query itself. There are fewer than
-    `count` columns where there are fewer rows.
+    `skipped` has for each query the number of a row that is left out: the query's own row. If there are fewer
+    than `count` rows, the result has fewer columns.
     """
     import numpy as np
 
@@ -112,8 +112,8 @@ def rank_discounts(count: int) -> NDArray[np.float64]:
 def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> float:
     """Return the mean nDCG of ranked lists of indices [queries, count], with linear gains.
 
-    `grades` has the judged places of each query; a grade below zero counts as zero. A query without a grade
-    above zero scores 0 (Järvelin and Kekäläinen, 2002).
+    `grades` maps each query's judged indices to grades; a grade below zero counts as zero. A query without a
+    grade above zero scores 0 (Järvelin and Kekäläinen, 2002).
     """
     import numpy as np
 

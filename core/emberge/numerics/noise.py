@@ -1,6 +1,6 @@
 """Reproducible random numbers: each is a hash of an element's key and position.
 
-With them, drops whose chance follows the rank of a value's magnitude in its row.
+Also random drops whose probability depends on the rank of a value's magnitude in its row.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ _LAST = 15
 # Values whose places are mixed together, for all models: they stay in the second cache.
 _TOGETHER = 1 << 16
 Line = tuple[float, float]
-"""The chance of the least magnitude of a row, and what each further rank adds to it."""
+"""Probability for a row's smallest magnitude, and its increase with each further rank."""
 
 
 def uniform(tensors: Tensor, start: int, keys: Sequence[tuple[Any, ...]]) -> Tensor:
     """Return numbers in [0, 1) shaped and typed like `tensors` [models, *rows], with 24 random bits each.
 
-    Model m's element i is a hash of `keys[m]` and `start + i` alone: it is the same for any block, order,
-    worker and device. Positions are mixed once for all models. Each key then multiplies them by two odd
-    numbers of its own; between the two multiplications, the upper half is folded into the lower half.
+    Model m's element i is a hash of only `keys[m]` and `start + i`: it is the same for any block, order,
+    worker and device. Positions are mixed once for all models. The mixed positions are then multiplied by two
+    odd numbers that depend on the key; between the two multiplications, the upper half is folded into the
+    lower half.
 
     Raises:
-        ValueError: when there is not one key a model.
+        ValueError: if there is not one key for each model.
     """
     if len(keys) != tensors.shape[0]:
         raise ValueError(f"{len(keys)} keys for {tensors.shape[0]} models")
@@ -107,7 +108,7 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
 def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
     """Return the entry of ascending `values` [size] at each magnitude's rank in its row, [rows, size].
 
-    The least magnitude has the first value; equal magnitudes are ranked in their order.
+    The smallest magnitude gets the first value; equal magnitudes are ranked by their position.
     """
     if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
         # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.
@@ -132,7 +133,7 @@ def drop_ranked(
 ) -> None:
     """Zero float32 deltas [models, *rows] in place by compiled kernels, rows of `width` at a time.
 
-    No value's place may be beyond the span of the hash.
+    All positions must be within the span of the hash.
     """
     flat = deltas.view(len(deltas), -1, width).numpy()
     step = max(1, _TOGETHER // width)

@@ -1,8 +1,8 @@
 """Compiled kernels over stored rows: decode them, apply recorded changes and evaluate, chunk by chunk.
 
 A chunk of every model stays in the first cache from its stored bits to the result, and no kernel takes the
-interpreter's lock. Each gives the bytes of the torch and NumPy code that it stands in for. Importing this
-needs numba. All kernels are in one file: numba's cache does not notice changes in others.
+interpreter's lock. Each kernel gives the same bytes as the torch and NumPy code that it replaces. Importing
+this module needs numba. All kernels are in one file, as numba's cache does not notice changes in other files.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _load(
 ) -> int:
     """Write a chunk's changed values into work[4:], the base into work[0]; return the number of rows.
 
-    Of a last chunk the rest is zero.
+    If the last chunk is shorter, the remaining elements are zero.
     """
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     codes, numbers, whole, start = program
@@ -381,7 +381,7 @@ def elect(
 ) -> None:
     """Write base + scale × the mean of the values that have the elected sign into `out` [size].
 
-    `least` is the divisor of a mean of nothing; below zero a divisor of zero is one instead.
+    `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one.
     """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     elected, total, divisor = work[1, :PART], work[2, :PART], work[3, :PART]
@@ -461,9 +461,9 @@ def mix(first: int, places: Any) -> None:
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the probability for each rank and a hash of each position.
 
-    `places` has the mixed places, and `chances` [width] rise. Counts of magnitudes in bins bound each
-    rank; a value's own is looked for, among all of its row, where its random number is between the chances
-    of both bounds.
+    `places` has the mixed positions; `chances` [width] are ascending. Counts of magnitudes in bins bound each
+    rank. The exact rank of a value in its row is computed only if the value's random number is between the
+    probabilities of both bounds.
     """
     width = values.shape[1]
     first_word, second_word = np.uint32(first), np.uint32(second)
@@ -538,10 +538,11 @@ def tally(
     homes: Any,
     ties: Any,
 ) -> None:
-    """Count the magnitudes near each limit; arguments have a row per limit, `which` its row of values.
+    """Count the magnitudes near each limit; arguments have a row per limit, and `which` the limit's model.
 
-    `counts` gets how many are above, inside, not zero, and collected; `values` and `homes` the collected
-    patterns and their rows, and `ties` [limits, rows, patterns] the `frequent` ones.
+    `counts` gets the numbers of magnitudes above, inside, not zero, and collected; `values` and `homes` get
+    the collected patterns and their rows, and `ties` [limits, rows, patterns] the numbers of the `frequent`
+    ones.
     """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     inside = np.empty(CHUNK, np.int32)

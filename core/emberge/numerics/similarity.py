@@ -24,7 +24,7 @@ NOTHING = 1e-12
 def unit_vectors(vectors: Tensor) -> Tensor:
     """Return vectors [..., d] scaled to length one; a zero vector stays zero and gets no gradient.
 
-    (A division by a small constant instead would give it one of a million millions.)
+    (A division by the length plus a small constant would give a zero vector a gradient of about 1e12.)
     """
     import torch
 
@@ -43,8 +43,9 @@ def blockwise(rows: int, columns: int, function: Callable[[slice], Tensor]) -> T
     """Apply `function` to every block of rows and return the results, joined along the first dimension.
 
     `function(block)` may compute tables [rows of the block, columns] and returns a few numbers for each row.
-    Where a table of all rows would have more than CELLS entries, its blocks are computed one after another,
-    and again for the backward pass: memory then does not grow with the rows, at the price of computing twice.
+    If a table of all rows would have more than CELLS entries, its blocks are computed one after another, and
+    again in the backward pass: memory then does not grow with the number of rows, but everything is computed
+    twice.
     """
     if rows * columns <= CELLS:
         return function(slice(0, rows))
@@ -69,10 +70,10 @@ def log_sum_products(
 ) -> Tensor:
     """Return log sum_j e^<left_i, right_j> for each i [k], of left [k, d] and right [m, d].
 
-    `barred(block)` is a mask [rows of the block, m] of the entries that are left out, or None. A row without
-    any other entry gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is
-    computed in blocks, and again in the backward pass. Besides the vectors' gradients, that takes the memory
-    of one block, and one matrix product more than the three of a table that is kept.
+    `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
+    are omitted gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is computed in
+    blocks, and again in the backward pass. In addition to the vectors' gradients, this takes the memory of
+    one block, and four matrix products instead of the three that a stored table takes.
     """
     if not len(right):
         return left.sum(1) * 0 + lowest_score(left)

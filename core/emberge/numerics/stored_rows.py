@@ -16,7 +16,7 @@ from emberge.numerics.buffers import pooled_like
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNED = 64
-"""The boundary that rows begin at, in bytes."""
+"""Rows begin at multiples of this number of bytes."""
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 class StoredRows:
     """Rows of every model and the base in one piece of memory; `shape` is that of one model's rows.
 
-    `kernels` are the compiled ones.
+    `kernels` is the module of compiled kernels.
     """
 
     memory: Tensor
@@ -59,7 +59,7 @@ class StoredRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that is computed in."""
+        """The dtype of the computation."""
         return torch.float32
 
     @property
@@ -136,7 +136,7 @@ def words_are_usable(values: Tensor, kernels: Any) -> bool:
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
-    """Return the values as they are to be stored: of `dtype`, contiguous, on the CPU."""
+    """Return the values in the form to store: of `dtype`, contiguous, on the CPU."""
     plain = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
     if plain or values.device.type != "cpu":
         return values.to(dtype=dtype).cpu().contiguous()

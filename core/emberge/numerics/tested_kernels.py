@@ -44,8 +44,8 @@ _WEIGHTS = [0.7, 0.25, 0.4]
 def kernels() -> Any | None:
     """Return the module of kernels, compiled and compared with torch; None without numba, or if they differ.
 
-    They are compared once for each version and processor, where a mark of it can be kept. A difference, and
-    a numba that cannot be imported, are warned about.
+    They are compared once for each version and processor, if a file that records this can be kept; else in
+    every process. If kernels differ, or numba cannot be imported, a warning is logged.
     """
     if importlib.util.find_spec("numba") is None:
         return None
@@ -79,7 +79,7 @@ def kernels() -> Any | None:
 def _compile_in_process() -> None:
     """Compile and cache the kernels in a separate process, as compiling leaves 100 MB of memory in use.
 
-    If that fails, they are compiled in this one, which shows why.
+    If that fails, they are compiled in this process, which shows the error.
     """
     paths = {"PYTHONPATH": os.pathsep.join(list_import_paths())}
     code = f"import {__name__} as tested; tested.compile_all()"

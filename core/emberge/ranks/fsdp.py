@@ -1,6 +1,6 @@
 """Weights that several ranks share (FSDP2): split, gathered to be saved, restored and clipped.
 
-Without a split everything here is the plain thing.
+Without a split, all functions work on ordinary tensors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PROBE = "a text to see which modules run"
 def split_weights(encoder: Encoder, ranks: Ranks) -> None:
     """Split the encoder's weights among the ranks (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
 
-    What is split are the modules that a forward pass calls first, and the repeated blocks inside them: an
-    encoder need not call its own `module`, and hooks of one that is not called would never gather anything.
+    Split are the modules that a forward pass calls first, and the repeated blocks in them. An encoder need
+    not call its `module`, and if a split module is not called, its hooks never gather its weights.
     """
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -80,7 +80,7 @@ def is_split(tensor: Tensor) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return all of a tensor on the CPU; every rank must call it."""
+    """Return the whole tensor on the CPU; every rank must call it."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().cpu()
 
@@ -97,7 +97,7 @@ def put(like: Tensor, value: Tensor) -> Tensor:
 def gathered_weights(module: nn.Module) -> Iterator[None]:
     """Gather the module's split parameters on the CPU while the block runs, to be saved.
 
-    They are set one by one: FSDP2 splits its own again as soon as the state is read.
+    Parameters are replaced one by one, as FSDP2 splits its own parameters again as soon as the state is read.
     """
     split = [
         (owner, name, parameter)
@@ -118,7 +118,7 @@ def gathered_weights(module: nn.Module) -> Iterator[None]:
 
 
 def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -> None:
-    """Replace every parameter's gradient by the sum over ranks; FSDP2 has summed those of split ones."""
+    """Replace every gradient by the sum over ranks; FSDP2 has already summed those of split parameters."""
     plain = {name: p for name, p in parameters.items() if not is_split(p)}
     if split:
         # The engine has scaled the model's gradients for the mean that split ones get.
@@ -129,7 +129,7 @@ def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
-    """Cut all gradients to a common length of at most `limit`, and return the length before."""
+    """Scale all gradients to a total norm of at most `limit`, and return the norm before."""
     with_grad = [p for p in parameters if p.grad is not None]
     if not any(is_split(p) for p in with_grad):
         return torch.nn.utils.clip_grad_norm_(parameters, limit)

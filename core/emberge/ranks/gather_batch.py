@@ -1,4 +1,4 @@
-"""Rows of several ranks as one batch, and of one rank out of it."""
+"""Rows of several ranks joined to one batch, and selection of rows from a batch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from emberge.contracts import Embeddings
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     """Return the rows of every part, one after another, as the batch that a loss gets.
 
-    Parts whose rows have fewer positives or negatives get filling, which `valid` masks. Scores and labels
-    that only some parts have are NaN and -1 elsewhere. Texts and labels are numbered alike on every rank,
-    because all of them read one table.
+    Parts whose rows have fewer positives or negatives are padded, and `valid` masks the padding. If only some
+    parts have scores or labels, the others get NaN and -1. Texts and labels have the same numbers on every
+    rank, because all ranks read one table.
     """
     slots = max(part.positive.shape[1] for part in parts)
     hard = max(part.negative.shape[1] for part in parts)
@@ -50,7 +50,7 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def rows_of(batch: Embeddings, which: Any) -> Embeddings:
-    """Return some rows of a batch (a slice, or numbers in any order), of every column that has rows."""
+    """Return a batch of some rows (a slice, or numbers in any order), with all columns."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}

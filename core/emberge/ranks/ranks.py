@@ -1,9 +1,8 @@
 """Ranks of a training: collectives, and how rows are split over processes.
 
-Every rank draws the same batch and encodes its own rows. Losses that gather see all ranks' embeddings, in the
-order that one rank would have them in, and each rank's backward pass goes through its own rows alone;
-gradients of the weights are then added up. So each step equals the step that one rank alone would take,
-except for rounding.
+Every rank draws the same batch and encodes its own rows. Losses that gather get all ranks' embeddings, in the
+same order as with one rank. Each rank's backward pass goes only through its own rows; gradients of the
+weights are then added up. So each step equals the step that one rank alone would take, except for rounding.
 """
 
 from __future__ import annotations
@@ -83,9 +82,9 @@ class Ranks:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
     def gathered(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Return every rank's rows [sum of counts, …] in order of ranks; the gradient goes to the own ones.
+        """Return every rank's rows [sum of counts, …] in order of ranks, with a gradient to this rank's.
 
-        Shards may differ in size: they travel padded to the largest.
+        Shards may differ in size; they are padded to the largest for the transfer.
         """
         if self.size == 1:
             return own
@@ -108,7 +107,7 @@ class Ranks:
         return value
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether any rank has raised it; no device waits for it."""
+        """Return for each flag whether any rank has set it; no device waits for it."""
         if self.size == 1 or not flags:
             return list(flags)
         raised = torch.tensor(flags, dtype=torch.uint8)
@@ -148,7 +147,7 @@ class Ranks:
         """Refuse tensors whose hashes differ between ranks.
 
         Raises:
-            RanksError: on every rank, naming the tensors that differ.
+            RanksError: if they do, on every rank; the message names the tensors.
         """
         if self.size == 1:
             return
@@ -174,7 +173,8 @@ class Ranks:
         The result is a value of JSON, or tensors, which `broadcast` sends.
 
         Raises:
-            Exception: what the first rank's work raises; the others get its text as a RanksError.
+            Exception: if the function raises it on the first rank; the other ranks get its text as a
+                RanksError.
         """
         if self.size == 1:
             return work()
@@ -202,7 +202,7 @@ class Ranks:
         """Return the value under a key, waiting until there is one.
 
         Raises:
-            RanksError: when the ranks have lost each other, or nothing came within `patience`.
+            RanksError: if a rank has ended, or nothing was stored within `patience`.
         """
         while True:
             try:
@@ -279,11 +279,12 @@ def mark(tensor: Tensor) -> list[int]:
 def join_ranks(device: str = "cpu") -> Ranks:
     """Return this process's ranks, as `torchrun`, `accelerate launch` or `emberge run --ranks` set them up.
 
-    They are found by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without them, or alone, there
-    is one rank. `device` is a kind or one device; each rank on a machine takes the GPU of its number.
+    They are described by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Without these variables,
+    or with a world size of 1, there is one rank. `device` is a kind or one device; each rank on a machine
+    takes the GPU of its number.
 
     Raises:
-        RanksError: when the ranks do not find each other.
+        RanksError: if the ranks do not find each other.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Ranks(device=device)

@@ -1,6 +1,6 @@
 """The store through which ranks find each other: signed with their secret, and closed to other machines.
 
-Torch's own listens on all interfaces and takes a value from whoever connects.
+Torch's default store listens on all interfaces and accepts values from anybody who connects.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _INTERFACE = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class ForgedError(EmbergeError):
-    """Error of a value that no rank of this run has signed."""
+    """Error for a value that no rank of this run has signed."""
 
 
 class SignedStore(Store):
-    """A store whose values are bytes behind a signature of their key, made with a secret.
+    """Store whose values are bytes after a signature of key and value, which is made with a secret.
 
-    Torch's groups keep the addresses of ranks in it, so that these too are only taken from a rank. Nothing
-    that is read here is run: values are bytes to torch, and JSON to `Ranks`. Torch forgets the methods below
-    when nothing in Python holds the object, so `Ranks` does until the group is left.
+    Torch's groups keep the ranks' addresses in it, so addresses, too, are accepted only from a rank. No value
+    is executed: values are bytes for torch, and JSON for `Ranks`. Torch loses the overridden methods if no
+    Python reference to the object exists, so `Ranks` keeps one until the group is left.
     """
 
     def __init__(self, inner: Any, secret: str, place: str) -> None:
@@ -97,11 +97,11 @@ class SignedStore(Store):
 def join_store(patience: datetime.timedelta) -> tuple[SignedStore, int, int]:
     """Return the store of this process's ranks, its rank, and their number, by torchrun's variables.
 
-    Where all ranks are on this machine, the store and the groups of torch listen on the loopback interface.
-    A launcher that keeps a store of its own, as torchrun does, listens where it likes.
+    If all ranks are on this machine, the store and the groups of torch listen on the loopback interface. A
+    launcher with its own store, such as torchrun, chooses the interface itself.
 
     Raises:
-        OSError, RuntimeError, ValueError, KeyError: when they do not find each other.
+        OSError, RuntimeError, ValueError, KeyError: if the ranks do not find each other.
     """
     environment = os.environ
     rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
@@ -143,9 +143,9 @@ def _keep_to_loopback() -> None:
 
 
 def _open_listener(host: str, port: int, here: bool) -> socket.socket | None:
-    """Return the socket that the first rank listens with, bound to the address that the others are told.
+    """Return the first rank's listening socket, bound to the address that the other ranks connect to.
 
-    None where that is no address of this machine itself, as behind a router: torch then listens on all.
+    None if that is not an address of this machine, as behind a router; torch then listens on all interfaces.
     """
     if number := os.environ.get(LISTENER):
         return socket.socket(fileno=os.dup(int(number)))

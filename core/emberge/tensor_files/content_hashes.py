@@ -1,7 +1,8 @@
-"""Hashes of a result's files and tensors, by reading them or while they are written.
+"""Hashes of a result's files and tensors, computed from the files or while they are written.
 
-Weights that are hashed on their way to the disk are noted, so that they need no reading. If pieces come in
-any order, early pieces wait in their buffers, up to a limit. Importing this module loads no torch.
+The hashes of weights that are hashed during writing are noted, so that the files need not be read. If pieces
+are written out of order, early pieces stay in their buffers until their turn, up to a limit. Importing this
+module loads no torch.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _WEIGHTS = ".safetensors"
 _TICK = 10_000_000
 _READ = 1 << 20
 HELD = BUFFERS * 3 // 4
-"""Early pieces of all files together that keep their buffers; the other buffers are for writing."""
+"""Largest number of buffers with early pieces, over all files; the other buffers are for writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
     """Size and XXH3 hash of a file (128 bits in hex), and of each tensor in it (64 bits, in hex).
 
-    XXH3 tells contents apart at the speed of reading; it does not defend against forgery.
+    XXH3 distinguishes contents as fast as they are read; it does not protect against forgery.
     """
 
     size: int
@@ -144,8 +145,7 @@ def _read_specs(path: Path) -> list[TensorSpec]:
 class ContentNotes:
     """Notes of files' contents, valid while the files do not change.
 
-    A file is known by its number on the disk, its size and its times, so that folders above it may be renamed
-    meanwhile.
+    A file is identified by its inode, size and times, so the folders that contain it may be renamed.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ def _read_stamp(status: os.stat_result) -> tuple[int, ...]:
 class EarlyPieces:
     """A count of out-of-order pieces that occupy buffers, over all files of one queue.
 
-    If files counted by themselves, they could keep all buffers, and none could be written any more.
+    With a separate count for each file, early pieces could occupy all buffers, and nothing could be written.
     """
 
     held: int = 0
@@ -202,9 +202,9 @@ class EarlyPieces:
 class PassingHash:
     """A hasher of one file whose pieces are written in any order.
 
-    A piece that comes early waits in its buffer. A piece that is dropped, and everything that was in the file
-    before, is read back when its turn comes. All calls come from one thread at a time, for all files with the
-    same `early`.
+    An early piece stays in its buffer. Early pieces beyond the limit, and bytes that were in the file before,
+    are read back from the file when their turn comes. For all files with the same `early`, only one thread at
+    a time may make calls.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class PassingHash:
             self._release(last)
 
     def finish(self, size: int) -> FileContent | None:
-        """Return the content of the file of `size` bytes; None if it must be read for that."""
+        """Return the content of the file of `size` bytes; None if the file must be read for it."""
         while self._sound and self._hasher.seen < size:
             following = min((*self._early, *self._dropped), default=size)
             if following < self._hasher.seen:

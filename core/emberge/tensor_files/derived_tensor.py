@@ -27,9 +27,9 @@ class RowReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DerivedTensor(TensorSpec):
-    """A tensor that is computed while it is read; `dtype` is the one it is stored in by default.
+    """A tensor that is computed while it is read; `dtype` is the dtype in which it is stored by default.
 
-    `TensorReader` takes one wherever it takes a tensor of a file.
+    `TensorReader` accepts derived tensors in place of tensors of files.
     """
 
     @property
@@ -40,7 +40,7 @@ class DerivedTensor(TensorSpec):
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         """Fill `into`, float32 or float64 [rows, elements a row], with these rows.
 
-        The same row has the same bytes whichever rows are asked for with it.
+        The bytes of a row must not depend on the other requested rows.
         """
         raise NotImplementedError
 

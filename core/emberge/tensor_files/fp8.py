@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""Rows and columns that share one number of a `weight_scale_inv`."""
+"""Number of rows and of columns of the blocks that share one number of a `weight_scale_inv`."""
 
 STORED = "bfloat16"
-"""The dtype that a dequantised tensor is stored in unless asked otherwise: it keeps all of the eight bits."""
+"""Default dtype for storing a dequantised tensor; it represents every eight-bit float exactly."""
 
 _FLOAT8 = "float8_e4m3fn"
 _PER_BLOCK, _PER_ROW = "_scale_inv", "_scale"
@@ -49,7 +49,7 @@ _INSTEAD = "get the model in float32, bfloat16 or float16"
 class ScaledSpec(DerivedTensor):
     """An eight-bit tensor times its scales; `file` and `offset` are those of the eight bits.
 
-    `scale` has one number, one a row, or with `blocks` one for each 128 × 128.
+    `scale` has one number, one number per row, or with `blocks` one for each block of 128 × 128.
     """
 
     stored: TensorSpec
@@ -89,7 +89,7 @@ def dequantised(
     for each 128 × 128: DeepSeek-V3, 2024, arXiv:2412.19437); both are factors.
 
     Raises:
-        CheckpointError: for another scheme, a missing scale, or one of a strange shape.
+        CheckpointError: if the scheme is another one, or a scale is missing or has an unexpected shape.
     """
     scheme = config.get("quantization_config") or config.get("compression_config")
     if isinstance(scheme, Mapping):

@@ -1,8 +1,8 @@
 """Notes of weights on a server: small files, `model.safetensors.remote`, that replace large ones.
 
 A note contains all that a plan needs, including the header, so a checkpoint is described without the server.
-A note makes emberge read an address. Therefore only notes that emberge wrote itself are trusted: those in its
-own cache, which belongs to this user alone.
+A note makes emberge read an address. Therefore only notes that emberge wrote itself are trusted: the notes in
+its cache, which only this user can write to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def server_cache() -> Path:
     """Create and return the cache of files from servers, the only folder whose notes are trusted.
 
     Raises:
-        CheckpointError: when it is another user's.
+        CheckpointError: if the folder is another user's.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "emberge" / "servers"
@@ -43,10 +43,10 @@ def server_cache() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A safetensors file on a server, as it was when its facts were read.
+    """Facts of a safetensors file on a server at the time when they were read.
 
-    `version` is the text that the server changes with the content: a hash, an ETag, a time. `sha256` is the
-    hash of the whole file where the server gives it. `header` are the bytes before those of tensors.
+    `version` is the server's text that changes with the content: a hash, an ETag, a time. `sha256` is the
+    hash of the whole file, if the server provides it. `header` has the file's bytes before the tensors.
     """
 
     url: str
@@ -57,11 +57,11 @@ class RemoteFile:
 
     @property
     def content(self) -> str:
-        """A text that identifies the bytes: the hash, or without one address, size and version."""
+        """Text that identifies the bytes: the hash, or without a hash the address, size and version."""
         return self.sha256 or f"{self.url} {self.size} {self.version}"
 
     def write(self, place: Path) -> Path:
-        """Write the note next to where the weights would be, and return its path."""
+        """Write the note into the folder in which the weights would be, and return its path."""
         note = place.with_name(place.name + _SUFFIX)
         facts = {"url": self.url, "size": self.size, "version": self.version, "sha256": self.sha256}
         header = base64.b64encode(self.header).decode("ascii")
@@ -75,7 +75,7 @@ class RemoteFile:
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        """Return the path of a weight file, or else of its note; None without either."""
+        """Return the path of a weight file, or of its note; None if neither exists."""
         note = path.with_name(path.name + _SUFFIX)
         return path if path.is_file() else note if note.is_file() else None
 
@@ -84,7 +84,7 @@ class RemoteFile:
         """Read a note of emberge's own cache.
 
         Raises:
-            CheckpointError: for a file that is none, and for one anywhere else.
+            CheckpointError: if the file is no note, or is not in the cache.
         """
         _require_own(note)
         try:
@@ -112,7 +112,7 @@ def _require_own(note: Path) -> None:
     """Require that emberge wrote the note: that it is this user's and in emberge's cache.
 
     Raises:
-        CheckpointError: for any other, which could have any address read.
+        CheckpointError: if it did not, as such a note could make emberge read any address.
     """
     cache = server_cache().resolve()
     try:

@@ -47,7 +47,7 @@ DTYPES: dict[str, tuple[str, int]] = {
     "C64": ("complex64", 8),
 }
 MOST_TENSORS = 250_000
-"""Tensors that a model may have; a mixture of 60 layers of 384 experts with scales has 140,000."""
+"""Largest number of tensors of a model; a mixture of 60 layers of 384 experts with scales has 140,000."""
 
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
 _LONGEST_HEADER = 100_000_000  # the limit of the reference implementation
@@ -60,7 +60,8 @@ _FIELDS = frozenset({"dtype", "shape", "data_offsets"})
 class TensorSpec:
     """A tensor's name, shape, dtype and place in a file, known before its bytes are read.
 
-    `dtype` is torch's name; `offset` counts from the start of `file`, and is 0 for a tensor to be made.
+    `dtype` is torch's name; `offset` counts from the start of `file`, and is 0 for a tensor that is not
+    written yet.
     """
 
     name: str
@@ -95,7 +96,7 @@ class TensorSpec:
 
 
 def main_dtype(specs: Iterable[TensorSpec]) -> str:
-    """Return the dtype of most of the bytes of floating-point tensors; float32 where there are none."""
+    """Return the dtype of most of the bytes of floating-point tensors; float32 without such tensors."""
     sizes: dict[str, int] = {}
     for spec in specs:
         if spec.mergeable:
@@ -112,15 +113,15 @@ def read_header(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:
     entries written as lists instead of mappings; and values nested a hundred deep.
 
     Raises:
-        CheckpointError: for a file that cannot be read or is truncated, or whose header is no header, names
-            a tensor twice, leaves bytes to no tensor, or points outside the file or into another tensor.
+        CheckpointError: if the file cannot be read or is truncated, or its header is malformed, names a
+            tensor twice, assigns bytes to no tensor, or points outside the file or into another tensor.
     """
     raw, size = _read_remote_header(path) if RemoteFile.is_note(path) else _read_raw_header(path)
     return _parse_specs(path, raw, size)
 
 
 def parse_header(path: Path | str, opening: bytes, size: int) -> dict[str, TensorSpec]:
-    """Return the tensors of a file of `size` bytes by name, from the bytes before theirs.
+    """Return the tensors of a file of `size` bytes by name, from the file's bytes before the tensors.
 
     Raises:
         CheckpointError: as `read_header`.
@@ -150,13 +151,13 @@ def header_size(path: Path | str, opening: bytes, size: int) -> int:
     """Return the number of bytes before the tensors', from a file's first 8 bytes and size.
 
     Raises:
-        CheckpointError: when they are no header's.
+        CheckpointError: if these bytes do not begin a header.
     """
     return 8 + _read_length(path, opening, size)
 
 
 def _read_raw_header(path: Path) -> tuple[bytes, int]:
-    """Return the header of a file as it is, and the file's size."""
+    """Return the unparsed header of a file, and the file's size."""
     try:
         if not path.is_file():  # a pipe would be waited for
             raise CheckpointError(f"{path}: is no file; {_AGAIN}")
@@ -176,7 +177,7 @@ def parse_json(raw: bytes) -> Any:
     """Return JSON, parsed strictly: no repeated names, no NaN, no broken text.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: if it is not such JSON.
     """
     try:
         content = json.loads(
@@ -232,7 +233,7 @@ def require_count(source: Path | str, tensors: int) -> None:
     """Refuse a file or folder with more tensors than a model can have.
 
     Raises:
-        CheckpointError: when it has.
+        CheckpointError: if it has.
     """
     if tensors > MOST_TENSORS:
         raise CheckpointError(
@@ -266,7 +267,7 @@ def _build_spec(file: Path, name: str, entry: Mapping[str, Any], data: int) -> T
 
 
 def _check_entry(name: str, entry: Any) -> str | None:
-    """Return what is wrong with a tensor's entry, None if nothing is."""
+    """Return the problem of a tensor's entry; None if it is valid."""
     if len(name) > _LONGEST_NAME or not name.isprintable():
         return "has a name that cannot be shown; rename it first"
     if not isinstance(entry, dict) or not entry.keys() >= _FIELDS or _has_depths(entry):

@@ -1,6 +1,6 @@
 """Files on a server, read by ranges: hubs, S3-compatible buckets, plain web servers.
 
-A request that failed in a way that may pass is repeated, and a file that changes meanwhile is refused.
+A request that failed temporarily is repeated, and a file that changes between requests is refused.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
     """Call `ask`, with growing waits between retries while the server fails, and return its answer.
 
     Raises:
-        CheckpointError: for a refusal, which no further attempt would change.
-        UnreachableError: when no server answers, and after the last attempt.
-        RequestStoppedError: when `stop` is set.
+        CheckpointError: if the server refuses, so that another attempt would not help.
+        UnreachableError: if no server answers, or the last attempt failed.
+        RequestStoppedError: if `stop` is set.
     """
     since = time.monotonic()
 
@@ -65,7 +65,7 @@ def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
 class ServerFile:
     """A file on a server in the version first seen; any number of threads may read it.
 
-    `sha256` is the hash of the whole file, where the server gives one. `stop` ends requests and waiting.
+    `sha256` is the hash of the whole file, if the server provides one. `stop` ends requests and waiting.
     """
 
     url: str
@@ -92,7 +92,7 @@ class ServerFile:
         """Look up the file at an address, without its content; None if there is none.
 
         Raises:
-            CheckpointError: when the server refuses, or gives nothing that would change with the file.
+            CheckpointError: if the server refuses, or provides no text that changes with the file's content.
         """
         stop = stop or Stop()
         server = server_of(url, stop)
@@ -104,7 +104,7 @@ class ServerFile:
         """Return all files that the server lists below an address, by address.
 
         Raises:
-            CheckpointError: when the server refuses, or cannot list.
+            CheckpointError: if the server refuses, or cannot list files.
         """
         stop = stop or Stop()
         facts_by_name = insist(url, lambda: files_below(url, stop), stop)
@@ -127,8 +127,8 @@ class ServerFile:
         """Return the bytes from `start` up to `end`.
 
         Raises:
-            CheckpointError: when the server refuses, ignores ranges or fails again and again, and when the
-                file is another than the one that was looked at.
+            CheckpointError: if the server refuses, ignores ranges or fails repeatedly, or if the file has
+                changed since `look`.
         """
         if start == end:
             return b""
@@ -139,7 +139,7 @@ class ServerFile:
         """Return the note of a safetensors file; only the header of the file is read.
 
         Raises:
-            CheckpointError: for what begins with no header, or with one that cannot be.
+            CheckpointError: if the file does not begin with a valid header.
         """
         opening = self.read(0, min(8, self.size))
         header = opening + self.read(8, header_size(self.url, opening, self.size))
@@ -150,7 +150,7 @@ class ServerFile:
         """Return the value of a JSON file.
 
         Raises:
-            CheckpointError: for a file that is too long, or no JSON.
+            CheckpointError: if the file is too long, or no JSON.
         """
         self._require_length()
         return _parse_json(self.url, self.read(0, self.size))
@@ -159,9 +159,9 @@ class ServerFile:
         """Write the whole file to `place`, and check its hash and format.
 
         Raises:
-            CheckpointError: for other content than the hash that the server gives, for JSON that is none,
-                for weights whose header is none, and for a file that is neither, and too long.
-            EmbergeError: when the disk has no room for it.
+            CheckpointError: if the content does not have the server's hash, a JSON file is no JSON, a file of
+                weights has no valid header, or another file is too long.
+            EmbergeError: if the disk has no room for it.
         """
         if not place.name.endswith(_WEIGHTS):
             self._require_length()
@@ -196,7 +196,7 @@ class ServerFile:
         """Require that the file on the server has not changed.
 
         Raises:
-            CheckpointError: when it is another, or gone.
+            CheckpointError: if it has changed or no longer exists.
         """
         facts = insist(self.url, self._server.look, self.stop)
         if facts is None or (facts.size, facts.version) != (self.size, self.version):
@@ -237,7 +237,7 @@ def _build_changed_error(url: str) -> CheckpointError:
 
 
 def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
-    """Return the error to raise for a permanent failure; None for one that may pass."""
+    """Return the error to raise for a permanent failure; None for a temporary one."""
     status = status_of(error)
     if status == 412:
         return _build_changed_error(url)
@@ -256,7 +256,7 @@ def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
 
 
 def _read_requested_wait(error: Exception) -> float:
-    """Return the seconds that a server asks us to wait, within reason."""
+    """Return the seconds that a server asks to wait, up to a limit."""
     for cause in causes(error):
         if isinstance(seconds := getattr(cause, "wait", None), float):
             return min(seconds, _PATIENCE)

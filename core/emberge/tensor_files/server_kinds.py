@@ -25,7 +25,7 @@ from emberge.wording import printable
 T = TypeVar("T")
 
 MOST_FILES = 10_000
-"""Files that a model on a server may have; a server could list them without end."""
+"""Largest number of files of a model on a server, as a server could list files endlessly."""
 
 # Seconds for a bucket's client to answer; then one more for each kilobyte.
 _PATIENCE, _RATE = 60.0, 1000.0
@@ -34,9 +34,9 @@ _HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Size, version and hash of a file by its server; None where the server gives none.
+    """Size, version and hash of a file from its server; each None if the server does not provide it.
 
-    `version` is the text that it changes with the content: a hash, an ETag, a date.
+    `version` is the server's text that changes with the content: a hash, an ETag, a date.
     """
 
     size: int | None
@@ -45,7 +45,7 @@ class Facts:
 
 
 class Server(Protocol):
-    """One file on a server; any number of threads may ask."""
+    """One file on a server; any number of threads may use it."""
 
     def look(self) -> Facts | None:
         """Return the file's current facts; None if there is no such file."""
@@ -60,7 +60,7 @@ def server_of(url: str, stop: Stop) -> Server:
     """Return the client for a file's address.
 
     Raises:
-        CheckpointError: for a scheme that is not read, and where the package for it is missing.
+        CheckpointError: if the address has an unsupported scheme, or the package for its scheme is missing.
     """
     require_scheme(url)
     if url.startswith(("http://", "https://")):
@@ -72,7 +72,7 @@ def files_below(url: str, stop: Stop) -> dict[str, Facts]:
     """Return the files below an address by their names, as a hub or bucket lists them.
 
     Raises:
-        CheckpointError: when there are too many.
+        CheckpointError: if there are too many.
     """
     require_scheme(url)
     facts_by_name = _list_hub(url) if url.startswith("hf://") else _list_bucket(url, stop)
@@ -157,7 +157,7 @@ class _Bucket:
         """Return a range of the file.
 
         Raises:
-            UnsoundAnswerError: when it takes too long.
+            UnsoundAnswerError: if it takes too long.
             OSError: when fewer bytes came.
         """
         handle = getattr(self._local, "handle", None)
@@ -236,7 +236,7 @@ def _open_bucket(url: str) -> tuple[Any, str]:
     """Return the file system of a bucket's address, and the path in it.
 
     Raises:
-        CheckpointError: where the package for its kind is missing.
+        CheckpointError: if the package for its kind is missing.
     """
     from fsspec.core import url_to_fs
 

@@ -1,7 +1,7 @@
 """Fetching of single tensors from files on servers, in blocks and several at once.
 
-Fetched bytes are kept in a file without a name, which disappears with the process. Methods that read a tensor
-several times fetch it once, and no reader can mistake a file with gaps for a whole file.
+Fetched bytes are kept in a file without a name, which disappears with the process. So a tensor that a method
+reads several times is fetched once, and no other program can mistake a file with gaps for a whole file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _AT_ONCE = 8
 class FetchedFile:
     """A record of a file read from a server: its size, and the bytes fetched.
 
-    `checked` names the hash that its content was compared with: "" where the server gives none, or a part
-    of the file alone was fetched.
+    `checked` names the hash with which its content was compared: "" if the server provides none, or if only a
+    part of the file was fetched.
     """
 
     url: str
@@ -53,7 +53,7 @@ class TensorFetcher:
         """Begin to fetch the tensors that pieces of work will read, one piece after the other.
 
         Raises:
-            EmbergeError: when the disk has no room for them.
+            EmbergeError: if the disk has no room for them.
         """
         ranges_by_file: dict[Path, dict[int, tuple[int, int]]] = {}
         for work, specs in enumerate(works):
@@ -74,7 +74,7 @@ class TensorFetcher:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
 
         Raises:
-            CheckpointError: when they cannot be fetched.
+            CheckpointError: if they cannot be fetched.
         """
         copy = self._open_copy(spec.file)
         copy.need(spec, start, end)
@@ -84,7 +84,7 @@ class TensorFetcher:
         """Compare every file that was read with its server's version and hash, and return the records.
 
         Raises:
-            CheckpointError: for a file that has changed meanwhile, or whose content has another hash.
+            CheckpointError: if a file has changed since it was read, or its content has another hash.
         """
         return list(self._pool.map(_Copy.verify, list(self._copies.values())))
 
@@ -93,7 +93,7 @@ class TensorFetcher:
         self._stop.set()
 
     def close(self) -> None:
-        """End all requests, and remove what was fetched."""
+        """End all requests, and remove the fetched bytes."""
         self.end_requests()
         self._pool.shutdown(cancel_futures=True)
         for copy in self._copies.values():
@@ -147,7 +147,7 @@ class _Copy:
             future.result()
 
     def verify(self) -> FetchedFile:
-        """Compare the version and, if the whole file was fetched, its hash with the server's."""
+        """Compare the version and, if the whole file was fetched, the hash with the server's."""
         server = self._server
         server.require_unchanged()
         fetched = sum(end - start for start, end, _ in self._stretches)
@@ -194,8 +194,8 @@ class _Copy:
 def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
     """Yield a file's ranges as blocks: index of the work, number within it, first byte, end.
 
-    `ranges` has by first byte the end and the place. Small ones that follow one another share a block, which
-    has the first of their places.
+    `ranges` maps a first byte to the end and the index of the work. Consecutive small ranges share a block,
+    which has the smallest of their indices.
     """
     begin, reach, first = 0, 0, 0
     for start, (end, work) in [*sorted(ranges.items()), (-1, (-1, 0))]:

@@ -30,7 +30,7 @@ _WORTH = 64 << 10
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
     """Return this thread's flat buffer for a purpose, of the requested size and arbitrary content.
 
-    A GPU copies from a `pinned` one by itself.
+    A GPU can copy from a `pinned` buffer asynchronously.
     """
     buffers: dict[tuple[str, torch.dtype], Tensor] = _LOCAL.__dict__.setdefault("buffers", {})
     buffer = buffers.get((use, dtype))
@@ -48,7 +48,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 class TensorReader:
     """A reader of parts of tensors (pread) into given buffers, from any number of threads.
 
-    Of files on servers it fetches what is read.
+    Of files on servers, only the parts that are read are fetched.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class TensorReader:
         """Fill `into` with the tensor's bytes from byte `start`.
 
         Raises:
-            CheckpointError: when the file ends before that, or cannot be fetched from its server.
+            CheckpointError: if the file is too short, or cannot be fetched from its server.
         """
         if isinstance(spec, DerivedTensor):
             read_derived_bytes(spec, self, start, into)
@@ -115,7 +115,8 @@ class TensorReader:
         """Compare all files read from servers with their versions and hashes, and return the records.
 
         Raises:
-            CheckpointError: for a file that has changed meanwhile, or is not what its server describes.
+            CheckpointError: if a file has changed since it was read, or does not match its server's
+                description.
         """
         return self._fetcher.verify() if self._fetcher is not None else []
 
@@ -163,7 +164,7 @@ class TensorSource(Protocol):
 
     @property
     def spec(self) -> TensorSpec:
-        """Shape and dtype of the tensor as it is stored."""
+        """Stored shape and dtype of the tensor."""
         ...
 
     def read(self, start: int, into: Tensor) -> None:
@@ -177,9 +178,9 @@ class TensorSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A tensor in a file, or a derived one. Elements beyond its end come from `padding`.
+    """A tensor in a file, or a derived tensor; elements beyond its end are read from `padding`.
 
-    `model` names it in messages; `padding` is for vocabularies of fewer rows than the result's.
+    `model` is its name in messages; `padding` is for vocabularies with fewer rows than the result's.
     """
 
     model: str

@@ -20,17 +20,17 @@ from emberge.tensor_files.write_queue import QUEUE, DirectFile, Filled, WriteQue
 from emberge.wording import parse_size
 
 DIRECT = 1 << 20
-"""Bytes of a tensor from which on it is written direct; below, the cache is as fast."""
+"""Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
 
 
 class TensorWriter:
     """A writer of tensors, all known beforehand, into safetensors files of at most `max_shard_size` bytes.
 
-    `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the
-    modules of a SentenceTransformers folder); "" is the trunk's. `resumed` is whether files of the same
-    headers all exist, as after a kill; their content is kept. Nothing is touched before `begin`, so
-    that the journal of older files can be removed before new files take their place. Where notes of contents
-    are taken (`noting_contents`), the files are hashed on their way out.
+    `parts` maps a prefix of names to the subfolder with those tensors without the prefix (the modules of a
+    SentenceTransformers folder); "" is the trunk's. `resumed` is True if all files exist with the same
+    headers, as after a kill; their content is kept. No file is changed before `begin`, so that the journal of
+    older files can be removed before new files replace them. Inside `noting_contents`, the files are hashed
+    while they are written.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class TensorWriter:
     def begin(self, queue: int = QUEUE) -> None:
         """Open the files, and create those that do not have the right header and length.
 
-        Pieces of up to `queue` bytes together wait to be written.
+        At most `queue` bytes of pieces wait to be written.
 
         Raises:
-            UnwrittenError: when the disk does not let us.
+            UnwrittenError: if the disk cannot be written.
         """
         with writing(self.folder, "the weights"):
             for shard in self._shards:
@@ -96,7 +96,7 @@ class TensorWriter:
         self._queue.put(bytes_of(piece), offset, functools.partial(self._write_piece, name))
 
     def after_writes(self, work: Callable[[], None]) -> None:
-        """Run `work` on the queue's thread, once everything queued so far is in the files."""
+        """Run `work` on the queue's thread after everything queued so far is in the files."""
         assert self._queue is not None
         self._queue.then(work)
 
@@ -127,7 +127,7 @@ class TensorWriter:
             self._files.pop().close()
 
     def _write_piece(self, name: str, piece: Filled) -> None:
-        """Write a filled buffer, on the queue's thread, and pass it on."""
+        """Write a filled buffer on the queue's thread, then hash or release it."""
         shard, spec = self._places[name]
         file = self._files[shard]
         with writing(self.folder, name):
@@ -182,7 +182,7 @@ class TensorWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One file: its path, its first bytes, its length, and its tensors."""
+    """One file: its path, its header's bytes, its length, and its tensors."""
 
     path: Path
     opening: bytes
@@ -200,7 +200,7 @@ class _Shard:
             return False
 
     def create(self, file: DirectFile) -> None:
-        """Give the open file its header and its length."""
+        """Write the header into the open file and set its length."""
         os.ftruncate(file.handle, 0)
         file.write(memoryview(self.opening), 0)
         os.ftruncate(file.handle, self.size)

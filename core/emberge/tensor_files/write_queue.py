@@ -1,12 +1,12 @@
-"""A queue of writes: workers fill buffers, one thread puts them into the files in the order given.
+"""A queue of writes: workers fill buffers, and one thread writes them to the files in order.
 
-The queue keeps its order: a journal names a tensor only when its bytes are in the file, and syncing costs the
-workers no time.
+As the order is kept, a journal can name a tensor after its bytes are in the file, and the workers need not
+wait for syncs.
 
-Files are written past the page cache. Buffered writing costs a copy into the cache and, if the kernel must
-first find new pages, many times that. Direct writing (`O_DIRECT`) takes whole pages from memory that is
-aligned like the file. The fragments before and after these pages go through the cache, so that each page is
-written in one way only. If a file system refuses direct writing, everything goes through the cache.
+Files are written past the page cache. Buffered writing costs a copy into the cache, and many times more if
+the kernel must first free pages. Direct writing (`O_DIRECT`) needs whole pages, in memory with the same
+alignment as in the file. The fragments before and after these pages go through the cache, so that each page
+is written in one way only. If a file system refuses direct writing, everything goes through the cache.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any
 
 PAGE = mmap.PAGESIZE
 QUEUE = 32 << 20
-"""Bytes that may wait for the disk, unless there is less memory."""
+"""Largest number of bytes that wait for the disk, unless there is less memory."""
 BUFFERS = 8
-"""Buffers that these bytes are divided into."""
+"""Number of buffers into which these bytes are divided."""
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
 
@@ -36,7 +36,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, from falloc.h
 class DirectFile:
     """An open file, created if missing, written with direct I/O where the file system allows it.
 
-    After a call that the file system refuses, and on systems other than Linux, `direct` is False.
+    `direct` is False on systems other than Linux, and after the file system has refused a direct call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class DirectFile:
 
     @property
     def direct(self) -> bool:
-        """True while whole pages go straight to the disk."""
+        """True if whole pages are written with direct I/O."""
         return self._direct is not None
 
     def reserve(self, place: int, size: int) -> None:
@@ -62,7 +62,7 @@ class DirectFile:
             data, place = data[done:], place + done
 
     def write_direct(self, data: memoryview, place: int) -> None:
-        """Write bytes whose address and `place` are equally far from the start of a page."""
+        """Write bytes whose address and `place` have the same offset from the start of a page."""
         first = min(len(data), -place % PAGE)
         last = max(first, len(data) - (place + len(data)) % PAGE)
         self.write(data[:first], place)
@@ -88,11 +88,11 @@ class DirectFile:
         return os.pread(self.handle, size, place)
 
     def sync(self) -> None:
-        """Wait until all that was written is on the disk."""
+        """Wait until all written bytes are on the disk."""
         os.fdatasync(self.handle)
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file without a sync."""
         self._close_direct()
         os.close(self.handle)
 
@@ -118,7 +118,7 @@ def _open_direct(path: Path) -> int | None:
 def _load_fallocate() -> Callable[..., Any] | None:
     """Return the C library's fallocate; None without one.
 
-    `os.posix_fallocate` writes zeros where the file system has no such thing.
+    It is used in place of `os.posix_fallocate`, which writes zeros if the file system cannot reserve space.
     """
     function: Any = (
         getattr(ctypes.CDLL(None), "fallocate", None) if sys.platform == "linux" else None
@@ -131,7 +131,7 @@ def _load_fallocate() -> Callable[..., Any] | None:
 class WriteQueue:
     """Buffers of `size` bytes together, and a thread that writes them.
 
-    After an error nothing is written any more, and `put` and `drain` raise it.
+    After an error nothing more is written, and `put` and `drain` raise the error.
     """
 
     def __init__(self, size: int = QUEUE) -> None:
@@ -148,7 +148,7 @@ class WriteQueue:
     def put(self, data: memoryview, place: int, write: Callable[[Filled], None]) -> None:
         """Copy bytes for `place` of a file into buffers.
 
-        `write` gets each of them in its turn, and sees to it that it is released.
+        The queue's thread calls `write` with each buffer; `write` must have the buffer released.
         """
         import numpy as np
 
@@ -161,7 +161,7 @@ class WriteQueue:
             data, place = data[len(piece) :], place + len(piece)
 
     def then(self, work: Callable[[], None]) -> None:
-        """Run `work` on the queue's thread, once everything put before is in the files."""
+        """Run `work` on the queue's thread after everything put before is in the files."""
         self._work.put(functools.partial(self._guard_work, work))
 
     def release(self, filled: Filled) -> None:
@@ -172,7 +172,7 @@ class WriteQueue:
         """Wait until everything put so far is in the files.
 
         Raises:
-            BaseException: the first that a write, or other work, has raised.
+            BaseException: if writes or other work raised errors, the first of them.
         """
         done = threading.Event()
         self._work.put(done.set)
@@ -213,7 +213,7 @@ class WriteQueue:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A buffer with bytes for `place` of a file, equally far from the start of a page as there."""
+    """A buffer with bytes for `place` of a file, with the same offset from the start of a page."""
 
     buffer: mmap.mmap
     place: int

@@ -1,4 +1,4 @@
-"""Laws for plugins: call these from your tests."""
+"""Laws for plugins: functions to call from a plugin's tests."""
 
 import lazy_loader
 

@@ -23,7 +23,7 @@ def example_embeddings(
     in_batch: bool = True,
     seed: int = 0,
 ) -> Embeddings:
-    """Return a random batch with every column but a guide: scores, labels, two places of filling."""
+    """Return a random batch with all columns except a guide: scores, labels, two padded places."""
     generator = torch.Generator().manual_seed(seed)
     width = 1 + positives + negatives
     vectors = torch.randn(rows, width, WIDTH, generator=generator)
@@ -61,7 +61,7 @@ def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
 
 
 def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
-    """Return the batch with all its embeddings changed, those of layers too, but not a guide's."""
+    """Return the batch with all embeddings changed, including those of layers, except a guide's."""
     return dataclasses.replace(
         batch,
         anchor=change(batch.anchor),
@@ -86,7 +86,7 @@ def columns(batch: Embeddings) -> Tensor:
 
 
 def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
-    """Return the batch with other embeddings [b, 1 + p + n, d], and others of some layers."""
+    """Return the batch with other embeddings [b, 1 + p + n, d], and other embeddings of some layers."""
     slots = batch.positive.shape[1]
     inner = {
         name: with_columns(layer, layers[name], {}) if name in layers else layer
@@ -102,7 +102,7 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
 
 
 def widened(loss: Loss, batch: Embeddings) -> Embeddings:
-    """Return the batch with one more place for a positive and for a negative, which no row fills."""
+    """Return the batch with one more place for a positive and a negative, padded in all rows."""
     slots, hard = batch.positive.shape[1], batch.negative.shape[1]
     other = example_embeddings(1, positives=slots + 1, negatives=hard + 1, in_batch=batch.in_batch)
     absent: dict[str, Any] = {

@@ -34,19 +34,18 @@ def check_loss(
 ) -> None:
     """Check a loss against the laws of training, with other rows as negatives and without.
 
-    Always: it is a pure function and gives a finite scalar with finite gradients, also of zero vectors and of
-    equal texts; it reads only what it declares to need, and embeddings only of columns that it `embeds`; the
-    order of rows does not matter, nor the content of places that `valid` masks, nor how many of them there
-    are; its own `weight` is left to the runner; learned parameters are trained as they are handed back;
-    gradients through a cache, in chunks of any size, equal those of one pass; and a loss that gathers gives
-    the same gradients from two ranks as from one.
+    Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
+    vectors and equal texts. It reads only columns that it declares, and embeddings only of columns that it
+    `embeds`. The order of rows, and the content and number of places that `valid` masks, do not matter. The
+    loss does not apply its own `weight`, as the runner does. Learned parameters are trained in the values
+    that the runner passes. Gradients through the gradient cache, in chunks of any size, equal those of one
+    pass. A loss that gathers gives the same gradients with two ranks as with one.
 
-    Unless switched off, for a loss that is declared to differ: the lengths of vectors do not matter
-    (`lengths`), a batch of one row is finite too (`one_row`), and rows may have fewer texts than others
-    (`filling`).
+    Checked unless switched off: the lengths of vectors do not matter (`lengths`), a batch of one row gives a
+    finite loss (`one_row`), and rows may have different numbers of texts (`filling`).
 
     Raises:
-        AssertionError: beginning with the broken law's name.
+        AssertionError: if a law is broken; the message begins with its name.
     """
     for trial in _list_trials(loss, filling):
         trial.check_pure()
@@ -99,7 +98,7 @@ class _LossTrial:
         return self.loss(batch, values)
 
     def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient to all embeddings, zero where none reaches."""
+        """Return the loss and its gradient with respect to all embeddings, zero for those without one."""
         leaf = columns(batch).detach().requires_grad_()
         layers = {n: columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()}
         value = self.call(with_columns(batch, leaf, layers))
@@ -248,8 +247,8 @@ class _LossTrial:
     def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
         """Return gradients of an encoder and of the loss's own parameters, through the engine.
 
-        With a `shard` the engine encodes its rows alone, and the others' embeddings come as from another
-        rank: at their places, without a gradient.
+        With a `shard` the engine encodes only the shard's rows. The other rows' embeddings are at their
+        places without a gradient, as if another rank had computed them.
         """
         encoder = LetterEncoder().train(plan.dropout)
         learned = {
@@ -283,7 +282,7 @@ class _LossTrial:
         return {name: grad for name, grad in gradients.items() if grad is not None}
 
     def make_texts(self, part: slice) -> list[TokenisedText]:
-        """Return a text of its own for every place of some rows."""
+        """Return a different text for every place of some rows."""
         width = 1 + self.batch.valid.shape[1]
         return [
             TokenisedText([1 + (i * 7 + j * 3) % 63 for j in range(1 + i % 5)])
@@ -291,7 +290,7 @@ class _LossTrial:
         ]
 
     def embed_rows(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
-        """Return the batch's rows with embeddings that an encoder made of `texts`."""
+        """Return the batch's rows with an encoder's embeddings of `texts`."""
         shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
         layers = {name: values.view(shape) for name, values in encoded.layers.items()}
         return with_columns(take_rows(self.batch, part), encoded.embeddings.view(shape), layers)

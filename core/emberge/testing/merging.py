@@ -1,4 +1,4 @@
-"""Laws of merge strategies, a third party's too. A broken one is an AssertionError with its name."""
+"""Laws of merge strategies, for any plugin. A broken law raises an AssertionError with the law's name."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def check_strategy(
 ) -> None:
     """Check a strategy, or the links of a chain, against the laws of merging.
 
-    Always: shapes, dtypes and names stay; inputs are not changed; two runs give the same bytes; the size of
-    the blocks does not show; zeros and unchanged tensors give finite numbers. Unless switched off, for a
-    method that is declared to differ: merging copies of one model gives that model (`identity`), the order
-    of (model, weight) pairs does not matter (`permutation`), multiplying all inputs multiplies the
-    result (`scale`). Only if claimed: weights (1, 0, …) give the first model (`one_hot`).
+    Always checked: shapes, dtypes and names do not change; inputs are not modified; two runs give the same
+    bytes; the size of the blocks does not matter; zeros and unchanged tensors give finite numbers. Checked
+    unless switched off: merging copies of one model gives that model (`identity`), the order of (model,
+    weight) pairs does not matter (`permutation`), multiplying all inputs by a factor multiplies the result by
+    it (`scale`). Checked only if switched on: weights (1, 0, …) give the first model (`one_hot`).
 
-    `base` gives the merge a base; by default it has one if a link requires it.
+    `base` decides whether the merge has a base; by default it has one if a link requires it.
 
     Raises:
-        AssertionError: beginning with the broken law's name.
+        AssertionError: if a law is broken; the message begins with its name.
     """
     chain = (links,) if isinstance(links, Stage) else tuple(links)
     needs = any(link.base_policy == "required" for link in chain)

@@ -14,7 +14,7 @@ WIDTH = 8
 
 
 class LetterEncoder(nn.Module):
-    """Encoder of a vector for each letter; an embedding is the mean of a text's."""
+    """Encoder with a vector for each letter; a text's embedding is the mean of its letters' vectors."""
 
     dimension = WIDTH
     tokenizer_fingerprint = "words"
@@ -45,7 +45,7 @@ class LetterEncoder(nn.Module):
         return {"input_ids": torch.tensor([[*t.ids] + [0] * (longest - len(t.ids)) for t in texts])}
 
     def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
-        """Return the mean of each text's vectors, and `layer` of it for each layer."""
+        """Return the mean of each text's vectors, and the result of `layer` for each layer."""
         ids = features["input_ids"]
         states = self.words(ids)
         # Dropout of whole embeddings' entries: its pattern must not depend on the padding.
@@ -54,7 +54,7 @@ class LetterEncoder(nn.Module):
         return Embedded(pooled, {layer: self.layer(pooled, layer) for layer in layers})
 
     def stored_names(self) -> Mapping[str, str]:
-        """Return the names of the weights, which are stored under their own."""
+        """Return the names of the weights, which are stored under unchanged names."""
         return {name: name for name, _ in self.named_parameters()}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Laws of losses over tokens. A broken one is an AssertionError with its name."""
+"""Laws of losses over tokens. A broken law raises an AssertionError with the law's name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ VOCABULARY, WIDTH, MASK, UNSCORED = 50, 8, 4, -100
 def check_token_loss(loss: TokenLoss) -> None:
     """Check a loss over tokens against the laws of training.
 
-    A corruption is a pure function of text and seed, another one by another seed; it keeps the number of
-    tokens, spares what is to be spared, stays inside the vocabulary, and its labels are the text's own ids.
-    That of a causal loss changes nothing, and scores no first token.
-    The loss is a finite scalar; it is a mean over scored places, so that chunks weighed by their number of
-    them add up to the whole; what is not scored gets no gradient and does not matter (but for the place
-    before a scored one, which may predict it); and without a scored place it is 0 with a gradient of zero.
+    A corruption is a pure function of text and seed, and another seed gives another corruption. It keeps the
+    number of tokens, changes no token that must be spared, uses only ids of the vocabulary, and its labels
+    are the text's ids. The corruption of a causal loss changes no token and does not score the first token.
+    The loss is a finite scalar. It is a mean over scored places, so the losses of chunks, weighted by their
+    number of scored places, add up to the loss of the whole. Places that are not scored get no gradient and
+    do not matter, except a place before a scored one, which may predict it. Without a scored place the loss
+    is 0 with a gradient of zero.
 
     Raises:
-        AssertionError: beginning with the broken law's name.
+        AssertionError: if a law is broken; the message begins with its name.
     """
     generator = np.random.default_rng(0)
     texts = [

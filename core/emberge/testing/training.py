@@ -1,4 +1,4 @@
-"""Laws of samplers and backbones. A broken one is an AssertionError."""
+"""Laws of samplers and backbones. A broken law raises an AssertionError."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TEXTS = ("open a file", "sort a list of numbers by value", "the weather", "a", "
 def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool = False) -> None:
     """Check a sampler against its laws.
 
-    The same seed gives the same rows, and another seed others; every row is of the pool; a batch has rows
-    of one dataset, none twice; and unless `repeats` no row comes twice in an epoch.
+    The same seed gives the same rows, and another seed other rows. Every row is in the pool. A batch has
+    different rows of one dataset. Unless `repeats` is set, no row occurs twice in an epoch.
     """
     pool = pool or {
         DatasetInfo("first", "retrieval", 101): range(101),
@@ -80,10 +80,11 @@ def _list_parts(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
 def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     """Check a backbone against its laws on a checkpoint.
 
-    `describe` names no problem and no other dimension than that of embeddings; `stored_names` are those of
-    parameters; a text's embedding depends on neither its place nor its neighbours; gradients are finite;
-    hidden states of tokens, if it gives them, are one for each token of a batch and no text's depend on its
-    neighbours; and the saved folder, loaded by plain SentenceTransformers, gives the same embeddings to 1e-5.
+    `describe` reports no problem, and the dimension of the embeddings. `stored_names` has the names of
+    parameters. A text's embedding depends neither on its place in a batch nor on the other texts. Gradients
+    are finite. If the backbone provides hidden states of tokens, there is one for each token of a batch, and
+    a text's states do not depend on the other texts. The saved folder, loaded by plain SentenceTransformers,
+    gives the same embeddings to 1e-5.
     """
     from sentence_transformers import SentenceTransformer
 
