@@ -38,7 +38,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """Options of which texts are taken of the data, and in which chunks they are encoded."""
+    """Options for the texts that are used from the data, and for the chunks in which they are encoded."""
 
     epochs: Positive | None = None
     """Passes over the data, 1 by default; a fraction is the first batches of a pass."""
@@ -56,9 +56,9 @@ class BatchOptions:
     document_prompt: PerDataset[str] = field(default_factory=PerDataset)
     """Text before positives and negatives, by task or dataset; by default the model's own."""
     positives: Count = 1
-    """Positives of a row in a batch, drawn anew in each epoch."""
+    """Positives of a row in a batch, drawn again in each epoch."""
     hard_negatives: WholeNumber = 7
-    """Hard negatives of a row in a batch at most, drawn anew in each epoch."""
+    """Largest number of hard negatives of a row in a batch, drawn again in each epoch."""
     fill: Literal["repeat", "mask"] = "repeat"
     """Treatment of rows with fewer texts than other rows of their batch: `repeat` repeats their texts, `mask`
     leaves the missing places out."""
@@ -69,7 +69,7 @@ class BatchOptions:
     """Tokens in a packed row: for losses over tokens, several texts are computed in one row without padding,
     and do not attend to each other. By default each text is its own row."""
     token_budget: Count | None = None
-    """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
+    """Padded size of a chunk in tokens; by default chosen by the device and its free memory."""
     kept_tokens: WholeNumber | None = None
     """Number of tokens whose activations are kept for the backward pass instead of being computed twice; by
     default as many as fit into memory."""
@@ -93,7 +93,7 @@ class BatchOptions:
     def _check_length(self, name: str) -> None:
         length = getattr(self, name)
         if not isinstance(length, PerDataset):
-            # A bare number is the default, in Python as in a recipe.
+            # A bare number is the default, in Python as well as in a recipe.
             length = PerDataset(default=length)
             object.__setattr__(self, name, length)
         for value in (length.default, *length.by_task.values(), *length.by_dataset.values()):
@@ -167,13 +167,13 @@ class FitOptions(BatchOptions):
             )
 
     def warmup_share(self, steps: int | None) -> float:
-        """Return the share of `steps` that the warm-up takes; 0 for a number of steps of unknown many."""
+        """Return the share of `steps` that the warm-up takes; 0 for `warmup_steps` if `steps` is None."""
         if self.warmup_steps is None:
             return _USUAL_WARMUP if self.warmup_ratio is None else self.warmup_ratio
         return self.warmup_steps / steps if steps else 0.0
 
     def count_warmup_steps(self, steps: int) -> int:
-        """Return the steps of the warm-up of a training, or of a stretch of one, of so many steps."""
+        """Return the number of warm-up steps of a training, or of a stretch, that has `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         return math.ceil(self.warmup_share(steps) * steps)
@@ -193,7 +193,7 @@ def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
     """Refuse options below their lower bound.
 
     Raises:
-        ValueError: with the option's name, its bound and its value.
+        ValueError: if an option is below its bound; has the option's name, its bound and its value.
     """
     for name, bound in bounds.items():
         value = getattr(options, name)
@@ -226,14 +226,14 @@ class FitResult:
     scores: tuple[tuple[int, float], ...] = ()
     result_step: int = 0
     step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)
-    """(dataset, training loss) of every optimizer step, those before an interruption too."""
+    """(dataset, training loss) of every optimizer step, including steps before an interruption."""
     cpu_seconds: float = 0.0
     figures: tuple[dict[str, Any], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Scores during a training, and what follows from them.
+    """Scores during a training, and the rule by which they end it.
 
     After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
     (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
@@ -252,21 +252,21 @@ class EarlyStopping:
 
 @dataclass(frozen=True, kw_only=True)
 class FitJob:
-    """All that decides the result of a training: the same job gives the same bytes on equal machines."""
+    """Complete input of a training: the same job gives the same bytes on equal machines."""
 
     backbone: Backbone
     """Recipe for the encoder of the checkpoint."""
     checkpoint: Path
-    """The model folder that the training starts from."""
+    """The model folder from which the training starts."""
     datasets: Sequence[Dataset]
     sampler: Sequence[Sampler]
     """Samplers that select rows; the last one groups them into batches."""
     losses: PerDataset[tuple[AnyLoss, ...]]
-    """The weighted sum of losses of each dataset; those of the task `text` are over tokens."""
+    """The weighted sum of losses of each dataset; losses of the task `text` are over tokens."""
     options: FitOptions = field(default_factory=FitOptions)
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None
-    """A function from a guide's reference to its model, where losses name guides."""
+    """A function from a guide's reference to its model, needed if losses name guides."""
     early_stopping: EarlyStopping | None = None
     rehearsal: Rehearsal | None = None
     """Limits of rows and steps for a rehearsal, None for the whole training."""

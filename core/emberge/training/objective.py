@@ -1,4 +1,4 @@
-"""Losses of a training: by dataset, with the parameters that they learn, and their weighted sum."""
+"""Losses of a training: by dataset, with their learned parameters, and their weighted sum."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Objective:
     """Losses by dataset, with their learned parameters by name.
 
     Raises:
-        DataError: for a dataset without a loss, or with one for another kind of data.
-        PluginError: for a loss that needs or embeds what the runner does not offer.
+        DataError: if a dataset has no loss, or a loss for another kind of data.
+        PluginError: if a loss needs or embeds a column that the runner does not offer.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Objective:
             )
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
-        """Return the losses of a dataset's embeddings; none for one of single texts."""
+        """Return the losses of a dataset's embeddings; none for a dataset of single texts."""
         return self._losses[dataset]
 
     def over_tokens(self, dataset: str) -> tuple[TokenLoss, ...]:
-        """Return the losses over a dataset's tokens; none for one of pairs."""
+        """Return the losses over a dataset's tokens; none for a dataset of pairs."""
         return self._token_losses[dataset]
 
     def layers(self, datasets: Sequence[str]) -> tuple[float, ...]:
@@ -109,10 +109,11 @@ class Objective:
         return self._sum(self._losses[dataset], embeddings, 1)
 
     def gathering(self, dataset: str, embeddings: Embeddings, ranks: int) -> Tensor:
-        """Return one of several ranks' share in the losses that read the rows of all ranks.
+        """Return one rank's share of the losses that read the rows of all ranks.
 
-        The value is that share, and so is the gradient of what losses learn, for every rank has all of it;
-        the gradient of embeddings is whole, for each rank takes only its own rows' back.
+        The value and the gradient of the losses' learned parameters are divided by the number of ranks, as
+        every rank computes the whole of them. The gradient of embeddings is not divided, as each rank uses
+        only the gradient of its own rows.
         """
         losses = [loss for loss in self._losses[dataset] if loss.cross_rank]
         whole = self._sum(losses, embeddings, ranks)
@@ -137,7 +138,7 @@ class Objective:
 
 
 class _WholeGradient(torch.autograd.Function):
-    """Share of a value, one of several equal ones, with the gradient of the whole."""
+    """Function that divides a value by the number of ranks, but not its gradient."""
 
     @staticmethod
     def forward(_: Any, value: Tensor, ranks: int) -> Tensor:
@@ -149,7 +150,7 @@ class _WholeGradient(torch.autograd.Function):
 
 
 class _ShareOfGradient(torch.autograd.Function):
-    """Value as it is, with one of several equal shares of its gradient."""
+    """Function that keeps a value, but divides its gradient by the number of ranks."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, ranks: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Trainee: what a training trains, as the trainer sees it."""
+"""Trainee: the interface of a trained object to the trainer."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from emberge.training.plan.batch_plan import PlannedBatch
 class Trainee:
     """Parameters, the batch of each step, and the pass over a batch.
 
-    Schedule, optimizer, clipping, early stopping, states, resume and metrics are the trainer's. A session is
-    a trainee: an encoder with losses over datasets. So are an encoder with a fresh head on a task, and the
-    coefficients by which a merge sums weights.
+    The trainer handles schedule, optimizer, clipping, early stopping, states, resuming and metrics. Three
+    examples of trainees: a session (an encoder with losses over datasets), an encoder with a new head for a
+    task, and the coefficients with which a merge sums weights.
     """
 
     ranks: Ranks
-    """Processes that train it together, each with its share of a batch."""
+    """Processes that train the trainee together, each with its share of a batch."""
     warms_up_from_zero: bool = False
-    """Flag that the first step's learning rate is 0, as in transformers; that of others is above it."""
+    """True if the first step's learning rate is 0, as in transformers; otherwise it is above 0."""
 
     fixes_threads: bool = False
-    """Flag that a training which goes on from a state computes with as many threads as before."""
+    """True if a resumed training computes with as many threads as before."""
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
-        """Tensors that the optimizer steps, the same ones every time, by their names in a state."""
+        """Tensors that the optimizer updates, the same objects at every call, by their names in a state."""
         raise NotImplementedError
 
     @property
     def shares_weights(self) -> bool:
-        """Flag that each rank has a part of the weights alone (FSDP2)."""
+        """True if each rank has only a part of the weights (FSDP2)."""
         return False
 
     @property
@@ -51,7 +51,7 @@ class Trainee:
         raise NotImplementedError
 
     def backward(self, batch: PlannedBatch) -> PassResult:
-        """Add this rank's share of a batch's gradients to those of the parameters, and return the loss."""
+        """Add this rank's share of a batch's gradients to the parameters' gradients, and return the loss."""
         raise NotImplementedError
 
     @property
@@ -60,22 +60,22 @@ class Trainee:
         return {}
 
     def segment(self, step: int) -> tuple[int, int]:
-        """Return the first step and the end of the stretch that a step is in."""
+        """Return the first step and the end of the stretch that contains a step."""
         return 0, self.steps
 
     def decays(self, parameter: Tensor) -> bool:
-        """Return whether weight decay is for this parameter: by default not for biases and norms."""
+        """Return whether weight decay applies to this parameter; by default, not to biases and norms."""
         return parameter.ndim > 1
 
     def project(self) -> None:
         """Move parameters to the nearest allowed values; called after each step."""
 
     def score(self, step: int) -> float:
-        """Return the score of the parameters as they are, the larger the better, for early stopping."""
+        """Return the score of the current parameters for early stopping; larger is better."""
         raise NotImplementedError
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what must be the same for a state to be continued: part by part, as JSON values."""
+        """Return the facts that must be equal to continue a state, by name, as JSON values."""
         return {}
 
     def steps_to_keep(self, options: FitOptions) -> tuple[int, ...]:
@@ -83,9 +83,9 @@ class Trainee:
         return ()
 
     def whole_weights(self) -> contextlib.AbstractContextManager[None]:
-        """Gather weights that ranks share, for a block that saves them."""
+        """Return a context in which every rank has the weights that ranks share, to save them."""
         return contextlib.nullcontext()
 
     def save(self, folder: Path) -> None:
-        """Write what was trained into a folder."""
+        """Write the trained object into a folder."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""Training states and kept models on disk: whole or absent, the newest sound one is taken.
+"""Training states and kept models on disk: complete or absent; the newest undamaged state is used.
 
-A state is a folder `step-N`, written under a side name, flushed file by file and then the folder, and
-renamed. Its manifest lists the SHA-256 of every file, so that a state damaged by a failing or full disk is
-skipped, and the state before it is used.
+A state is a folder `step-N`. It is written under a temporary name, its files and then the folder are synced
+to disk, and it is renamed. Its manifest lists the SHA-256 of every file, so that a state damaged by a failing
+or full disk is skipped, and the state before it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 KEPT = 2
 SECONDS_BETWEEN_SAVES = 30.0
-# Saving by the clock may cost one part in this many of the time.
+# Saving by the clock may take at most one part in this many of the time.
 SAVING_SHARE = 20
 
 
@@ -42,7 +42,7 @@ class TrainingState:
 def save_state(
     folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Path:
-    """Write `folder/step-N`, drop all but the newest two, and return its path."""
+    """Write `folder/step-N`, remove all but the newest two states, and return the new state's path."""
     from safetensors.torch import save_file
 
     def fill(side: Path) -> None:
@@ -62,25 +62,25 @@ def save_state(
 
 @dataclass(frozen=True)
 class KeptCheckpoints:
-    """Models of some steps in `folder`; the newest `keep_last` stay."""
+    """Models of some steps in `folder`; only the newest `keep_last` are kept."""
 
     folder: Path
     steps: frozenset[int]
     keep_last: int
 
     def clear_torn(self) -> None:
-        """Remove what a killed process left half-written."""
+        """Remove folders that a killed process left incomplete."""
         clear_torn(self.folder)
 
     def keep(self, step: int, save: Callable[[Path], None]) -> None:
-        """Write the model of a step, and drop what is older than the newest few."""
+        """Write the model of a step, and remove all but the newest `keep_last` models."""
         replace_folder(self.folder / f"step-{step}", save)
         for old in self._list_checkpoints()[: -self.keep_last]:
             shutil.rmtree(old)
 
     def copy_into(self, folder: Path) -> tuple[Path, ...]:
-        """Put the kept models into a result and return their paths in it; the originals stay."""
-        # A power cut may have brought back, in part, what was dropped before.
+        """Put the kept models into a result and return their paths in it; the originals remain."""
+        # A power cut may have partly restored models that were removed before.
         newest = self._list_checkpoints()[-self.keep_last :] if self.keep_last else []
         for path in newest:
             target = folder / "checkpoints" / path.name
@@ -93,7 +93,7 @@ class KeptCheckpoints:
 
 
 def latest_state(folder: Path) -> TrainingState | None:
-    """Return the newest state whose files are as they were written; None without one."""
+    """Return the newest state whose files are undamaged; None if there is none."""
     for path in _list_states(folder):
         state = _read_state(path)
         if state is not None:
@@ -120,9 +120,9 @@ def _read_state(path: Path) -> TrainingState | None:
 
 
 class SaveClock:
-    """Clock that decides when a state is due: every `seconds`, or later where saving takes long.
+    """Clock that decides when a state is due: every `seconds`, or later if saving takes long.
 
-    Saving costs at most one part in `share` of the time.
+    Saving takes at most one part in `share` of the time.
     """
 
     def __init__(self, seconds: float = SECONDS_BETWEEN_SAVES, share: float = SAVING_SHARE) -> None:
@@ -140,7 +140,7 @@ class SaveClock:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Time the block, which saves a state, and count from its end."""
+        """Measure the time of the block, which saves a state; the next state is due relative to its end."""
         began = time.monotonic()
         yield
         self._saved = time.monotonic()
@@ -148,7 +148,7 @@ class SaveClock:
 
 
 def refuse_other_training(state: TrainingState, identity: Mapping[str, Any], states: Path) -> None:
-    """Refuse to continue what another training began, with the reason."""
+    """Refuse to continue the state of another training, with the reason."""
     saved = state.facts["identity"]
     for part in ("checkpoint", "data", "options", "code", "plan"):
         if saved.get(part) == identity.get(part):

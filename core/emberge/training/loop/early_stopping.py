@@ -1,4 +1,4 @@
-"""Scores during a training: when it stops, and which of its models is the result."""
+"""Scores during a training, which decide when it stops and which of its models is the result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from emberge.training.fit_options import EarlyStopping
 
 @dataclass(eq=False)
 class ScoreHistory:
-    """Scores of a training until now, and its best model: in `folder`, or as `best_weights` in memory.
+    """Scores of a training so far, and its best model: in `folder`, or as `best_weights` in memory.
 
-    A score follows from the steps before it, and is part of the states that are saved. The best models of
-    the two newest states are kept: whichever of them a killed training goes on from, it finds its own.
+    Scores are part of the saved states. The best models of the two newest states are kept, so that a killed
+    training finds its best model when it resumes from either state.
     """
 
     rule: EarlyStopping | None
@@ -29,26 +29,26 @@ class ScoreHistory:
     folder: Path
     scores: list[tuple[int, float]] = field(default_factory=list)
     best_weights: dict[str, Tensor] = field(default_factory=dict)
-    """Copies of the best parameters on the CPU, where the trainee scores itself."""
+    """Copies of the best parameters on the CPU, if the trainee scores itself."""
     _before: Path | None = None
 
     def is_due(self, step: int) -> bool:
-        """Return whether the model of this step is to be scored."""
+        """Return whether the model of this step will be scored."""
         return self.rule is not None and (step % self.rule.every == 0 or step == self.steps)
 
     @property
     def is_in_memory(self) -> bool:
-        """Flag that the trainee scores itself, so that no model is written for that."""
+        """True if the trainee scores itself, so that no model is written for scoring."""
         return self.rule is not None and self.rule.score is None
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and score of the best model, the earliest of equal ones; None before the first score."""
+        """Step and score of the best model (of equal scores, the earliest); None before the first score."""
         return max(self.scores, key=lambda scored: scored[1], default=None)
 
     @property
     def stopped(self) -> bool:
-        """Flag that no score has improved for as long as the rule waits."""
+        """True if the last `patience` scores were not better than the best score before them."""
         if self.rule is None or self.rule.patience is None or self.best is None:
             return False
         since = sum(step > self.best[0] for step, _ in self.scores)
@@ -56,16 +56,16 @@ class ScoreHistory:
 
     @property
     def leads(self) -> bool:
-        """Flag that the best model, not the last, is the result."""
+        """True if the best model, not the last, is the result."""
         return self.rule is not None and self.rule.best and bool(self.scores)
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
-        """Continue from the scores of a state."""
+        """Replace the scores by those of a saved state."""
         self.scores = [(int(step), float(score)) for step, score in scores]
         self._before = self._find_best_folder()
 
     def note(self, step: int, score: float, parameters: Mapping[str, Tensor]) -> None:
-        """Add the score that the trainee gave itself, and copy its parameters if none were better."""
+        """Add the score that the trainee computed, and copy its parameters if the score is the best."""
         score = _order_not_finite(score)
         self.scores.append((step, score))
         if self.leads and self.best == (step, score):
@@ -74,11 +74,11 @@ class ScoreHistory:
             }
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
-        """Write the model that is to be scored."""
+        """Write the model of a step, to be scored."""
         replace_folder(self._build_step_folder(step), save)
 
     def take(self, step: int) -> list[tuple[int, float]]:
-        """Score the model of a step and return all scores; random numbers and threads stay as they were."""
+        """Score the model of a step and return all scores; random state and threads are restored."""
         assert self.rule is not None
         assert self.rule.score is not None
         with torch.random.fork_rng(), limit_torch_threads(torch.get_num_threads()):
@@ -86,7 +86,7 @@ class ScoreHistory:
         return [*self.scores, (step, _order_not_finite(score))]
 
     def drop_unneeded(self) -> None:
-        """Remove the models that none of the two newest states needs; call it after a state is saved."""
+        """Remove the models that neither of the two newest states needs; call this after saving a state."""
         clear_torn(self.folder)
         leader = self._find_best_folder()
         for path in self.folder.glob("step-*") if self.folder.is_dir() else ():
@@ -110,5 +110,5 @@ class ScoreHistory:
 
 
 def _order_not_finite(score: float) -> float:
-    """Return the score, or minus infinity for one that is no number: it is no better than any other."""
+    """Return the score, or minus infinity if it is not a number, so that it is never the best."""
     return score if math.isfinite(score) else -math.inf

@@ -1,4 +1,4 @@
-"""Ways into the training loop: `fit` for an encoder with losses over data, `train` for anything else."""
+"""Entry points of the training loop: `fit` for an encoder with losses, `train` for other trainees."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def fit(
     metric: Callable[..., None],
     warn: Callable[[str], None] | None = None,
 ) -> FitResult:
-    """Train a checkpoint, write the model into `folder`, and return what was trained on and learned.
+    """Train a checkpoint, write the model into `folder`, and return the losses, scores and rows used.
 
-    With `folder` None no model is written. `work` keeps states to resume from: killed at any moment and
+    If `folder` is None, no model is written. `work` keeps states: if the training is killed at any moment and
     called again with the same job, it ends with the same bytes on the same kind of device. `store` keeps
-    token ids for other trainings. The job alone decides the result; `progress(done, total, unit, note)`,
-    `metric(name, value, step)` and `warn(text)` are called as it goes.
+    token ids for other trainings. Only the job decides the result; `progress(done, total, unit, note)`,
+    `metric(name, value, step)` and `warn(text)` are called during the training.
 
-    With several `machine.ranks` this is called in as many processes, started by `torchrun`, `accelerate
-    launch` or `emberge run --ranks`, with the same arguments; only the first writes anything but caches.
-    Batches are the same for any number of them. With `machine.shard` they split weights and optimizer
-    among them (FSDP2).
+    With several `machine.ranks`, the function is called in as many processes, started by `torchrun`,
+    `accelerate launch` or `emberge run --ranks`, with the same arguments. Only the first rank writes files
+    other than caches. Batches are the same for any number of ranks. With `machine.shard`, the ranks split
+    weights and optimizer (FSDP2).
 
     Raises:
-        CheckpointError: for a checkpoint that cannot be loaded.
-        DataError: for data that the losses or the sampler cannot use.
-        EmbergeError: for a state of another training in `work`, or a loss that is not finite.
-        RanksError: for ranks that do not find each other, do not agree, or of which one has ended.
+        CheckpointError: if the checkpoint cannot be loaded.
+        DataError: if the losses or the sampler cannot use the data.
+        EmbergeError: if `work` has a state of another training, or a loss is not finite.
+        RanksError: if the ranks do not find each other or do not agree, or if one has ended.
     """
     with open_session(
         job, work=work, store=store, machine=machine, progress=progress, warn=warn
@@ -83,15 +83,15 @@ def train(
     warn: Callable[[str], None] = lambda _: None,
     clock: SaveClock | None = None,
 ) -> FitResult:
-    """Train whatever a trainee is, save it into `folder`, and return its losses and scores.
+    """Train a trainee of any kind, save it into `folder`, and return its losses and scores.
 
-    Options of batches are ignored: the trainee gives its batches itself. With `folder` None nothing is
+    Options of batches are ignored, as the trainee itself makes its batches. If `folder` is None, nothing is
     saved, and the trainee has the last or the best parameters in memory. `work` keeps states as in `fit`.
-    torch's random state is restored.
+    torch's random state is restored at the end.
 
     Raises:
-        EmbergeError: for a state of another training in `work`.
-        TrainingError: for a loss or a gradient that is not finite.
+        EmbergeError: if `work` has a state of another training.
+        TrainingError: if a loss or a gradient is not finite.
     """
     work.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(
@@ -108,11 +108,11 @@ def train(
 
 
 def _log_nothing(*_: object) -> None:
-    """Ignore a metric: the first rank logs for all."""
+    """Ignore a metric: the first rank logs for all ranks."""
 
 
 def _select_bags(session: Session) -> dict[str, Rows]:
-    """Return row numbers by dataset, where the samplers took only a part of it."""
+    """Return row numbers by dataset, for datasets of which the samplers selected only a part."""
     return {
         info.name: session.data_rows(info.name, rows)
         for info, rows in session.plan.pool.items()

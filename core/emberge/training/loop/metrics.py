@@ -1,4 +1,4 @@
-"""Metrics of a training, its own and the model's, logged while it runs without making a GPU wait for them."""
+"""Metrics of a training and of its model, logged during the training without making a GPU wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emberge.training.plan.batch_plan import PlannedBatch
 
 POINTS = 500
 CURVE_POINTS = 200
-# Points that are kept at least, once there are as many: every second one goes when they are twice as many.
+# Number of points that are kept; when there are twice as many, every second point is dropped.
 MODEL_POINTS = 25
 
 
@@ -37,12 +37,12 @@ class ModelMetrics:
     _warned: set[str] = field(default_factory=set)
 
     def add(self, counts: Tensor, reader: AuxiliaryMetrics) -> None:
-        """Count a step; `counts` [n] are on the CPU."""
+        """Add a step's `counts` [n], which are on the CPU."""
         self._sums = counts if self._sums is None else self._sums + counts
         self._reader = reader
 
     def log(self, at: int) -> Mapping[str, float]:
-        """Return the values since the point before, and keep them as those of step `at`."""
+        """Return the values since the previous point, and keep them as the values of step `at`."""
         if self._sums is None or self._reader is None:
             return {}
         values = dict(self._reader.values(self._sums))
@@ -76,14 +76,14 @@ class ModelMetrics:
 
 
 ROWS_NAMED = 8
-# Steps that a GPU may be behind before the host waits for it.
+# Number of steps that a GPU may be behind before the host waits for it.
 BEHIND = 16
 
 Metric = Callable[..., None]
 
 
 class TrainingError(EmbergeError):
-    """Failure of a training that its data or settings explain, at a `step` from 1."""
+    """Failure of a training that its data or settings explain, at step `step`, counted from 1."""
 
     def __init__(self, message: str, step: int = 0) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class TrainingError(EmbergeError):
 
 @dataclass(eq=False)
 class _Waiting:
-    """Numbers of a step on their way from the device."""
+    """Numbers of a step that are being copied from the device."""
 
     batch: PlannedBatch
     passed: PassResult
@@ -114,7 +114,7 @@ class _Since:
     kept: int = 0
 
     def add(self, step: _Waiting, loss: float, tasks: Mapping[str, str]) -> None:
-        """Count a step; `tasks` are those of datasets by name."""
+        """Add a step; `tasks` maps datasets to their kinds of task."""
         self.datasets.setdefault(step.batch.name, []).append(loss)
         for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
             self.tasks.setdefault(task, []).append(loss)
@@ -127,10 +127,10 @@ class _Since:
 class MetricLog:
     """Losses of every step, and the metrics logged from them.
 
-    On a GPU the numbers of a step travel while others run, and are read when they have long arrived: some
-    steps later (`BEHIND`), the same number on every rank. Elsewhere they are read when the next step has been
-    started. `tasks` are the datasets' by name. Counts are those of all `ranks`, taken together where a point
-    is logged. `model` has the model's own numbers. Speeds are by the seconds of `clock`.
+    On a GPU, the numbers of a step are copied while later steps run, and are read `BEHIND` steps later, when
+    the copy has long ended; `BEHIND` is equal on every rank. On other devices they are read when the next
+    step has been started. `tasks` maps datasets to their kinds of task. When a point is logged, counts are
+    summed over all `ranks`. `model` has the model's own numbers. Speeds are measured by `clock`, in seconds.
     """
 
     steps: int
@@ -145,7 +145,7 @@ class MetricLog:
     examples: int = 0
     clock: Callable[[], float] = time.monotonic
     note: str = ""
-    """The newest numbers in a few words, for a line of progress."""
+    """The newest numbers in a few words, for the progress line."""
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _since: _Since = field(init=False)
     _last: tuple[_Waiting, float] | None = None
@@ -157,7 +157,7 @@ class MetricLog:
     def add(
         self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
     ) -> None:
-        """Take the numbers of a step that was just started, and read those of earlier ones."""
+        """Add the numbers of a step that was just started, and read the numbers of earlier steps."""
         values = torch.stack([passed.loss, gradient_norm.to(passed.loss)])
         if passed.counts is not None and passed.metrics is not None:
             values = torch.cat([values.to(passed.counts), passed.counts.flatten()])
@@ -174,22 +174,22 @@ class MetricLog:
             self._read_step(self._waiting.popleft())
 
     def flush_losses(self) -> None:
-        """Wait for all numbers on their way from the device, and read them.
+        """Wait for all numbers that are being copied from the device, and read them.
 
         Raises:
-            TrainingError: for a loss or gradient that is no number.
+            TrainingError: if a loss or gradient is not finite.
         """
         while self._waiting:
             self._read_step(self._waiting.popleft())
 
     def finish(self) -> None:
-        """Read all numbers, and log those that a training which ends early has not logged yet."""
+        """Read all numbers, and log those that were not logged yet because the training ends early."""
         self.flush_losses()
         if self._last is not None and self._since.datasets:
             self._log(*self._last)
 
     def leave_out(self, seconds: float) -> None:
-        """Exclude these seconds from the time by which speed is logged."""
+        """Exclude these seconds from the time with which speed is computed."""
         self._since.began += seconds
 
     def _read_step(self, step: _Waiting) -> None:
@@ -247,7 +247,7 @@ class MetricLog:
             parts.append(f"{_format_count(newest['tokens_per_second'])} tokens/s")
             parts.append(f"{newest['padding_share']:.0%} padding")
             parts.append(f"{newest.get('gpu_memory_gib', newest['memory_gib']):.1f} GiB")
-            if newest["kept_share"] < 1:  # the rest of the activations is computed twice
+            if newest["kept_share"] < 1:  # the other activations are computed twice
                 parts.append(f"{newest['kept_share']:.0%} kept")
         self.note = ", ".join(parts)
 
@@ -269,7 +269,7 @@ class MetricLog:
         return {name: sum(values) / len(values) for name, values in tails.items()}
 
     def curve(self) -> tuple[tuple[int, float], ...]:
-        """Return up to 200 points: (step, mean loss since the point before)."""
+        """Return up to 200 points: (step, mean loss since the previous point)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
         pieces = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
@@ -277,12 +277,12 @@ class MetricLog:
 
     @staticmethod
     def interval(steps: int) -> int:
-        """Return the steps between two logged points, for about 500 of them."""
+        """Return the number of steps between two logged points, for about 500 points."""
         return max(1, steps // POINTS)
 
 
 def measure_memory_used(device: torch.device) -> dict[str, float]:
-    """Return the most memory that this process has used until now, in GiB: host's and GPU's."""
+    """Return the peak memory that this process has used, of host and GPU, in GiB."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
     if device.type == "cuda":

@@ -19,9 +19,9 @@ def adamw(
     *,
     fused: bool = True,
 ) -> torch.optim.AdamW:
-    """Return AdamW over named parameters; those for which `decays` is true have weight decay.
+    """Return AdamW over named parameters; parameters for which `decays` is True have weight decay.
 
-    On a CPU the rounding of a `fused` one depends on the number of threads.
+    On a CPU, the rounding of a `fused` optimizer depends on the number of threads.
     """
     groups = [
         {
@@ -30,7 +30,7 @@ def adamw(
             ],
             "weight_decay": options.weight_decay if decaying else 0.0,
         }
-        for split in (False, True)  # one kernel cannot take both
+        for split in (False, True)  # one kernel cannot update both
         for decaying in (True, False)
     ]
     return torch.optim.AdamW(
@@ -51,9 +51,9 @@ def learning_rate_factor(
     *,
     from_zero: bool = False,
 ) -> float:
-    """Return the factor of optimizer step `step` (from 0), after `warmup` steps of rising; never 0.
+    """Return the learning rate's factor at `step` (from 0), which rises for `warmup` steps; never 0.
 
-    With `from_zero` the first step of a warm-up has 0, as in transformers.
+    With `from_zero`, the factor of a warm-up's first step is 0, as in transformers.
     """
     if step < warmup:
         return (step + (not from_zero)) / warmup
@@ -88,7 +88,7 @@ def restore_optimizer(
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{key}.{name}" in saved:
                 value = saved[f"{key}.{name}"]
-                # A fused optimizer keeps its step count beside the parameter.
+                # A fused optimizer has its step count on the parameter's device.
                 same = value.shape == parameter.shape and key != "step"
                 optimizer.state[parameter][key] = (
                     put(parameter, value) if same else value.to(parameter.device)

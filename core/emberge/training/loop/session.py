@@ -53,9 +53,9 @@ from emberge.training.trainee import Trainee
 class Session(Trainee):
     """Model, batches and losses of a job, ready for passes over its batches.
 
-    `plan` has the batches of the `pool`, `datasets` are those that it takes rows of, `tables` their rows as
-    token ids, `windows` those of single texts. `encode_plan` is how a batch runs in chunks, `sampling` which
-    texts of a row are drawn.
+    `plan` has the batches of the `pool`. `datasets` are the datasets of its rows, `tables` have these rows as
+    token ids, and `windows` have the rows of single texts. `encode_plan` decides how a batch is run in
+    chunks, and `sampling` which texts of a row are drawn.
     """
 
     job: FitJob
@@ -118,17 +118,17 @@ class Session(Trainee):
 
     @property
     def device(self) -> torch.device:
-        """Device that the encoder's weights are on."""
+        """Device of the encoder's weights."""
         return device_of(self.encoder)
 
     def texts(self, batch: PlannedBatch) -> tuple[TokenisedText, ...]:
-        """Return the texts of one batch of pairs on this rank, also of columns that no loss embeds."""
+        """Return the texts of one batch of pairs on this rank, including columns that no loss embeds."""
         return self._draw_texts(batch, lambda _: COLUMNS).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         """Run both passes over one batch, and return the result with the whole batch's loss.
 
-        Gradients are added to those of the model and of learned parameters; they are this rank's share.
+        This rank's share of the gradients is added to the gradients of the model and of learned parameters.
         """
         seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
         passed = [
@@ -144,7 +144,7 @@ class Session(Trainee):
         return replace(whole, loss=self.ranks.total(whole.loss))
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
-        """Run both passes over the pairs of a batch, which count by their share of its rows."""
+        """Run both passes over the pairs of a batch, whose loss is weighted by their share of its rows."""
         drawn = self._draw_texts(batch, self.objective.embeds)
         return encode_and_backward(
             self.encoder,
@@ -157,10 +157,10 @@ class Session(Trainee):
         )
 
     def _run_token_passes(self, batch: PlannedBatch, place: int, seed: int) -> PassResult:
-        """Run the passes of losses over the tokens of one part of a batch, which counts by `_compute_share`.
+        """Run the passes of losses over the tokens of one part of a batch, weighted by `_compute_share`.
 
-        A corruption depends on seed, step, dataset and window alone, not on ranks or chunks. A term of the
-        model's own is the mean of the losses' passes, whatever their weights are.
+        A corruption depends only on seed, step, dataset and window, not on ranks or chunks. The model's own
+        loss term is the mean over the losses' passes, whatever the losses' weights are.
         """
         encoder, part = self.encoder, batch.parts[place]
         assert isinstance(encoder, TokenPredictor)
@@ -189,7 +189,7 @@ class Session(Trainee):
         return functools.reduce(lambda one, other: one + other, results)
 
     def _compute_share(self, batch: PlannedBatch, number: int) -> float:
-        """Return a part's share of its batch: of tokens where all are single texts, else of rows."""
+        """Return a part's share of its batch: of tokens if all parts are single texts, else of rows."""
         parts = batch.parts
         if any(part.dataset not in self.windows for part in parts):
             return len(parts[number].rows) / batch.size
@@ -202,9 +202,9 @@ class Session(Trainee):
         return int(counted[part.rows].sum())
 
     def score_texts(self, dataset: str, loss: TokenLoss, seed: int) -> TokenScores:
-        """Return a loss over the windows of a dataset of single texts, one by one and without gradients.
+        """Return a loss over a dataset's windows of single texts, each computed alone, without gradients.
 
-        Their corruption depends on seed, dataset and place alone.
+        A window's corruption depends only on seed, dataset and the window's position.
         """
         assert isinstance(self.encoder, TokenPredictor)
         return score_texts(
@@ -228,7 +228,7 @@ class Session(Trainee):
         )
 
     def data_rows(self, dataset: str, rows: Rows) -> Rows:
-        """Return the rows of a dataset's own that rows of the plan are taken of: the texts of windows."""
+        """Return the dataset's row numbers of rows of the plan; for windows, the rows of their texts."""
         cut = self.windows.get(dataset)
         if cut is None:
             return rows
@@ -242,10 +242,10 @@ class Session(Trainee):
         is_complete: Callable[[], bool] = lambda: True,
         note: str = "",
     ) -> Iterator[PlannedBatch]:
-        """Yield the batches that a measurement has not seen, and save its `sums` between them by the clock.
+        """Yield the batches that a measurement has not used yet; between them, save its `sums` by the clock.
 
-        The newest state in `states` is loaded into `sums` first. A state is saved only where
-        `is_complete()`, that is where the sums have all batches until then.
+        The newest state in `states` is first loaded into `sums`. A state is saved only while `is_complete()`
+        is True, that is, while the sums include all batches yielded so far.
         """
         clear_torn(states)
         state = latest_state(states)
@@ -262,16 +262,16 @@ class Session(Trainee):
 
 
 def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[str, Any]:
-    """Return what must be the same for a saved state to be continued: part by part, as JSON values.
+    """Return the facts that must be equal to continue a saved state, by name, as JSON values.
 
-    `datasets` are those that rows are taken of, `plan` is the fingerprint of their batches.
+    `datasets` are the datasets whose rows are used, and `plan` is the fingerprint of their batches.
     """
     weights = hashlib.sha256()
     folder = job.checkpoint
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())
-    # What changes speed or what is kept beside the model is no part of it.
+    # Options that only change speed, or the files kept in addition to the model, are left out.
     free = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
     options = {k: v for k, v in asdict(job.options).items() if k not in free}
     infos = [dataset.info for dataset in datasets]

@@ -1,4 +1,4 @@
-"""Opening of a session: everything that a training or a measurement needs before its first batch."""
+"""Opening of a session: the preparation of a training or a measurement before its first batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from emberge.training.tables.example_table import ExampleTable, build_tables
 from emberge.training.tables.guides import add_guides
 from emberge.training.tables.text_windows import WindowTable, build_windows
 
-# Rows that a rehearsal pretends to have, so that its batches are as large as in earnest.
+# Number of rows that a rehearsal's datasets seem to have, so that its batches are as large as in a
+# training.
 REHEARSED_ROWS = 65536
 
 Progress = Callable[..., None]
@@ -64,9 +65,9 @@ def open_session(
 ) -> Iterator[Session]:
     """Prepare a session; torch's threads and random state are restored after it.
 
-    `work` keeps what the machine chose at the first start, so that a later one computes alike; `store`
-    keeps token ids for other sessions. Without `takes_losses` rows may lack what losses read, and no
-    guide is loaded.
+    `work` keeps the settings chosen at the first start, so that later starts compute the same; `store` keeps
+    token ids for other sessions. Without `takes_losses`, rows may lack columns that losses read, and no guide
+    is loaded.
 
     Raises:
         CheckpointError: for a checkpoint that cannot be loaded.
@@ -86,7 +87,7 @@ def open_session(
         encoder: Encoder | None = None
         windows: dict[str, WindowTable] = {}
         if single:
-            # Their windows are the rows that the plan counts.
+            # The plan's rows of these datasets are windows.
             Objective(job.losses, [dataset.info for dataset in single], ranks.device)
             encoder = _load_encoder(job, machine, ranks)
             windows = _cut_windows(single, encoder, job, ranks, store or work, progress)
@@ -105,7 +106,7 @@ def open_session(
         def read() -> dict[str, ExampleTable]:
             return build_tables(pairs, encoder, job.options, store or work, progress)
 
-        # The others find what the first has written, or write it for another machine.
+        # The other ranks find the first rank's tables, or write tables for another machine.
         ranks.on_first_rank(lambda: read() and None)
         tables = read()
         if takes_losses:
@@ -125,7 +126,7 @@ def open_session(
                 ranks=ranks,
             )
         encoder.module.train(job.options.dropout)
-        # Weights that are split would stay whole after a pass that has no backward pass.
+        # Split weights would stay gathered after a forward pass without a backward pass.
         draws = draws_random_numbers(encoder, _choose_autocast(engine))
         if machine.shard and ranks.size > 1:
             split_weights(encoder, ranks)
@@ -148,7 +149,7 @@ def open_session(
 
 
 def _warn_nobody(_: str) -> None:
-    """Ignore a warning: nothing was given to take it, or the first rank warns for all."""
+    """Ignore a warning: there is no receiver, or the first rank warns for all ranks."""
 
 
 def _join_started_ranks(machine: Machine) -> Ranks:
@@ -161,10 +162,10 @@ def _join_started_ranks(machine: Machine) -> Ranks:
 
 
 def _refuse_media(job: FitJob, machine: Machine) -> None:
-    """Refuse images and clips that the model does not read, or that ranks cannot read in step.
+    """Refuse images and clips that the model cannot read, or that sharded ranks cannot read together.
 
     Raises:
-        DataError: with a line for each problem.
+        DataError: if there are problems; has a line for each.
     """
     problems: list[str] = []
     for info in (dataset.info for dataset in job.datasets):
@@ -176,7 +177,8 @@ def _refuse_media(job: FitJob, machine: Machine) -> None:
             )
         problems += job.backbone.check_media(job.checkpoint, info.media)
         if machine.shard and machine.ranks > 1:
-            # Ranks hand the weights of a tower round, so all of them would have to call it in every chunk.
+            # Ranks gather a tower's weights together, so all of them would have to run it in every
+            # chunk.
             problems.append(
                 f"{info.media.where}: dataset '{info.name}' has media, with which ranks cannot split the "
                 "model yet; train it without --shard"
@@ -193,7 +195,7 @@ def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
 
 
 def _load_encoder(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
-    """Return the job's encoder, with a head where a loss predicts tokens."""
+    """Return the job's encoder, with a head if a loss predicts tokens."""
     if not any(dataset.info.task == "text" for dataset in job.datasets):
         return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
     if machine.shard and machine.ranks > 1:
@@ -222,8 +224,8 @@ def _cut_windows(
     """Return the windows of datasets of single texts, by name.
 
     Raises:
-        CheckpointError: for an encoder that predicts no tokens, or one whose texts would change each other
-            where they are packed.
+        CheckpointError: if the encoder predicts no tokens, or if packed texts would change each other's
+            results.
     """
     if not isinstance(encoder, TokenPredictor):
         raise CheckpointError(
@@ -293,7 +295,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
 def _require_rows(
     plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
 ) -> None:
-    """Refuse rows that lack what their losses read, and scores that these learn nothing from."""
+    """Refuse rows that lack columns that losses read, and scores from which losses learn nothing."""
     problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
     if problems:
         raise DataError("\n".join(problems))

@@ -1,6 +1,6 @@
 """Settings that the machine chooses once for a training: threads, precision, size of chunks.
 
-Chunks are as large as is fast, and smaller where memory is short.
+Chunks have the size at which the device is fast, and are smaller if memory is short.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from emberge.training.fit_options import FitOptions
 from emberge.training.tables.example_table import ExampleTable
 from emberge.training.tables.text_windows import WindowTable
 
-# Of what activations may take this much is for the chunk that runs, the rest for those that are kept.
+# Share of the memory for activations that a running chunk may use; the rest is for kept
+# activations.
 CHUNK_SHARE = 0.5
-# Smaller chunks save nothing: a text that is longer is a chunk of its own.
+# Smallest token budget. Smaller chunks would save nothing, as a longer text is a chunk by itself.
 LEAST = 128
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings that the machine chooses at the first start and keeps for every later one.
+    """Settings that the machine chooses at the first start and keeps for all later starts.
 
-    The token budget is `fitted` when it was asked for by name or memory was looked at.
+    The token budget is `fitted` if the options set it, or if it was compared with the free memory.
     """
 
     threads: int
@@ -50,7 +51,7 @@ class EngineSettings:
 def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1) -> EngineSettings:
     """Return the settings of an earlier start, or choose them now and write them into `work`.
 
-    `beside` ranks share the machine's cores.
+    `beside` is the number of ranks that share the machine's cores.
     """
     path = work / "engine.json"
     if path.is_file():
@@ -67,9 +68,9 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
 
 
 def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
-    """Return the settings with the budget that `fit` makes of theirs, written down; a fitted one stays.
+    """Return the settings with the budget that `fit` returns for theirs, and save them; keep a fitted budget.
 
-    No state is saved before, so a kill on the way here changes nothing.
+    States are only saved later, so a kill before this point changes no result.
     """
     if engine.fitted:
         return engine
@@ -80,7 +81,7 @@ def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) ->
 
 def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
     path = work / "engine.json"
-    write_json(path, asdict(engine))  # on the disk before any state that was computed under it
+    write_json(path, asdict(engine))  # on disk before any state that depends on it
     return engine
 
 
@@ -91,7 +92,7 @@ def budgeted(
     tables: Collection[ExampleTable | WindowTable],
     ranks: Ranks,
 ) -> EngineSettings:
-    """Return the settings with a token budget that fits into memory, found by the first rank for all."""
+    """Return the settings with a token budget that fits into memory; the first rank decides for all ranks."""
     autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
 
     def fit(wanted: int) -> int:
@@ -108,10 +109,11 @@ def find_fitting_budget(
     autocast: torch.dtype | None,
     beside: int = 1,
 ) -> int:
-    """Return `wanted` tokens of a chunk, halved until its activations fit into the free memory.
+    """Return the tokens of a chunk: `wanted`, halved until its activations fit into the free memory.
 
-    More than `wanted` would be no faster, and halves are few: machines with enough memory, or hardly less,
-    agree and so sum alike. The longest text of all is tried; on a CPU `beside` ranks share the memory.
+    More tokens than `wanted` would not be faster. As the budget is only halved, machines with enough memory,
+    or hardly less, choose the same budget, and so compute the same sums. The longest text is used for the
+    measurement. On a CPU, `beside` ranks share the memory.
     """
     text = _find_longest(tables)
     if text is None:
@@ -122,7 +124,7 @@ def find_fitting_budget(
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
-    """Return `wanted` tokens, halved until a chunk takes only its share of `memory` bytes."""
+    """Return `wanted` tokens, halved until a chunk needs no more than its share of `memory` bytes."""
     budget = wanted
     while budget > LEAST and budget * bytes_a_token > memory * CHUNK_SHARE:
         budget //= 2

@@ -32,14 +32,14 @@ from emberge.training.loop.optimizer import (
 from emberge.training.plan.batch_plan import PlannedBatch
 from emberge.training.trainee import Trainee
 
-# Prefix in a state of the best parameters until then, which a trainee that scores itself has in memory.
+# Prefix, in a state, of the names of the best parameters so far, if the trainee scores itself.
 BEST = "best."
 
 
 class Trainer:
     """Training of a trainee: optimizer, metrics, states and results.
 
-    With several ranks each has one, in step with the others; the first writes for all of them.
+    With several ranks, each rank has a trainer, and all run the same steps; the first rank writes for all.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Trainer:
         self.seconds = self.cpu_seconds = 0.0
 
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
-        """Train to the end, from the newest state if there is one, and write the model into `folder`."""
+        """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
         every = self.options.logging_steps or MetricLog.interval(steps)
         model_metrics, states = ModelMetrics(self.warn), str(self.work / "states")
@@ -84,7 +84,8 @@ class Trainer:
             scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
             self.cpu_seconds = time.process_time() - worked
-            # A score of a written model has cost much: what it was is not asked again after a kill.
+            # Scoring a written model is expensive, so a state is saved at once: after a kill, it is
+            # not scored again.
             if (scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     record.flush_losses()
@@ -113,7 +114,7 @@ class Trainer:
         )
 
     def _score_if_due(self, step: int, record: MetricLog, metric: Callable[..., None]) -> bool:
-        """Score the parameters if this step is due; return whether it was."""
+        """Score the parameters if this step is due for it; return whether it was."""
         if not self.history.is_due(step):
             return False
         record.flush_losses()
@@ -122,7 +123,7 @@ class Trainer:
         if self.history.is_in_memory:
             self.history.note(step, self.trainee.score(step), self.parameters)
         else:
-            # A folder is scored by the first rank, for all.
+            # The first rank scores a folder for all ranks.
             with self.trainee.whole_weights():
                 self.ranks.on_first_rank(lambda: self.history.write(step, self.trainee.save))
             self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
@@ -131,7 +132,7 @@ class Trainer:
         return True
 
     def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
-        """Take one optimizer step; with `check` the ranks first make sure that they agree."""
+        """Run one optimizer step; with `check`, the ranks first check that their parameters are equal."""
         options, step = self.options, batch.step
         first, end = self.trainee.segment(step) if options.restart else (0, self.trainee.steps)
         factor = learning_rate_factor(
@@ -232,7 +233,8 @@ class Trainer:
         }
 
         def save() -> None:
-            # A training that goes on from the state does not log again what was logged before it.
+            # Logged metrics are on disk before the state, as a resumed training does not log them
+            # again.
             sync_tree(self.work, deep=False)
             save_state(self.work / "states", step, tensors, facts)
             self.history.drop_unneeded()
@@ -240,22 +242,22 @@ class Trainer:
         self.ranks.on_first_rank(save)
 
     def _is_due(self, step: int) -> bool:
-        """Return whether a state is due after this step, alike on every rank."""
+        """Return whether a state is due after this step; all ranks return the same."""
         if step == self.trainee.steps:
-            return False  # the model itself comes next
+            return False  # the model itself is written next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
         due = self.ranks.first and self.clock.is_due()
         return self.ranks.any_of([due])[0]
 
     def _keep_model(self, step: int) -> None:
-        """Write the model of this step next to the states if it is one to keep; drop older ones."""
+        """Write the model of this step next to the states if it is to be kept; remove older models."""
         if step in self.kept.steps:
             with self.trainee.whole_weights():
                 self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
-        """Write the model, the last or the best one, and return the paths of the kept ones in the result."""
+        """Write the last or the best model, and return the paths of the kept models in the result."""
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)
         if folder is None:
@@ -274,5 +276,5 @@ class Trainer:
             kept_paths = self.ranks.on_first_rank(write)
         self.ranks.any_of(
             [False]
-        )  # the first rank serves the store, so it leaves after all others have read it
+        )  # the first rank serves the store, so it ends after all others have read it
         return tuple(map(Path, kept_paths))

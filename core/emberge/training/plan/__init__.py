@@ -1,1 +1,1 @@
-"""Batch plans: which rows each step takes, as a pure function of manifest, seed and step."""
+"""Batch plans: the rows of each step, as a pure function of manifest, seed and step."""

@@ -1,4 +1,4 @@
-"""Batch plan: the rows of every step, known before training begins."""
+"""Batch plan: the rows of every step, which are known before the training begins."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from emberge.training.plan.plan_fingerprint import (
     refuse_unknown_names,
 )
 
-# Tasks whose other rows are wrong answers (BOOM, arXiv:2602.05787): the table in its text, STS left out.
+# Tasks in which other rows' texts are negatives (BOOM, arXiv:2602.05787, the table in its text; STS
+# is not among them).
 IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
-# Batches of the first epoch that the fingerprint hashes, to notice code that draws others.
+# Number of batches of the first epoch that the fingerprint hashes, to notice code that draws other
+# batches.
 PROBES = 16
-# Epochs whose batches are kept at hand: one that ends and one that begins.
+# Number of epochs whose batches are in memory: the epoch that ends and the epoch that begins.
 EPOCHS_AT_HAND = 2
 
 
@@ -45,7 +47,7 @@ EPOCHS_AT_HAND = 2
 class PlannedPart:
     """Rows of one dataset in a batch, and whether other rows' texts are negatives for them.
 
-    Whether other ranks' are too is the loss's word (`cross_rank`), which may differ by task and dataset.
+    The loss's `cross_rank`, which may differ by task and dataset, decides whether other ranks' texts are too.
     """
 
     dataset: str
@@ -69,14 +71,14 @@ class PlannedBatch:
 
     @property
     def name(self) -> str:
-        """Names of its datasets, joined by `+`."""
+        """Names of the batch's datasets, joined by `+`."""
         return "+".join(dict.fromkeys(part.dataset for part in self.parts))
 
 
 def uses_in_batch_negatives(
     info: DatasetInfo, chosen: Negatives, options: PerDataset[Negatives]
 ) -> bool:
-    """Return whether other rows' texts are negatives: by sampler, recipe, catalogue, kind of task."""
+    """Return whether other rows' texts are negatives, by sampler, recipe, catalogue, or kind of task."""
     for word in (chosen, options.of(info.name, info.task), info.negatives):
         if word not in (None, "auto"):
             return word == "in_batch"
@@ -84,7 +86,7 @@ def uses_in_batch_negatives(
 
 
 def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
-    """Apply the samplers' selections in turn and return the pool without empty datasets."""
+    """Apply the samplers' selections one after another, and return the pool without empty datasets."""
     for sampler in samplers:
         pool = sampler.select(pool, seed)
     return {info: rows for info, rows in pool.items() if len(rows)}
@@ -93,13 +95,13 @@ def select(samplers: Sequence[Sampler], pool: Pool, seed: int) -> Pool:
 class BatchPlan:
     """Every batch of a training: a pure function of pool, samplers, seed and step.
 
-    It depends on no rank and no device, so that any number of them draws the same batches. Only the
-    sampler's batches of two epochs are in memory: with a sampler that gives `Batches`, 10⁹ rows begin at
-    once and step k is computed alone. `max_steps` overrides `epochs`; a fraction of an epoch is its first
-    batches. `negatives` is, by task or dataset, whether other rows' texts are negatives.
+    The plan does not depend on ranks or devices, so any number of them draws the same batches. Only the
+    batches of two epochs are in memory. If the sampler returns `Batches`, a training on 10⁹ rows starts at
+    once, and step k is computed without other steps. `max_steps` overrides `epochs`; a fraction of an epoch
+    is its first batches. `negatives` states, by task or dataset, whether other rows' texts are negatives.
 
     Raises:
-        DataError: when there is nothing to train on, or an option names a dataset that is not there.
+        DataError: if there are no rows to train on, or an option names a dataset that does not exist.
     """
 
     def __init__(
@@ -178,12 +180,12 @@ class BatchPlan:
         return digest.hexdigest()
 
     def _list_probes(self) -> Iterator[Batch]:
-        """Yield a sample of the first epoch's batches, its first and last among them."""
+        """Yield a sample of the first epoch's batches, including the first and the last."""
         for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
             yield self._build_epoch_batches(0)[int(step)]
 
     def _refuse_mixed_kinds(self) -> None:
-        """Refuse a sampler that puts several kinds of pairs into a batch, by its first epoch's probes."""
+        """Refuse a sampler if a sample of its first epoch has several kinds of pairs in one batch."""
         if len({info.pair for info in self.pool}) > 1:
             for batch in self._list_probes():
                 self._require_one_kind(batch)
@@ -192,7 +194,8 @@ class BatchPlan:
         """Return a batch after checking that its pairs are of one kind.
 
         Raises:
-            DataError: for images beside sounds or texts in other rows, whose distances mean something else.
+            DataError: if the batch has several kinds, such as images and sounds, whose distances are not
+                comparable.
         """
         names = [part.dataset for part in batch.parts if len(part.rows)]
         kinds = {self._infos[name].pair: name for name in names}
@@ -207,7 +210,7 @@ class BatchPlan:
     def _build_epoch_batches(self, epoch: int) -> Sequence[Batch] | Batches:
         if epoch not in self._at_hand:
             with warnings.catch_warnings():
-                if self._groups:  # a sampler warns once
+                if self._groups:  # each of the sampler's warnings is shown once
                     warnings.simplefilter("ignore", UserWarning)
                 batches = self._grouping.batches(self.pool, stable_seed(self.seed, "epoch", epoch))
                 if not isinstance(batches, Batches):
@@ -233,7 +236,7 @@ class BatchPlan:
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def segment(self, step: int) -> tuple[int, int]:
-        """Return first step and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
+        """Return start and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
         epoch = self._find_epoch(step)
         batches = self._build_epoch_batches(epoch)
         if epoch not in self._segments:
@@ -260,7 +263,7 @@ class BatchPlan:
     def groups(self) -> tuple[tuple[str, bool], ...]:
         """Return each dataset with each of its policies: whether other rows' texts are negatives.
 
-        They are known without going through the batches, if the sampler gives `Batches`.
+        If the sampler returns `Batches`, they are known without reading the batches.
         """
         return tuple(self._groups)
 
@@ -271,10 +274,10 @@ class BatchPlan:
 
 
 def steps_to_keep(plan: BatchPlan, options: FitOptions) -> tuple[int, ...]:
-    """Return the steps whose models are to be kept: every `save_steps`, or the ends of epochs; () for none.
+    """Return the steps whose models are kept: every `save_steps` steps, or the ends of epochs; () for none.
 
-    A plan that is shorter than `save_steps`, as a rehearsal's, keeps the model of its last step. The newest
-    `keep_last` of them stay.
+    A plan shorter than `save_steps`, such as a rehearsal's, keeps the model of its last step. Only the newest
+    `keep_last` models are kept.
     """
     if not options.keep_last:
         return ()

@@ -1,4 +1,4 @@
-"""Batches of a dataset in an epoch, of a pool, and of several sequences: shuffled, in order or in turn."""
+"""Batches of one dataset, of a pool, and of several sequences: shuffled, one after another, or in turn."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 class DatasetBatches(Batches):
     """Batches of one dataset: its rows in a random order, cut into pieces of `size`.
 
-    `tail` is the treatment of the rows that do not fill a last batch: `drop` leaves them out, `wrap` fills
-    up with rows from the start of the order, `keep` makes a smaller batch. A row is in a batch once:
-    under `wrap` a dataset smaller than a batch stays a smaller batch. `count` is how many batches are
-    wanted: fewer leave the rest out, more begin again with another order; None is each row once.
+    `tail` is the treatment of the rows that do not fill a last batch: `drop` leaves them out, `wrap` adds
+    rows from the start of the order, `keep` makes a smaller batch. A batch never contains a row twice, so
+    with `wrap`, a dataset smaller than a batch is a smaller batch. `count` is the number of batches: if it is
+    less than one pass, the remaining rows are left out; if it is more, further passes have other orders; None
+    means one pass.
     """
 
     info: DatasetInfo
@@ -50,7 +51,7 @@ class DatasetBatches(Batches):
 
     @property
     def one_pass(self) -> int:
-        """Number of batches in which each row is seen once."""
+        """Number of batches of one pass, which contains each row once."""
         full, left_over = divmod(len(self.rows), self.size)
         return full + (1 if left_over and self.tail != "drop" else 0)
 
@@ -66,7 +67,7 @@ class DatasetBatches(Batches):
         return Batch((BatchPart(self.info.name, taken),), self.stage, self.negatives)
 
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
-        """Return the places in `rows` of a batch of the order with that seed."""
+        """Return the positions in `rows` of batch `number` of the order with that seed."""
         import numpy as np
 
         order = Permutation(len(self.rows), seed)
@@ -81,16 +82,16 @@ class DatasetBatches(Batches):
         return frozenset({(self.info.name, self.negatives)} if len(self) else ())
 
     def of_length(self, count: int) -> DatasetBatches:
-        """Return the batches of the dataset with another number of them."""
+        """Return the batches of the dataset with another `count`."""
         return replace(self, count=count)
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBatches(DatasetBatches):
-    """Batches of one dataset of single texts by their tokens: rows in a random order, `limit` tokens a batch.
+    """Batches of one dataset of single texts: rows in a random order, about `limit` tokens per batch.
 
-    A row is in the batch in which its first token is, so batches differ from `limit` by less than a row.
-    `size` is the mean number of rows.
+    The position of a row's first token decides its batch, so batches differ from `limit` by less than one
+    row. `size` is the mean number of rows.
     """
 
     limit: int = 0
@@ -110,7 +111,7 @@ class TokenBatches(DatasetBatches):
 
     @functools.cached_property
     def _orders(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Places of the newest order by its seed, each with the number of tokens before it."""
+        """Map the seed of the newest order to its positions, and to the number of tokens before each."""
         return {}
 
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
@@ -141,12 +142,12 @@ def batches_by_dataset(
     stage: int = 0,
     negatives: Negatives = "auto",
 ) -> list[DatasetBatches]:
-    """Return each dataset's batches in the pool's order; one without a batch is left out with a warning.
+    """Return each dataset's batches in the pool's order; warn of datasets without a batch and leave them out.
 
-    Datasets of single texts go by `batch_tokens`, where that is given for them.
+    Batches of single texts are cut by `batch_tokens`, if that has a value for the dataset.
 
     Raises:
-        DataError: when a dataset has no batch size, or no dataset fills a batch.
+        DataError: if a dataset has no batch size, or no dataset fills a batch.
     """
     datasets: list[DatasetBatches] = []
     small: list[str] = []
@@ -185,10 +186,10 @@ def batches_by_dataset(
 
 
 def _build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
-    """Return batches of so many tokens.
+    """Return batches of about `limit` tokens.
 
     Raises:
-        DataError: for a batch that the longest row would not fit into, or rows whose tokens are not counted.
+        DataError: if the longest row does not fit into a batch, or the rows' tokens were not counted.
     """
     info, rows = plain.info, len(plain.rows)
     if info.tokens is None:
@@ -218,7 +219,7 @@ def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
 
 
 class _Several(Batches):
-    """Batches of several sequences, each once."""
+    """Batches of several sequences, each batch once."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         import numpy as np
@@ -236,7 +237,7 @@ class _Several(Batches):
         return self.parts[part][number]
 
     def _find_batch(self, index: int) -> tuple[int, int]:
-        """Return the part that gives batch `index`, and the batch's number in it."""
+        """Return the part that contains batch `index`, and the batch's number within the part."""
         part = int(self._ends.searchsorted(index, side="right"))
         return part, index - (int(self._ends[part - 1]) if part else 0)
 
@@ -245,7 +246,7 @@ class _Several(Batches):
 
 
 class InOrder(_Several):
-    """Batches of one part after those of another."""
+    """Batches of several parts, one part after another."""
 
     def segments(self) -> Sequence[int]:
         return (0, *self._ends[:-1].tolist())
@@ -263,14 +264,15 @@ class Shuffled(_Several):
 
 
 class InTurn(_Several):
-    """Batches of each part in turn; a part that has no more is passed over."""
+    """Batches of each part in turn; a part without further batches is skipped."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         import numpy as np
 
         super().__init__(parts)
         self._lengths = np.array([len(part) for part in self.parts], dtype=np.int64)
-        # A stretch of rounds between two lengths has the same parts: its first round, parts, first place.
+        # Between two lengths of parts, all rounds have the same parts. Each stretch of rounds is
+        # described by its first round, its parts, and its first position.
         ends = np.unique(self._lengths)
         self._rounds = np.concatenate([np.zeros(1, np.int64), ends])
         self._active = np.array([(self._lengths > r).sum() for r in self._rounds], dtype=np.int64)

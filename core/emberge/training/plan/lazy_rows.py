@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Orders up to this length are sorted random words, every one as likely; a number of theirs takes two bytes.
+# Largest size of a permutation that is a table (sorted random words, all orders equally likely).
+# Its numbers take two bytes each.
 TABLE_SIZE = 1 << 16
 TABLES_KEPT = 256
 ROUNDS = 8
 
 
 class Permutation:
-    """Random order of 0 … size - 1, a pure function of size and seed, in memory that does not grow.
+    """Random order of 0 … size - 1, a pure function of size and seed, in constant memory.
 
-    Short ones are tables, the very order that `shuffled` gives. Longer ones are a Feistel network, which
-    permutes by arithmetic on each place: 10⁹ rows cost as little as a thousand to begin, and place k is
-    known without those before it.
+    Short permutations are tables, with the order that `shuffled` returns. Long permutations are a Feistel
+    network, which computes each position by arithmetic: 10⁹ rows need no more preparation than a thousand,
+    and position k is computed without the positions before it.
     """
 
     __slots__ = ("_seed", "size")
@@ -38,13 +39,13 @@ class Permutation:
         return self.size
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers at `places`, each from 0 to size - 1."""
+        """Return the numbers at the positions `places`, each from 0 to size - 1."""
         if self.size <= TABLE_SIZE:
             return _build_table(self.size, self._seed)[places].astype("int64")
         return _build_network(self.size, self._seed).take(places)
 
     def part(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the numbers at places `start` to `stop` - 1."""
+        """Return the numbers at the positions `start` to `stop` - 1."""
         import numpy as np
 
         return self.take(np.arange(start, min(stop, self.size), dtype=np.int64))
@@ -70,11 +71,12 @@ def _build_network(size: int, seed: int) -> Network:
 class Network:
     """Keyed permutation by a generalised Feistel network with cycle walking (Black & Rogaway, 2002).
 
-    A place is split into (left, right) on a grid hardly larger than `size`; in each of `rounds` rounds one
-    half is shifted, modulo its range, by a keyed hash of the other, which can be undone and so never makes
-    two places one. If a place lands on a grid point beyond the end, it is permuted again until it does not.
-    The left range is even: odd cycles alone would reach half of all orders only. Eight rounds do for orders
-    too long for a table; on a grid of a few points all orders are as likely only after sixteen.
+    A position is split into (left, right) on a grid hardly larger than `size`. In each of `rounds` rounds,
+    one half is shifted, modulo its range, by a keyed hash of the other half. A round can be undone, so it
+    never maps two positions to one. A result on a grid point beyond the end is permuted again until it is
+    below `size`. The left range is even, as odd cycles alone would reach only half of all orders. Eight
+    rounds suffice for orders too long for a table; on a grid of a few points, all orders are equally likely
+    only after sixteen.
     """
 
     __slots__ = ("_keys", "_left", "_right", "size")
@@ -112,7 +114,7 @@ def _shift(
     import numpy as np
 
     word = mixed(other ^ key)
-    # The high half of the word, scaled to the span: quicker than a remainder and as even.
+    # The high half of the word, scaled to the span, is faster than a remainder and equally even.
     step = ((word >> np.uint64(32)) * np.uint64(span)) >> np.uint64(32)
     moved = half + step
     return np.asarray(np.where(moved >= np.uint64(span), moved - np.uint64(span), moved))
@@ -132,7 +134,7 @@ PIECE = 1 << 20
 
 
 def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row numbers at `places`, without making an array of all of them."""
+    """Return the row numbers at `places`, without making an array of all rows."""
     import numpy as np
 
     if isinstance(rows, range):
@@ -151,7 +153,7 @@ def in_pieces(rows: Rows, size: int = PIECE) -> Iterator[NDArray[np.int64]]:
 
 
 def same_rows(one: Rows, other: Rows) -> bool:
-    """Return whether both are the same numbers in the same order."""
+    """Return whether both sequences have the same numbers in the same order."""
     if one is other or (isinstance(one, range) and isinstance(other, range)):
         return bool(one == other)
     if len(one) != len(other):
@@ -190,7 +192,7 @@ class LazyRows(Sequence[int]):
 
 
 class RowSubset(LazyRows):
-    """Rows of another sequence without replacement: those that a random order has from `start` to `stop`."""
+    """Rows of another sequence without replacement: positions `start` to `stop` - 1 of a random order."""
 
     def __init__(self, rows: Rows, seed: int, start: int, stop: int) -> None:
         self._rows, self._start, self._stop = rows, start, stop
@@ -203,12 +205,12 @@ class RowSubset(LazyRows):
         return take_rows(self._rows, self.places(places))
 
     def places(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places in the other sequence of the rows at `places`."""
+        """Return the positions in the other sequence of the rows at `places`."""
         return self._order.take(places + self._start)
 
 
 class RowsWithReplacement(LazyRows):
-    """Rows of another sequence with replacement, each drawn by a hash of seed and place."""
+    """Rows of another sequence with replacement, each drawn by a hash of seed and position."""
 
     def __init__(self, rows: Rows, seed: int, count: int) -> None:
         self._rows, self._count = rows, count

@@ -1,4 +1,4 @@
-"""Fingerprint of a batch plan, and the check of names that its options use."""
+"""Fingerprint of a batch plan, and the check of the names in its options."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emberge.training.plan.lazy_rows import in_pieces
 
 
 def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo]) -> None:
-    """Refuse options by dataset or task whose names do not exist; `options` are by the name for messages.
+    """Refuse unknown datasets or tasks in options; `options` maps an option's name in messages to its value.
 
     Raises:
-        DataError: naming the option, the name, and the nearest one there is.
+        DataError: if a name does not exist; has the option, the name, and the nearest existing name.
     """
     datasets = [info.name for info in infos]
     for label, option in options.items():
@@ -39,7 +39,7 @@ def _refuse_unknown(
 
 
 def list_sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
-    """Return every option of the samplers, by "option of sampler Name"."""
+    """Return every option of the samplers, by its name in messages, "option of sampler Name"."""
     return {
         f"{field.name} of sampler {type(sampler).__name__}": getattr(sampler, field.name)
         for sampler in samplers
@@ -57,7 +57,7 @@ def manifest(pool: Pool, samplers: Sequence[Sampler], **more: Any) -> dict[str, 
 
 
 def _describe_dataset(info: DatasetInfo) -> list[str]:
-    """Return the data's own policy of negatives and number of tokens, those that there are."""
+    """Return the dataset's own rule for negatives and its number of tokens, if it has them."""
     extra: list[str] = [] if info.negatives == "auto" else [info.negatives]
     return extra if info.tokens is None else [*extra, f"{int(info.tokens.sum())} tokens"]
 
@@ -74,7 +74,7 @@ def _describe_rows(rows: Rows) -> Any:
 def plain(value: Any) -> Any:
     """Return options as JSON values, a component with its class's name and revision.
 
-    Modules are not named: code may move without making anybody's training begin again.
+    Modules are not named, so that code may move without restarting users' trainings.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}

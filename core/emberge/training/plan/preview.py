@@ -23,9 +23,9 @@ from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
-# Data beyond this many bytes are not counted: a check takes seconds.
+# Bytes of data above which rows are not counted, so that a check takes only seconds.
 COUNTED_BYTES = 16_000_000
-# Rows that a dataset pretends to have where only the share that is taken is asked for.
+# Number of rows of a dummy dataset, from which the share of selected rows is computed.
 PRETENDED_ROWS = 1_000_000
 
 
@@ -33,10 +33,11 @@ PRETENDED_ROWS = 1_000_000
 class TrainingPreview:
     """Rows and steps that a training will take of its data.
 
-    `rows` are the row numbers that the training will see of each of the `datasets`, `kept` is the most
-    checkpoints that it will keep. Of data that could not be counted only `share` is known: that of every
-    dataset, where it is one. Windows of single texts are not counted, as that takes the model's tokenizer:
-    with such a dataset no `steps` are known, and all its texts are taken to be seen.
+    `rows` are the row numbers of each of the `datasets` that the training will use, and `kept` is the largest
+    number of checkpoints that it will keep. If the data could not be counted, only `share` is known: the
+    share of rows used, if it is equal for all datasets. Windows of single texts are not counted, as that
+    needs the model's tokenizer. With such a dataset, `steps` is unknown, and all its texts are assumed to be
+    used.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
@@ -78,12 +79,12 @@ def preview_training(
     options: FitOptions,
     seed: int,
 ) -> TrainingPreview:
-    """Return the rows that each dataset will give, and the number of steps.
+    """Return the rows of each dataset that the training will use, and the number of steps.
 
-    Data that are not on this machine yet, or that are too large to be counted in passing, are not counted.
+    Data that are not on this machine yet, or that are too large to be counted quickly, are not counted.
 
     Raises:
-        DataError: for data that cannot be read, or that fill no batch.
+        DataError: if data cannot be read, or do not fill a batch.
     """
     places = _locate_files(entries, resolve)
     if places is None or not _can_be_counted(entries, readers, places):
@@ -129,7 +130,7 @@ def _locate_files(
 def _can_be_counted(
     entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
 ) -> bool:
-    """Return whether every file is here and all together are few enough bytes to be counted."""
+    """Return whether every file exists and all together are small enough to be counted."""
     sources = [s for e in entries for s in expand(e, readers=readers, resolve=places.__getitem__)]
     files = {s.path for s in sources}
     if any(f is None or not f.is_file() for f in files):
@@ -138,7 +139,7 @@ def _can_be_counted(
 
 
 def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
-    """Return the share of rows that is taken of every dataset, alike for all names and tasks; else None."""
+    """Return the share of rows selected from every dataset, if it is equal for all of them; else None."""
     options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
     named = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
     rows = range(PRETENDED_ROWS)
@@ -150,6 +151,6 @@ def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
     try:
         taken = select(sampler, pool, seed)
     except EmbergeError:
-        return None  # it speaks of datasets by name, and takes of them what it likes
+        return None  # it names datasets, and may select any share of each
     counts = {len(taken.get(info, ())) for info in pool}
     return counts.pop() / PRETENDED_ROWS if len(counts) == 1 else None

@@ -1,4 +1,4 @@
-"""Texts of a planned batch, and the columns that losses get of their embeddings."""
+"""Texts of a planned batch, and the columns of embeddings that losses get."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from emberge.training.tables.example_table import ExampleTable
 
 @dataclass(frozen=True)
 class TextSampling:
-    """Number of texts drawn from a row, and the treatment of rows with fewer."""
+    """Number of texts drawn from a row, and the treatment of rows with fewer texts."""
 
     positives: int = 1
     negatives: int = 7
@@ -35,7 +35,7 @@ class TextSampling:
 
 @dataclass(frozen=True, eq=False)
 class _DrawnPart:
-    """Entries [b, 1 + p + n] of a table (-1 for filling); `slots` of the columns are positives.
+    """Entries [b, 1 + p + n] of a table (-1 for padding), with `slots` columns of positives.
 
     `embedded` [1 + p + n] (bool) marks columns whose texts go through the trained model.
     """
@@ -53,9 +53,9 @@ class _DrawnPart:
 
 @dataclass(frozen=True, eq=False)
 class DrawnBatch:
-    """Texts that this rank encodes, and the place of each text of each part among those of all ranks.
+    """Texts that this rank encodes, and the position of each text of each part among the texts of all ranks.
 
-    `counts` are the ranks' numbers of texts, one rank's after another's.
+    `counts` are the numbers of texts of the ranks, in the order of the ranks.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -69,9 +69,10 @@ class DrawnBatch:
     ) -> Callable[[BatchEmbeddings], Tensor]:
         """Return the function from the embeddings of the rank's texts to its share of the batch's loss.
 
-        Summed over ranks, the shares are the parts' losses weighted by their rows. A loss that gathers is
-        taken over all rows on every rank, and each counts one rank's share of its value and the whole of the
-        gradient of its own rows; one that does not is taken over the rank's rows and counts by their number.
+        Summed over ranks, the shares are the parts' losses, weighted by their rows. Every rank computes a
+        loss that gathers over all rows; the rank contributes its share of the value, and the whole gradient
+        of its own rows. A loss that does not gather is computed over the rank's rows and weighted by their
+        number.
         """
 
         def of(encoded: BatchEmbeddings) -> Tensor:
@@ -123,11 +124,11 @@ def draw_batch(
     embeds: Callable[[str], frozenset[str]] = lambda _: COLUMNS,
     ranks: Ranks = ALONE,
 ) -> DrawnBatch:
-    """Draw each row's texts; with `unique` equal texts of a rank are encoded once.
+    """Draw each row's texts; with `unique`, each distinct text of a rank is encoded once.
 
-    `embeds` returns the columns of a dataset whose texts are encoded, of "anchor", "positive" and "negative".
-    Which texts depends on seed, epoch, dataset and row alone. Every rank draws all rows, because how many
-    texts a row has depends on the others of its batch.
+    `embeds` returns the columns of a dataset whose texts are encoded: some of "anchor", "positive" and
+    "negative". The drawn texts depend only on seed, epoch, dataset and row. Every rank draws all rows,
+    because the number of a row's texts depends on the other rows of its batch.
     """
     parts = [
         _draw_part(part, tables[part.dataset], draw, batch.epoch, embeds(part.dataset))
@@ -156,7 +157,7 @@ def _find_texts(
     numbers: dict[tuple[str, int], int] = {}
     for drawn, numbered in zip(parts, places, strict=True):
         own_rows = shard_rows(len(numbered), *rank)
-        numbered[own_rows] = start  # filling points at the first text, and is masked
+        numbered[own_rows] = start  # padding points at the first text, and is masked
         encoded = np.where(drawn.embedded, drawn.sequences[own_rows], -1)
         for at, sequence in np.ndenumerate(encoded):
             if sequence < 0:
@@ -196,7 +197,7 @@ def _draw_part(
 
 
 def _choose_numbers(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
-    """Return `want` of `size` numbers without replacement; of fewer, the list repeated, or all of it."""
+    """Return `want` of `size` numbers without replacement; if `size` is less, repeat them or return all."""
     if not size or not want:
         return np.zeros(0, np.int64)
     if size == want or (size < want and fill == "mask"):

@@ -38,10 +38,11 @@ class TextSide:
 
 
 def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[TextSide, TextSide]:
-    """Return the side of anchors and that of positives and negatives.
+    """Return the side of anchors, and the side of positives and negatives.
 
-    The prompt that comes before anchors, and before everything if the dataset is symmetric, is the one that
-    the options give this dataset, else its own, else the one for its task, else the model's.
+    The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
+    prompt for this dataset, else the dataset's own prompt, else the options' prompt for its task, else the
+    model's.
     """
     named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
     query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
@@ -55,7 +56,7 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
 
 
 def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
-    """Return prompt and length of single texts, which take no prompt of the model's own."""
+    """Return prompt and length of single texts, which do not get the model's prompts."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
     return TextSide(_choose_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)
@@ -75,9 +76,10 @@ def _choose_prompt(option: PerDataset[str], dataset: Dataset, of_data: str, of_m
 class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
-    `entries` index `sequences`, which has each text once for each side; `positives` counts them per row;
-    `scores` [entries] are NaN where a file gives none; `labels` are -1 without one; `text_ids` [sequences]
-    are equal for equal texts. `guide` gives what a guide makes of entries [*k], as embeddings [*k, d].
+    `entries` are indexes into `sequences`, which has each text once for each side. `positives` has each row's
+    number of positives. `scores` [entries] are NaN for entries without a score, and `labels` are -1 for rows
+    without a label. `text_ids` [sequences] are equal for equal texts. `guide` maps entries [*k] to a guide's
+    embeddings [*k, d].
     """
 
     info: DatasetInfo
@@ -96,10 +98,10 @@ class ExampleTable:
         return np.asarray(np.diff(self.starts) - 1 - self.positives, np.int64)
 
     def require(self, needs: frozenset[str], rows: Rows, loss: str, in_batch: bool) -> None:
-        """Refuse rows that lack what a loss reads.
+        """Refuse rows that lack a column that a loss reads.
 
         Raises:
-            DataError: naming dataset, row, and what to do.
+            DataError: if there are such rows; names dataset, row, and remedy.
         """
         for need in sorted(needs):
             first, lacking = 0, 0
@@ -122,7 +124,7 @@ class ExampleTable:
         if need == "label":
             return np.asarray(rows[self.labels[rows] < 0])
         if need == "positive_score":
-            # Scores come for all positives of a row or for none.
+            # Either all positives of a row have scores, or none has.
             return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
         if need == "negative_score":
             last = self.scores[self.starts[rows + 1] - 1]
@@ -153,12 +155,12 @@ def build_table(
     store: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExampleTable:
-    """Return the table of a dataset, written once and then found in `store` by content.
+    """Return the table of a dataset, which is written once and then found in `store` by content.
 
     Raises:
-        DataError: for a row without a positive.
+        DataError: if a row has no positive.
     """
-    # A table has the paths of media, and a set that was moved has others.
+    # A table contains paths of media, so a dataset that was moved needs another table.
     stored = dataset.info.media.stored if dataset.info.media is not None else ""
     parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, stored)
     key = "\x1f".join(map(str, parts))
@@ -180,7 +182,7 @@ def build_tables(
     store: Path,
     progress: Callable[..., None],
 ) -> dict[str, ExampleTable]:
-    """Return each dataset's rows as token ids, read once and then found in `store`."""
+    """Return each dataset's table, which is written once and then found in `store`."""
     tables = {}
     for dataset in datasets:
         both = sides(dataset, encoder, options)
@@ -230,7 +232,7 @@ class _Builder:
             if progress is not None and row % 1000 == 999:
                 progress(row + 1, len(dataset))
         self._flush()
-        # Sequences were written side by side, not in the order of their numbers.
+        # Sequences were written in the order of the two sides, not in the order of their numbers.
         order = np.concatenate([np.zeros(0, np.int64), *self._order])
         new_number = np.empty(len(order), np.int64)
         new_number[order] = np.arange(len(order))

@@ -22,10 +22,10 @@ from emberge.training.tables.example_table import ExampleTable, TextSide, build_
 
 @dataclass(frozen=True, eq=False)
 class GuideReader:
-    """Embeddings by a guide of a dataset's texts; `table` has them as its own tokenizer reads them.
+    """A guide's embeddings of a dataset's texts; `table` has the texts as tokens of the guide's tokenizer.
 
-    `embedded` returns float32 [n, dimension] of n of the table's sequences: out of a store, without the guide
-    in memory, or by the guide, which then embeds each batch's texts once.
+    `embedded` returns the embeddings, float32 [n, dimension], of n sequences of the table. They come from a
+    store, and the guide is not in memory, or from the guide, which then embeds each batch's texts once.
     """
 
     table: ExampleTable
@@ -34,7 +34,7 @@ class GuideReader:
     device: str
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
-        """Return embeddings [*entries.shape, d] without a gradient, zeros where an entry is -1."""
+        """Return embeddings [*entries.shape, d] without a gradient; zeros if an entry is -1."""
         is_text = entries >= 0
         sequences, index = np.unique(self.table.entries[entries[is_text]], return_inverse=True)
         embeddings = self.embedded(sequences.astype(np.int64))
@@ -58,13 +58,14 @@ def add_guides(
 ) -> dict[str, ExampleTable]:
     """Return the tables, each with the guide that its dataset's losses name.
 
-    All texts are embedded now, and kept in `store`, if batches come `again`, as those of a second epoch do,
-    and if the training reads `all_rows` and embeds no positives itself: then the guide's stand for an index.
-    A guide of such datasets alone is out of memory once this returns.
+    All texts are embedded now and kept in `store` in two cases: if batches are read `again`, as in a second
+    epoch, or if the training reads `all_rows` and embeds no positives itself, so that the guide's embeddings
+    replace an index. A guide that is used only for such datasets is removed from memory before the function
+    returns.
 
     Raises:
-        DataError: for losses of one dataset with different guides.
-        CheckpointError: for a guide that cannot be loaded, or is an adapter.
+        DataError: if losses of one dataset have different guides.
+        CheckpointError: if a guide cannot be loaded, or is an adapter.
     """
     loaded: list[_Loaded] = []
     guided_tables = dict(tables)
@@ -93,7 +94,7 @@ def add_guides(
 
 @dataclass(frozen=True)
 class _Loaded:
-    """Loaded guide; `model` names all that decides its embeddings."""
+    """Loaded guide; `model` names everything on which its embeddings depend."""
 
     guide: Guide
     encoder: Encoder
@@ -109,7 +110,7 @@ class _Loaded:
     def embedded_from(
         self, table: ExampleTable
     ) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
-        """Return the function that embeds sequences of a table as they are asked for."""
+        """Return the function that embeds sequences of a table on demand."""
 
         def embedded(sequences: NDArray[np.int64]) -> NDArray[np.float32]:
             texts = [table.sequences[int(sequence)] for sequence in sequences]

@@ -1,4 +1,4 @@
-"""Windows of single texts: a long text becomes several, each with the special tokens of a whole one."""
+"""Windows of single texts: a long text is cut into several, each with the special tokens of a whole text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from emberge.training.fit_options import BatchOptions
 from emberge.training.tables.example_table import TextSide, build_text_side
 
 VERSION = 2
-# More tokens than any text has.
+# A number of tokens that no text reaches.
 UNCUT = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
 class WindowTable:
-    """Windows of a dataset's texts: `sequences` are their tokens, `texts` [windows] the rows they are of.
+    """Windows of a dataset's texts: `sequences` are their tokens, `texts` [windows] the rows of their texts.
 
-    A row of a batch is a window, so `info` counts those.
+    A row of a batch is a window, so `info` counts windows.
     """
 
     info: DatasetInfo
@@ -44,13 +44,14 @@ def build_windows(
     *,
     bos: bool = False,
 ) -> WindowTable:
-    """Return the windows of a dataset of single texts, cut once and then found in `store` by content.
+    """Return the windows of a dataset of single texts, which are cut once and then found in `store`.
 
-    With `bos` each begins with the tokenizer's token for that, also where the tokenizer adds none.
+    With `bos`, each window begins with the tokenizer's BOS token, even if the tokenizer itself does not add
+    it.
 
     Raises:
-        DataError: where neither options nor model limit the tokens of a window, or the limit leaves no room
-        beside special tokens and prompt.
+        DataError: if neither options nor model limit the tokens of a window, or if special tokens and prompt
+            fill it.
     """
     name = dataset.info.name
     side = build_text_side(dataset, options)
@@ -95,7 +96,7 @@ def _cut_windows(
     for text, is_text_token in zip(whole, TextEmbedder(encoder).text_tokens(whole), strict=True):
         ids = np.asarray(text.ids, np.int64)
         places = np.flatnonzero(is_text_token)
-        # Tokens of the prompt are none of the special ones, and come before every window's.
+        # The prompt's tokens are not special tokens, and are put before the tokens of every window.
         start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
         end = int(places[-1]) + 1 if len(places) else len(ids)
         before, body, after = np.split(ids, [start, max(start, end)])
@@ -109,6 +110,6 @@ def _cut_windows(
             )
         cuts = range(0, max(1, len(body)), room)
         windows = [np.concatenate([before, body[cut : cut + room], after]) for cut in cuts]
-        # What comes before a prompt's tokens counts with them.
+        # Tokens before the prompt's tokens count as part of the prompt.
         prompt = text.prompt_length + added if text.prompt_length else 0
         yield [TokenisedText(window.tolist(), prompt) for window in windows]
