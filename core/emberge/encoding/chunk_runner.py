@@ -1,10 +1,10 @@
-"""Runner of a batch's chunks, with equal random numbers in each pass and graphs kept as memory allows.
+"""Runner of a batch's chunks, with equal random numbers in each pass; it keeps graphs as memory allows.
 
 Losses of embeddings and losses over tokens use a chunk's output differently, but run chunks in the same way.
 Each chunk runs by itself, with its own random numbers and in the plan's precision. If a model's own loss term
-needs counts, a first pass goes over the whole batch; it keeps as many graphs as fit into memory, and the
-other chunks are run again. Kept and repeated chunks give the same bits, as texts, seed and order are the
-same.
+needs counts, a first pass runs all chunks of the batch. It keeps as many graphs as fit into memory, and the
+chunks without a kept graph are run again. Kept and repeated chunks give the same bits, as texts, seed and
+order are the same.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ BYTES_A_PARAMETER = 12
 
 
 def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
-    """Return the bytes that activations may take: a share of the memory beyond gradients and moments.
+    """Return the bytes for activations: a share of the memory that gradients and moments leave.
 
-    On a CPU `beside` ranks share the memory.
+    On a CPU the memory is shared by `beside` ranks.
     """
     later = BYTES_A_PARAMETER * sum(_count_local(p) for p in module.parameters())
     if device.type == "cuda":
@@ -45,7 +45,7 @@ def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) 
 
 
 def _count_local(parameter: Tensor) -> int:
-    """Return how many elements of a parameter this rank has: all, unless it is split over ranks."""
+    """Return the number of a parameter's elements on this rank: all, unless it is split over ranks."""
     local = getattr(parameter, "to_local", None)
     return (local() if local is not None else parameter).numel()
 
@@ -91,11 +91,11 @@ class EncodePlan:
     """Settings of a batch's passes: chunk size, activations kept, precision, random numbers, ranks.
 
     Activations are kept for `kept_tokens` tokens or, if that is None, for as many tokens as fit into
-    `kept_bytes`. If both are None, all are kept: the plain pass. `autocast` is a dtype, or None for the dtype
-    of the weights. `dropout` is True if a pass draws random numbers of any kind, which are then the same in
-    both passes. With `sharded`, each of the `ranks` holds a share of the weights, and all run as many chunks
-    at the same time. Texts of losses over tokens are packed into rows of `packing` tokens, unless that is
-    None.
+    `kept_bytes`. If both are None, all activations are kept, as in a plain pass. `autocast` is a dtype, or
+    None for the dtype of the weights. `dropout` is True if a pass draws random numbers of any kind, which are
+    then the same in both passes. With `sharded`, each of the `ranks` holds a share of the weights, and all
+    run as many chunks at the same time. Texts of losses over tokens are packed into rows of `packing` tokens,
+    unless that is None.
     """
 
     token_budget: int
@@ -147,9 +147,9 @@ class ChunkOutput:
 
 @dataclass(eq=False)
 class ChunkRunner:
-    """A runner of a batch's chunks from `feed`; the last `idle` chunks only keep ranks in step.
+    """Runner of a batch's chunks from `feed`; the last `idle` chunks only keep ranks synchronous.
 
-    `call` makes outputs of a chunk's features. `lengths` are the tokens of each row of the batch.
+    `call` computes outputs from a chunk's features. `lengths` are the numbers of tokens of the batch's rows.
     """
 
     feed: Feed
@@ -161,7 +161,7 @@ class ChunkRunner:
     kept_tokens: int = 0
     """Padded tokens of the batch's chunks whose graphs the first pass has kept."""
     metrics: AuxiliaryMetrics | None = None
-    """Reading of the model's counts, after the first pass of a model with a loss term of its own."""
+    """Function that computes metrics from the model's counts; set after a first pass with a loss term."""
     _graphs: dict[int, ChunkOutput] = field(default_factory=dict)
     _counts: list[Tensor] = field(default_factory=list)
 
@@ -197,8 +197,8 @@ class ChunkRunner:
     def total_counts(self, *, texts_on_all_ranks: bool) -> Tensor | None:
         """Return the sum of the first pass's counts over chunks and ranks; None without a loss term.
 
-        Unless there are `texts_on_all_ranks`, a rank without a chunk learns from the others how many numbers
-        there are, and adds zeros.
+        If not all ranks have texts (`texts_on_all_ranks`), a rank without a chunk gets the number of counts
+        from the other ranks, and adds zeros.
         """
         ranks, counts = self.plan.ranks, self._counts
         if not texts_on_all_ranks:
@@ -218,7 +218,7 @@ class ChunkRunner:
 
     @contextlib.contextmanager
     def drawing(self, *key: object, seeded: bool = True) -> Iterator[None]:
-        """Compute inside in the plan's precision, and if `seeded` with random numbers from the key."""
+        """Compute in the block with the plan's precision, and if `seeded` with the key's random numbers."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
         if seeded:
@@ -231,7 +231,7 @@ class ChunkRunner:
 class _GraphRoom:
     """A budget for kept activations: `room` tokens, or as many as fit into `room_bytes`.
 
-    With neither, all fit. The longest chunk must be the first.
+    Without either, all fit. The longest chunk must be the first.
     """
 
     def __init__(self, module: nn.Module, room: int | None, room_bytes: int | None) -> None:

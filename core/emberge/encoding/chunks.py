@@ -26,9 +26,9 @@ TEXTS_WEIGHED = 4096
 def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
     """Cut texts into chunks whose padded size, rows times longest, stays within `budget` tokens.
 
-    The longest texts come first, so that a device meets its largest chunk at once; texts of equal length keep
-    their order. The cuts minimise the padding and the chunks' own overhead. A text longer than the budget is
-    a chunk of its own.
+    The longest texts are first, so that a device that lacks memory fails at the first chunk; texts of equal
+    length keep their order. The cuts minimise the padding and the chunks' own overhead. A text longer than
+    the budget is a chunk of its own.
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
     order = np.argsort(-sizes, kind="stable")
@@ -102,7 +102,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 class Feed:
     """The features of chunks of `texts`; a `worker` prepares the next chunk's in advance.
 
-    `collate` makes features of texts, or of rows of several texts where `texts` are such.
+    `collate` makes features from texts or, if the items of `texts` are packed rows, from rows of several
+    texts.
     """
 
     encoder: Encoder
@@ -139,8 +140,8 @@ def feed(
 ) -> Iterator[Feed]:
     """Yield a feed for the encoder's device; with `ahead` a thread prepares chunks.
 
-    By default it does on a GPU, and where texts have media, whose files are read and decoded, if there is a
-    second core. `collate` is by default the encoder's own, of texts.
+    The default for `ahead` is True on a GPU, and for texts with media, whose files are read and decoded, if
+    there is a second core. `collate` is by default the encoder's.
     """
     device = next(encoder.module.parameters()).device
     if ahead is None:

@@ -79,7 +79,7 @@ class TextEmbedder:
     def tokenise(
         self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
     ) -> Sequence[TokenisedText]:
-        """Return the token ids of each text with `prompt` before it, from the store where they are known."""
+        """Return the token ids of each text with `prompt` before it, from the store if it has them."""
         if self.store is None:
             return self.encoder.tokenise(texts, prompt=prompt, max_length=max_length)
         key = (prompt, max_length)
@@ -125,7 +125,7 @@ class TextEmbedder:
             )
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
-        """Return the mask of each text's tokens without those at its ends that an empty text has too."""
+        """Return the mask of each text's tokens without those at its ends that an empty text also has."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
         return [_mask_own(text.ids, empty.ids) for text in texts]
 
@@ -134,11 +134,11 @@ class TextEmbedder:
     ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
         """Yield the indices of texts with equally many tokens, and their last hidden states [b, n, d].
 
-        `kept` is a mask of the tokens of each text whose states are returned, by default all. Texts with the
-        most such tokens come first; no text is padded.
+        `kept` is a mask of each text's tokens whose states are returned; by default all. Texts with the most
+        returned tokens are first; no text is padded.
 
         Raises:
-            CheckpointError: for an encoder that is not a `TokenEncoder`.
+            CheckpointError: if the encoder is not a `TokenEncoder`.
         """
         encoder = self.encoder
         if not isinstance(encoder, TokenEncoder):
@@ -182,7 +182,7 @@ def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of the common beginning of two sequences of ids."""
+    """Return the length of the common prefix of two sequences of ids."""
     pairs = zip(first, second, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -218,7 +218,7 @@ class PackedWeights:
     def used(self, rows: int) -> Iterator[None]:
         """Use packed weights in linear layers inside; `rows` is the usual number of their input rows.
 
-        For passes without gradients alone.
+        This is only for passes without gradients.
         """
         swapped = self._find_linears()
         try:

@@ -31,7 +31,7 @@ class Vectors:
     """Embeddings of a list of texts, in order, mapped from the files of a store.
 
     `vectors[places]` returns float32 [n, dimension] for a slice or for places int64 [n]; `lengths` int32 [n]
-    are the tokens of each text, prompt and special ones among them, as the model has read it.
+    are the numbers of tokens of the texts, with prompts and special tokens, after truncation.
     """
 
     dimension: int
@@ -56,8 +56,8 @@ class EmbeddingStore:
     """Embeddings by model, prompt, length and text, in a folder that steps and models share.
 
     Texts are embedded in segments of SEGMENT texts, each written at once. The segments of a list of texts are
-    planned once and written down: if a killed run is continued, it embeds the same texts together and gives
-    the same bytes. Ranks take turns. A text that an earlier list contained is not embedded again.
+    planned once, and the plan is stored: if a killed run is continued, it embeds the same texts together,
+    with the same bytes. Ranks take turns. A text that an earlier list contained is not embedded again.
 
     `model` identifies all that decides an embedding except prompt, length and text: the checkpoint's
     fingerprint and the options of its backbone. `dtype` is the dtype of the files. `progress(done, total,
@@ -107,8 +107,8 @@ class EmbeddingStore:
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
         """Return embeddings of tokenised texts, stored for exactly this list of texts.
 
-        Other stored lists are not searched for these texts: a training demands that the bytes do not depend
-        on earlier work.
+        Other stored lists are not searched for these texts, as a training's bytes must not depend on earlier
+        work.
 
         Raises:
             CheckpointError: for embeddings that are not finite.
@@ -232,7 +232,7 @@ def _hash_tokens(text: TokenisedText) -> bytes:
 def _plan_rows(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
     """Return the indices of the texts to embed, each distinct text once, as planned by the first run.
 
-    A list that is asked for again after a kill keeps its plan, so that its segments stay the same.
+    If the list is requested again after a kill, its plan is kept, so that its segments are the same.
     """
 
     def fill(side: Path) -> None:

@@ -103,8 +103,8 @@ def _collate_on_device(encoder: Encoder, texts: Sequence[TokenisedText]) -> Feat
 def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) -> bool:
     """Return whether a forward pass of the encoder in its present mode draws random numbers.
 
-    One text is run, and the state of torch's generators compared: dropout, the jitter of a router and layers
-    that are skipped at random have different names in every model.
+    One text is run, and the states of torch's generators before and after are compared. Configs are not
+    checked, as dropout, a router's jitter and randomly skipped layers have different names in every model.
     """
     device = device_of(encoder)
     gpus = [device] if device.type == "cuda" else []

@@ -1,9 +1,9 @@
 """Gradient cache: the loss of a whole batch's embeddings, with few activations in memory.
 
 A batch of texts is cut into chunks of similar length. Each chunk is encoded by itself. The loss is computed
-on all embeddings at once and returns their gradients, and each chunk then sends its share of them through the
-model. If a chunk's activations do not fit in memory until then, the chunk is encoded again (Gao et al., 2021,
-arXiv:2101.06983).
+on all embeddings at once, which gives their gradients; then the gradients of each chunk's embeddings are
+propagated through the model. If a chunk's activations do not fit in memory until then, the chunk is encoded
+again (Gao et al., 2021, arXiv:2101.06983).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_de
 
 @dataclass(frozen=True, eq=False)
 class BatchEmbeddings:
-    """Embeddings of a batch [n, d], and of the layers a loss needs, as leaves of the loss's graph."""
+    """Embeddings of a batch [n, d], and those of layers that a loss needs, as leaves of the loss's graph."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def _send_gradients(
 ) -> Tensor:
     """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
 
-    The model's own loss is added on the way, and returned.
+    The model's own loss is added in the process, and returned.
     """
     plan = runner.plan
     # Shares of weights get the mean of the ranks' gradients, where their sum is meant.

@@ -37,7 +37,7 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list
 
 
 def packing_problem(encoder: TokenPredictor) -> str:
-    """Return why packed texts differ from single ones, tested on a few texts; "" if they do not."""
+    """Return how states of packed texts differ from single ones, tested on a few texts; "" if they do not."""
     kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
     encoder.module.eval()

@@ -125,7 +125,7 @@ def _read_media(path: Path) -> Mapping[int, tuple[Media, ...]]:
 
 
 def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
-    """Return the tokens with the media paths of `text`, as the files may have been moved."""
+    """Return the tokens with the current media paths of `text`, as files may have been moved."""
     if not tokens.media:
         return tokens
     media = tuple(part for part in split_parts(text) if isinstance(part, Media))
@@ -135,9 +135,8 @@ def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
-    It is a folder of segments, each written at once under the hash of its texts. The content of segments is
-    found by the texts' hashes, so a text that another task or an earlier model has used is not tokenised
-    again.
+    It is a folder of segments, each written at once under the hash of its texts. Texts are looked up in
+    segments by their hashes, so a text that another task or an earlier model has used is not tokenised again.
     """
 
     def __init__(self, store: Path, encoder: Encoder, prompt: str, max_length: int | None) -> None:

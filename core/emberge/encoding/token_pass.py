@@ -1,11 +1,10 @@
 """Passes of token losses over a batch's corrupted texts, chunk by chunk.
 
 Such a loss is a mean over the scored positions of the whole batch, and their number is known before the first
-chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions, and nothing
-of it is kept: its activations and logits are never in memory together with another chunk's. A model with a
-loss term of its own needs the counts of the whole batch. It first runs all chunks up to their hidden states,
-as the gradient cache does for embeddings: graphs are kept while memory lasts, and the other graphs are
-computed again.
+chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions. Activations
+and logits of two chunks are never in memory together. A model with a loss term of its own needs the counts of
+the whole batch. It first runs all chunks up to their hidden states, as the gradient cache does for
+embeddings: graphs are kept while memory lasts, and the other graphs are computed again.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ TEXTS_AT_ONCE = 1024
 class TokenScores:
     """Losses of texts: sums in `nats` [n] over `scored` [n] of their `tokens` [n] tokens.
 
-    `tokens` are the text's own, without special ones and a prompt's.
+    `tokens` are numbers of tokens without special tokens and without those of a prompt.
     """
 
     nats: NDArray[np.float64]
@@ -177,8 +176,8 @@ def score_texts(
 ) -> TokenScores:
     """Return the losses of texts, computed in chunks of `token_budget` tokens.
 
-    The position of a text decides the seed of its corruption, so the corruption is the same for every model
-    with the same tokens.
+    The seed of a text's corruption depends on its position in the list, so the corruption is the same for
+    every model with the same tokens.
     """
     nats = np.zeros(len(texts))
     scored, tokens = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)

@@ -39,10 +39,10 @@ class SpaceMap:
         return digest.hexdigest()
 
     def apply(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the translated rows, float32 [n, e]; zero rows, of empty documents, stay zero.
+        """Return the translated rows, float32 [n, e]; zero rows (of empty documents) stay zero.
 
         Raises:
-            DataError: for rows of another size than the source's.
+            DataError: if the rows' size differs from that of the source's vectors.
         """
         if rows.shape[1] != len(self.matrix):
             raise DataError(
@@ -60,7 +60,7 @@ def read_space_map(place: Path) -> SpaceMap:
     """Read a translation from a file, or from the folder of the step that computed it.
 
     Raises:
-        DataError: when there is none, or one that cannot be read or has numbers that no map has.
+        DataError: if there is none, it cannot be read, or its numbers are invalid.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -28,9 +28,9 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def declared_attention(config: Mapping[str, Any]) -> Attention:
-    """Return the attention that a config states explicitly; `as is` if it leaves that to the class.
+    """Return the attention that a config states explicitly; `as is` if the class decides.
 
-    That the class obeys is another matter, which only a look at the model shows.
+    The class may ignore the config; only a test of the model shows its actual attention.
     """
     text = _find_text_config(config)
     flag = text.get(_FLAG)
@@ -42,13 +42,13 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
 def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
     """Return the config with attention switched, so that plain loaders of the saved folder obey it.
 
-    The generic switch is `is_causal` of the text config. Only Gemma 3 has a switch of its own, which also
-    halves its window when a model is built; setting both switches would halve the window wrongly. The keys of
-    a model that is already bidirectional are not changed.
+    The generic switch is `is_causal` of the text config. Only Gemma 3 has a different switch, which also
+    halves the window when a model is built; with both switches the window would be halved wrongly. The keys
+    of a model that is already bidirectional are not changed.
 
     Raises:
-        CheckpointError: for a model with layers that would not obey; for a Gemma 3 with both
-            switches, or with a window that would not survive saving and loading.
+        CheckpointError: if some layers would ignore the switch; if a Gemma 3 has both switches, or a window
+            that would change by saving and loading.
     """
     changed = copy.deepcopy(dict(config))
     if attention != "as is":
@@ -71,7 +71,7 @@ def _set_attention(text: Any, attention: Attention) -> None:
 
 
 def _is_gemma(text: Mapping[str, Any]) -> bool:
-    """Return whether a config is of Gemma 3, which has its own switch."""
+    """Return whether a config is that of a Gemma 3, which has a different switch."""
     return text.get("model_type") in ("gemma3", "gemma3_text")
 
 

@@ -104,11 +104,11 @@ def _read_base_name(config: Path) -> str | None:
 class Checkpoint:
     """A model folder in Hugging Face or SentenceTransformers layout.
 
-    Nothing is read before it is asked for, and no weights ever: `specs` come from the files' headers.
-    Weights of further modules (`2_Dense/model.safetensors`) appear as `2_Dense.linear.weight`.
+    Files are read on first use, and weights never: `specs` come from the files' headers. Weights of further
+    modules (`2_Dense/model.safetensors`) appear as `2_Dense.linear.weight`.
 
     Raises:
-        CheckpointError: when the folder is missing.
+        CheckpointError: if the folder is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,7 +142,7 @@ class Checkpoint:
 
     @functools.cached_property
     def config(self) -> Mapping[str, Any]:
-        """config.json of the transformer; empty when there is none."""
+        """Content of the transformer's config.json; empty if there is none."""
         path = self.trunk / "config.json"
         return read_object(path) if path.is_file() else {}
 
@@ -154,7 +154,7 @@ class Checkpoint:
 
     @property
     def has_tokenizer(self) -> bool:
-        """True if there are a tokenizer's files, which may still be empty, or a bag of words."""
+        """True if a tokenizer's files exist, even if they are empty, or if the model is a bag of words."""
         if self.chain and self.chain[0].kind == "BoW":
             return True
         return any(
@@ -191,8 +191,8 @@ class Checkpoint:
         """Every tensor by name, from headers; eight-bit weights are already multiplied by their scales.
 
         Raises:
-            CheckpointError: for missing, pickled, truncated or inconsistent weight files, and for weights
-                quantised in other ways.
+            CheckpointError: if weight files are missing, pickled, truncated or inconsistent, or quantised in
+                another way.
         """
         spec_by_name: dict[str, TensorSpec] = {}
         for prefix, part in self.parts.items():
@@ -216,7 +216,7 @@ class Checkpoint:
         """Every tensor by its canonical name.
 
         Raises:
-            CheckpointError: as for `specs`, and when two tensors have one name.
+            CheckpointError: as for `specs`; also if two tensors have one name.
         """
         modules = tuple(prefix for prefix in self.parts if prefix)
         return Names.of(self.specs, modules=modules, config=self.config, folder=self.folder)
@@ -224,7 +224,7 @@ class Checkpoint:
     def names_by_template(self, template: Checkpoint, names: Names | None = None) -> Names:
         """Return the tensors with modules named as in the template, matched by kind and number.
 
-        `names` are this model's, perhaps with an adapter; by default all.
+        `names` are this model's tensors by name, with an adapter's changes if it has one; by default `specs`.
         """
         names = names or self.names
         theirs = dict(template._number_modules())
@@ -247,7 +247,7 @@ class Checkpoint:
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
-        """The free text that the trunk's first weight file carries in its header."""
+        """The metadata in the header of the trunk's first weight file."""
         files = _list_weight_files(self.trunk)
         return read_header(files[0])[1] if files else {}
 
@@ -258,7 +258,7 @@ class Checkpoint:
         return TensorReader()
 
     def _is_bag_of_words(self) -> bool:
-        """Return whether the model is a bag of words, where only modules after the first have weights."""
+        """Return whether the model is a bag of words, whose first module has no weights."""
         has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
         return len(self.parts) > 1 and not has and not any(_find_pickles(self.trunk))
 
@@ -296,7 +296,7 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 def _list_weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a folder: the only one, or those in its index.
 
-    In the place of one on a server there is a note of it.
+    For a file on a server, the path of its note is returned.
     """
     single, index = RemoteFile.find(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
     if single is not None or not index.is_file():

@@ -51,7 +51,7 @@ def new_type(type_: str) -> str:
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return our names of the pooling modes in a config of any release; `mean` by default."""
+    """Return emberge's names of the pooling modes in a config of any release; `mean` by default."""
     mode = config.get("pooling_mode")
     ours = {name: word for word, (name, _) in POOLING.items()}
     if mode is not None:
@@ -60,9 +60,9 @@ def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
-    """Return a module's type and config by classic names; None where old releases have no such module.
+    """Return a module's type and config by classic names; None if old releases have no such module.
 
-    A module with code of its own, outside the library, is returned as it is.
+    A module whose code is not in the library is returned unchanged.
     """
     if not type_.startswith(_NEW):
         return type_, dict(config)

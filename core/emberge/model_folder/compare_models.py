@@ -110,7 +110,7 @@ class ModelPair:
             yield from _compare_key(key, mine, other)
 
     def smaller_differences(self) -> Iterator[str]:
-        """Yield differences in which the result simply follows the template."""
+        """Yield differences for which the result has the template's value."""
         for key in _SHOULD_AGREE:
             yield from _compare_key(key, self.first.config, self.second.config, "config.json's ")
 
@@ -141,7 +141,7 @@ def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the RoPE options of a model's text trunk, in one form for all releases.
 
-    Values that a config leaves to its class are left out, and so are values that only place images.
+    Values that a config does not state, and values that only affect positions in images, are omitted.
     """
     config = trunk_config(config)
     stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -173,7 +173,7 @@ def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, 
 
 
 def _read_choices(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a folder's prompts, similarity, lengths and labels in words that all releases share."""
+    """Return a folder's prompts, similarity, lengths and labels in a form that is equal for all releases."""
     settings: dict[str, Any] = {}
     stored = read_settings(checkpoint.folder)
     if stored:
@@ -205,7 +205,7 @@ def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return names and activation of a classifier's outputs, wherever a release writes them."""
+    """Return names and activation of a classifier's outputs, from the files and keys of any release."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (

@@ -1,8 +1,9 @@
 """Checks of configs against the keys and types in the source of transformers and SentenceTransformers.
 
-Importing both libraries costs seconds of CPU. Both refuse a value of a type that a config's class does not
-declare, and SentenceTransformers refuses a key that a module's class does not take: a result with such a
-config could not be opened. Values without a declared type and unknown keys of transformers are not checked.
+Importing both libraries costs seconds of CPU. Both refuse a value whose type differs from the declaration in
+the config's class, and SentenceTransformers refuses keys that a module's class does not accept: a result with
+such a config could not be opened. Values without a declared type and unknown keys of transformers are not
+checked.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _list_declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
 
 @functools.cache
 def _read_module_options(kind: str) -> _Options | None:
-    """Return the options of a module's class; None if the class itself filters its config's keys."""
+    """Return the options of a module's class; None if the class accepts unknown keys and filters them."""
     classes = (
         node
         for path in _find_library_files(
@@ -179,7 +180,7 @@ def _convert_to_snake_case(name: str) -> str:
 
 
 def _read_source(kind: str) -> str | None:
-    """Return the source of the module that defines the config class; None where there is none."""
+    """Return the source of the module that defines the config class; None if there is none."""
     name = kind.replace("-", "_")
     if not name.isidentifier():
         return None

@@ -53,7 +53,7 @@ def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
     """Yield the files that come into a result: configs, tokenizer and licences, of all modules.
 
     Raises:
-        UnsoundFileError: for files and links that `require_sound` refuses.
+        UnsoundFileError: if `require_sound` refuses a file or link.
     """
     for folder in _list_model_folders(checkpoint):
         require_sound(folder, checkpoint.folder)
@@ -67,7 +67,7 @@ def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> No
     """Copy a file of the model in `folder` to `out`, or with `link` create a hard link.
 
     Raises:
-        UnsoundFileError: for a link that leads out of the model's folder.
+        UnsoundFileError: if a link leads out of the model's folder.
     """
     real = real_file(path, folder)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def _copy_file(path: Path, out: Path, folder: Path, *, link: bool = False) -> No
 def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Return the paths not copied into a result, by reason; paths of folders end with a slash.
 
-    Weights are not named, as a result gets its own.
+    Weights are not listed, as a result has its own weights.
     """
     left: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
@@ -172,7 +172,7 @@ def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
 def _drop_code(template: Checkpoint, out: Path) -> None:
     """Remove references to code from the JSON files in `out`, a copy of the template's folder.
 
-    A class of `code_of_class` keeps its names, and gets the plugin's file.
+    For a class of `code_of_class` the references stay, and the plugin's file is copied.
     """
     trunk = out / template.trunk.relative_to(template.folder)
     class_code = code_of_class(read_object_if_any(trunk / "config.json"))
@@ -221,8 +221,8 @@ def _parse_code_module(name: str) -> str | None:
 def copy_model(folder: Path, out: Path, *, link: bool = False) -> None:
     """Copy the files that make a model from one folder into another, replacing existing files.
 
-    With `link` they are second names of the same files where the file system has hard links: for files that
-    do not change any more, such as those of a step's result.
+    With `link` the files are hard links, if the file system has them; this is for files that no longer
+    change, such as those of a step's result.
     """
     checkpoint = Checkpoint(folder)
     for module in checkpoint.chain:
@@ -243,13 +243,13 @@ def copy_template(
 ) -> None:
     """Write configs, tokenizer and modules of the template into `out`; never its README.
 
-    modules.json gets the classic type names, which old and new releases load, where every module has one.
+    If every module has a classic type name, which old and new releases load, modules.json gets these names.
     `config` replaces the transformer's config, and the weights' `dtype` is put into it; `tokenizer` is a
-    folder whose tokenizer files are taken instead. A file in which nothing changes is copied byte for byte.
-    Code and its names in configs stay behind (`_drop_code`).
+    folder whose tokenizer files replace the template's. A file in which nothing changes is copied byte for
+    byte. Code, and references to it in configs, are not copied (`_drop_code`).
 
     Raises:
-        UnsoundFileError: for links that lead out of the template's folder.
+        UnsoundFileError: if a link leads out of the template's folder.
     """
     for path in copied_files(template):
         _copy_file(path, out / path.relative_to(template.folder), template.folder)

@@ -17,7 +17,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     """Return hashes of a model's tensors, independent of shards, and of its tokenizer's files.
 
     Raises:
-        CheckpointError: for weights that cannot be read.
+        CheckpointError: if weights cannot be read.
     """
     checkpoint = Checkpoint(folder)
     files = {spec.file for spec in checkpoint.specs.values()}
@@ -61,7 +61,7 @@ def model_fingerprint(
     """Return a hash of all files that decide a model's embeddings, including an adapter's.
 
     Raises:
-        CheckpointError: when there is no file of a model.
+        CheckpointError: if the folder has no file of a model.
     """
     names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
     if not names:

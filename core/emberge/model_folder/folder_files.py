@@ -2,7 +2,7 @@
 
 In a folder from outside, a model's file may be a link to a private file, which a result would then publish. A
 link may lead inside the model's own folder, or from a snapshot of the hub's cache into that cache's blobs.
-The folder itself may be a link: the user who named it meant its target.
+The folder itself may be a link, as the user who named it wants its target.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ TOKENIZER_FILES = (
     "chat_template.json",
 )
 FOLDERS = ("additional_chat_templates",)
-"""Folders with files of a model, beside the trunk's and the modules'."""
+"""Folders with files of a model, in addition to the trunk's and the modules' folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A row of the table of files: names (folders end with a slash), and how they are treated.
+    """A row of the table of files: names (those of folders end with a slash), and their treatment.
 
-    `hashed` is "alone" for weights that count only in a folder without safetensors. `why` is the reason not
-    to copy them, or to copy them.
+    `hashed` is "alone" for weights that are hashed only if the folder has no safetensors. `why` is the reason
+    for copying or not copying the files.
     """
 
     patterns: tuple[str, ...]
@@ -94,7 +94,7 @@ FILES = (
     FileRule(("*.py",), False, "yes", _CODE),
     FileRule(("*.metadata",), True, "yes", _MODEL),  # ColBERT's lengths and marker tokens
 )
-"""The table; the first row that fits decides."""
+"""Table of files; for each name the first matching row applies."""
 
 
 @functools.cache
@@ -108,14 +108,14 @@ def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
 
 
 def require_sound(place: Path, folder: Path) -> None:
-    """Make sure that the files of a model in `place` may be read and copied.
+    """Check that the files of a model in `place` may be read and copied.
 
-    `place` is the model's `folder` or one in it. Files that are none of a model are not looked at.
+    `place` is the model's `folder` or a folder in it. Files that do not belong to a model are not checked.
 
     Raises:
-        UnsoundFileError: for a link out of the model's folder, a FIFO, a device or a JSON file that is too
-            large, under the name of a model's file.
-        CheckpointError: for a folder that may not be read.
+        UnsoundFileError: if a path with the name of a model's file is a link out of the model's folder, a
+            FIFO, a device or a JSON file that is too large.
+        CheckpointError: if the folder may not be read.
     """
     roots = _list_allowed_roots(folder)
     require_inside(place, *roots)
@@ -133,13 +133,13 @@ def real_file(path: Path, folder: Path) -> Path:
     """Return the real path of a file of the model in `folder`.
 
     Raises:
-        UnsoundFileError: for a link that leads out of the model's folder.
+        UnsoundFileError: if a link leads out of the model's folder.
     """
     return require_inside(path, *_list_allowed_roots(folder))
 
 
 def _list_allowed_roots(folder: Path) -> list[Path]:
-    """Return the folders that links may lead to: the model's, and its hub cache's blobs."""
+    """Return the folders into which links may lead: the model's, and the blobs of its hub cache."""
     real = folder.resolve()
     return [real, *_cache_blobs(real)]
 
@@ -176,7 +176,7 @@ def read_json(path: Path) -> Any:
     """Return a JSON file's content.
 
     Raises:
-        CheckpointError: when it is no JSON, or longer than any of a model.
+        CheckpointError: if it is no JSON, or longer than any model's JSON file.
     """
     try:
         return read_json_file(path)
@@ -188,7 +188,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file of a model folder.
 
     Raises:
-        CheckpointError: when it is no UTF-8, or longer than any of a model.
+        CheckpointError: if it is no UTF-8, or longer than any model's text file.
     """
     try:
         return read_regular(path, limit=JSON_LIMIT).decode("utf-8")
@@ -200,7 +200,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return a JSON file's object.
 
     Raises:
-        CheckpointError: when it is no JSON object.
+        CheckpointError: if it is no JSON object.
     """
     content = read_json(path)
     if not isinstance(content, dict):

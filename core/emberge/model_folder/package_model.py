@@ -15,7 +15,7 @@ def in_package(module: str, revision: str | None = None) -> Path:
     """Return the folder of the one model that an installed package ships.
 
     Raises:
-        CheckpointError: when the package is not installed, or ships no model or several.
+        CheckpointError: if the package is not installed, or ships no model or several.
     """
     if revision:
         raise CheckpointError(

@@ -27,11 +27,10 @@ _STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\."
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Parameters of a model: all of them, those that one token uses, and those without the word embedding.
+    """Numbers of a model's parameters: all, those active for one token, and those computed with.
 
     In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
-    `computed` are the active parameters that multiply a token: of the word embedding only one row is looked
-    up.
+    `computed` are the active parameters without the word embedding, of which only one row is looked up.
     """
 
     total: int
@@ -43,7 +42,7 @@ class ParameterCount:
         """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
 
         Raises:
-            CheckpointError: for weights that cannot be read.
+            CheckpointError: if weights cannot be read.
         """
         names = checkpoint.names
         heads = {name for name in names.heads if head_of(name) != POOLER}

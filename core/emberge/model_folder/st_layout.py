@@ -1,6 +1,6 @@
 """Reading and writing of a folder's SentenceTransformers files: chain, pooling, prompts, lengths.
 
-A file is only written where something in it changes, and keys that are not known here survive.
+A file is written only if its content changes, and unknown keys are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from emberge.model_folder.folder_files import (
 from emberge.wording import printable
 
 ROUTERS = ("Router", "Asym")
-"""Modules with chains of their own, each module of them in a subfolder."""
+"""Types of modules that contain chains of modules, each in a subfolder."""
 
 _MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 _TRUNK_SETTINGS = tuple(
@@ -38,9 +38,9 @@ _TRUNK_SETTINGS = tuple(
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 _LONGEST = 2**31 - 1
-"""Tokens that a text may have at most: what a tokenizer can count."""
+"""Largest number of tokens of a text that a tokenizer can count."""
 _LONGEST_NAME = 255
-"""Bytes of a name that file systems take."""
+"""Largest number of bytes of a name in a file system."""
 _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
@@ -70,7 +70,7 @@ class ModuleFolder:
 class Layout:
     """The layout of a checkpoint by its files; `modules` are the modules after the trunk.
 
-    A `bare` folder is one of transformers, without modules.json.
+    If `bare` is true, the folder is a plain transformers folder, without modules.json.
     """
 
     folder: Path
@@ -93,8 +93,8 @@ class Layout:
         """Return the layout of a checkpoint, read without its weights.
 
         Raises:
-            CheckpointError: for a folder without a config, or with modules that need remote code or do not
-                make one embedding of a transformer's states.
+            CheckpointError: if the folder has no config, or modules that need remote code or do not turn a
+                transformer's states into one embedding.
         """
         path = folder / _MODULES
         modules = read_modules(folder)
@@ -147,8 +147,8 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
     Raises:
-        CheckpointError: for a file that is no list of modules, a path outside the folder, and files and links
-            that `require_sound` refuses.
+        CheckpointError: if the file is no list of modules, a path is outside the folder, or `require_sound`
+            refuses a file or link.
     """
     require_sound(folder, folder)
     path = folder / _MODULES
@@ -176,7 +176,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """Return config_sentence_transformers.json: prompts, similarity, versions; empty without one.
 
     Raises:
-        CheckpointError: for prompts that are not texts by name, and a default that is none of them.
+        CheckpointError: if prompts are not texts by name, or the default is none of them.
     """
     path = folder / _SETTINGS
     settings = read_object(path) if path.is_file() else {}
@@ -194,7 +194,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     """Return the options of the Transformer module: longest text, case, modalities; empty without any.
 
     Raises:
-        CheckpointError: for a longest text that is no number of tokens.
+        CheckpointError: if the length of the longest text is no number of tokens.
     """
     path = trunk_settings_path(trunk)
     settings = read_object(path) if path.is_file() else {}
@@ -208,7 +208,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
-    """Return a module's config by classic names where it has them, else as it is."""
+    """Return a module's config by classic names, or unchanged if it has none."""
     stored = read_object_if_any(folder / module_config_path(folder, module))
     classic = classic_module(module.type, stored)
     return stored if classic is None else classic[1]
@@ -218,7 +218,7 @@ def require_inside(source: Path, name: str) -> None:
     """Require that a path named by the file `source` stays inside the model folder.
 
     Raises:
-        CheckpointError: when it does, or cannot be a path.
+        CheckpointError: if it leads out of the folder, or cannot be a path.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
@@ -325,7 +325,7 @@ def _read_prompts(settings: Mapping[str, Any]) -> dict[str, str]:
 def classic_files(folder: Path) -> dict[str, Any]:
     """Return the JSON files whose content differs in classic names, by path in the folder.
 
-    Empty where none does, and where a module has no classic name or does what older releases cannot.
+    Empty if no file differs, if a module has no classic name, or if a module does what older releases cannot.
     """
     modules = read_modules(folder)
     if not any(is_new(module.type) for module in modules):
@@ -352,7 +352,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     """Write into `target` that it reads each of `modalities` ("text", "image") through its chat template.
 
-    Releases before 6 of SentenceTransformers have no such models, so modules get the names of today.
+    Releases of SentenceTransformers before 6 have no such models, so modules get the names of release 6.
     """
     path = target / _MODULES
     entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _read_entries(path)]

@@ -53,13 +53,13 @@ _ROWS = {
 def template_faults(
     template: Checkpoint, *, config: bool = True, code: bool = True
 ) -> Iterator[str]:
-    """Yield each fault of a model's files because of which it, or a result with them, cannot be opened.
+    """Yield each fault of a model's files that prevents opening the model or a result with these files.
 
     Each fault names file and remedy. Without `config`, the result gets another config. Without `code`,
-    modules with their own code are skipped, as no result copies them.
+    modules that need code from the folder are skipped, as no result copies them.
 
     Raises:
-        CheckpointError: for files that cannot be read.
+        CheckpointError: if files cannot be read.
     """
     for module in template.modules:
         if not module.type.startswith(_LIBRARIES):
@@ -130,7 +130,7 @@ def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
 def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) -> Iterator[str]:
     """Yield a fault for each size in a template's config that differs from its tensors'.
 
-    Without `vocabulary` the result gets a vocabulary of its own.
+    Without `vocabulary`, sizes of the vocabulary are not checked, as the result gets another vocabulary.
     """
     stated = trunk_config(template.config)
     config = {**declared_defaults(stated.get("model_type")), **stated}
@@ -158,7 +158,7 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
 
 
 def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the allowed numbers of rows of an embedding of `size` words, which some classes round up."""
+    """Return the allowed numbers of rows of an embedding of `size` tokens, as some classes round up."""
     multiple = config.get("pad_vocab_size_multiple")
     if not isinstance(multiple, int) or multiple < 1:
         return size, size

@@ -1,8 +1,8 @@
 """Checking, reading and loading of the tokenizers of model folders.
 
-A folder's code is never used to load a tokenizer, and a tokenizer is never made up. If a folder has no
-vocabulary, transformers makes a tokenizer of special tokens alone, for which every word is unknown.
-Embeddings of such texts mean nothing, and no later step would notice.
+A folder's code is never used to load a tokenizer, and a tokenizer without a vocabulary is refused. If a
+folder has no vocabulary, transformers itself makes a tokenizer of only special tokens, for which every word
+is unknown. Embeddings of texts would then be meaningless, and no later step would notice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_tokenizer_json(path: Path) -> dict[str, Any]:
     """Return the content of a tokenizer.json: a model with a vocabulary, and added tokens with ids.
 
     Raises:
-        CheckpointError: when it is no JSON, or no tokenizer's.
+        CheckpointError: if it is no JSON, or not that of a tokenizer.
     """
     content = read_json(path)
     fault = _find_json_fault(content)
@@ -88,8 +88,8 @@ def load_tokenizer(folder: Path) -> Any:
     """Return transformers' tokenizer of a model's or a transformer's folder.
 
     Raises:
-        CheckpointError: for a folder without a loadable tokenizer, a tokenizer that knows no words, or a
-            tokenizer with more tokens than the model has rows.
+        CheckpointError: if the folder has no loadable tokenizer, or the tokenizer has no vocabulary or has
+            more tokens than the model's embedding has rows.
     """
     from transformers import AutoTokenizer
 
@@ -109,7 +109,7 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
     """Require that a tokenizer loaded from `folder` has tokens, and the model a row for each.
 
     Raises:
-        CheckpointError: when it does not.
+        CheckpointError: if it has none, or the model lacks rows.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
@@ -176,7 +176,7 @@ def _load_tokenizer_json(path: Path, *_stamp: int) -> Any:
     """Return the parsed tokenizer.json, cached as long as the file does not change.
 
     Raises:
-        CheckpointError: when the tokenizers library does not take it.
+        CheckpointError: if the tokenizers library refuses it.
     """
     from tokenizers import Tokenizer
 

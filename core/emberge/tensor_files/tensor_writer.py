@@ -88,7 +88,7 @@ class TensorWriter:
         The piece is copied, and written later.
 
         Raises:
-            UnwrittenError: when the disk has refused a piece, this or one before it.
+            UnwrittenError: if writing an earlier piece has failed.
         """
         assert self._queue is not None
         _, spec = self._places[name]

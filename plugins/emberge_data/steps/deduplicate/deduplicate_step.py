@@ -53,7 +53,7 @@ class Deduplicate(DataStep):
     The option `of` chooses the part of a row that is compared:
 
     - `rows`: anchor with anchor and positives with positives, so that two questions on one passage are both
-    kept; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
+      kept; in symmetric sets in either order. Rows with a label are compared by their anchors, if their
       labels are equal.
     - `anchors`: the anchor alone. If a question has two answers in two rows, one of the rows is dropped.
     - `texts`: a row is dropped if any of its texts is an anchor or a positive of an earlier row.
