@@ -52,7 +52,7 @@ def test_a_rate_that_diverges_is_not_among_those_to_choose_from(
     evaluator = wild(folder, 1e30, 1e-3, eval_steps=1)
     (found,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
     assert found.result["learning_rate"] == 1e-3
-    assert list(found.result["dev_by_learning_rate"]) == ["0.001"]
+    assert [each["learning_rate"] for each in found.result["dev_by_setting"]] == [0.001]
     kept = [json.loads(file.read_text()) for file in tmp_path.rglob("subject-*.json")]
     assert sorted((one["diverged"] is None, bool(one["predictions"])) for one in kept) == [
         (False, False),

@@ -67,7 +67,7 @@ def task(folder: Path, **more: Any) -> TaskEntry:
 def tuner(*entries: TaskEntry, **more: Any) -> FineTuned:
     options: dict[str, Any] = {
         "steps": STEPS,
-        "batch_size": 8,
+        "batch_size": (8,),
         "learning_rate": (RATE,),
         "dropout": 0.0,
     }

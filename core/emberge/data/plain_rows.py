@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import BadRow, DataRef, Reader
+from emberge.contracts import BadRow, DataRef, MediaFacts, Reader
 from emberge.data.data_sources import DataSource, expand
 from emberge.data.entry import DataEntry
+from emberge.data.file_summary import FileSummary
+from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
+from emberge.media import MediaFolder
 from emberge.wording import printable
 
 _SHOWN = 20  # largest number of bad rows that an error lists
@@ -20,16 +24,30 @@ _SHOWN = 20  # largest number of bad rows that an error lists
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and choice."""
+    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and choice.
+
+    `media` reads the images and clips of the rows; paths are relative to the rows' file.
+    """
 
     name: str
     place: str
     key: str
     rows: Sequence[tuple[int, Mapping[str, Any]]]
+    media: MediaValues = field(default_factory=MediaValues, compare=False, repr=False)
 
     def at(self, number: int) -> str:
         """Return the place of a row for messages: `file:line`."""
         return f"{self.place}:{number}"
+
+    def media_facts(self, texts: Iterable[tuple[int, Sequence[str]]]) -> MediaFacts | None:
+        """Return the facts of the media that `media` read into texts, for checks; None without media.
+
+        Each row has its number, its text and perhaps more texts.
+        """
+        summary = FileSummary(self.place)
+        for number, (first, *others) in texts:
+            summary.add_media(number, Row(first, tuple(others)), self.media.looks)
+        return summary.media_facts()
 
 
 def read_plain_rows(
@@ -39,10 +57,12 @@ def read_plain_rows(
     resolve: Callable[[DataRef], Path | None],
     limit: int | None = None,
     first: int | None = None,
+    store: Path | None = None,
 ) -> PlainRows | None:
     """Return an entry's rows, at most `limit` and the entry's limit; None before a step wrote the data.
 
-    With `first`, only so many rows are read, and a hub dataset is not downloaded.
+    With `first`, only so many rows are read, and a hub dataset is not downloaded; images are then decoded
+    whole. Media that rows have as bytes are written to the folder `store`, or to a temporary one.
 
     Raises:
         DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.
@@ -59,7 +79,10 @@ def read_plain_rows(
     limits = [n for n in (limit, entry.limit) if n is not None]
     numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
-    return PlainRows(source.name, source.place, key, [rows[row] for row in numbers])  # type: ignore[misc]
+    folder = MediaFolder(store, beside=source.path and source.path.parent)
+    media = MediaValues(folder, thorough=first is not None)
+    chosen = [rows[row] for row in numbers]
+    return PlainRows(source.name, source.place, key, chosen, media)  # type: ignore[arg-type]
 
 
 def _refuse_bad_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from emberge import (
     DataError,
     EmbergeError,
     Evaluator,
+    MediaFacts,
     Model,
     Preflight,
     Problem,
@@ -47,11 +49,14 @@ class FineTuned(TuningOptions, Evaluator):
     `align: previous` it is labelled at the token before that, which suits models that were trained to predict
     the next token.
 
-    A training has `steps` steps with 10 % warm-up and a linear decay. The state and learning rate with the
-    best score on development data are tested. A training ends early after `patience` epochs without a better
-    score. Each of `seeds` has its own column, `model#seed`, and the intervals of comparisons include the
-    spread of the seeds. Finished trainings are stored in OUT, so a killed evaluation resumes where it
-    stopped.
+    A training has `steps` steps, or those of `epochs`, with 10 % warm-up and a linear decay. The state,
+    learning rate and batch size with the best score on development data are tested. A training ends early
+    after `patience` epochs without a better score. Each of `seeds` has its own column, `model#seed`, and the
+    intervals of comparisons include the spread of the seeds. Finished trainings are stored in OUT, so a
+    killed evaluation resumes where it stopped.
+
+    A task that is trained on one corpus may be tested on several. With `columns: test` each of them has its
+    own column, such as `tone/reviews`, and a test set of another source names its own columns and labels.
 
     To test retrieval, which needs no head, use a step `train` on triplets, then the evaluator `mteb`.
 
@@ -65,8 +70,11 @@ class FineTuned(TuningOptions, Evaluator):
                 data:
                   - name: tone
                     train: ./tone/train.jsonl
-                    test: [./tone/test.jsonl]
+                    test:
+                      - {path: ./tone/test.jsonl, name: tweets}
+                      - {path: ./reviews.jsonl, name: reviews, text: review, labels: {good: positive}}
                     text: sentence
+                    columns: test
                 learning_rate: [1e-5, 5e-5, 2e-4]
                 steps: 500
                 seeds: [1, 2, 3]
@@ -90,7 +98,7 @@ class FineTuned(TuningOptions, Evaluator):
         except DataError as error:
             yield context.problem(str(error), "tasks")
             return
-        names = [entry.name for entry in entries]
+        names = [column for entry in entries for column in entry.test_by_column]
         for name, count in Counter(names).items():
             if count > 1:
                 yield context.problem(f"{count} tasks are called '{name}'; leave one out", "data")
@@ -104,23 +112,41 @@ class FineTuned(TuningOptions, Evaluator):
     def _check_rows(self, entry: TaskEntry, context: Preflight) -> Iterator[Problem]:
         """Yield the problems of files, and of the first rows of hub datasets if the network may be used."""
         where = context.where("data")
-        hub = [source for source in (entry.train, *entry.dev, *entry.test) if source.hub]
-        if hub and not context.deep:
+        if entry.from_hub and not context.deep:
             yield Problem(
                 f"task '{entry.name}' of the hub was not looked at", where, "unseen", "task"
             )
             return
-        look = check_first_rows if hub else load_task
         try:
-            look(entry, readers=context.readers, resolve=context.data)
+            media = self._look_at_media(entry, context)
+            if not (entry.from_hub or media):
+                load_task(entry, readers=context.readers, resolve=context.data)
         except EmbergeError as error:
             for line in str(error).splitlines():
                 yield context.problem(line, "data")
+
+    def _look_at_media(self, entry: TaskEntry, context: Preflight) -> Sequence[MediaFacts]:
+        """Return the facts of media in a task's first rows, which are read once for all models.
+
+        Raises:
+            DataError: for rows that do not fit.
+        """
+        if entry.name not in self._media_by_task:
+            self._media_by_task[entry.name] = check_first_rows(
+                entry, readers=context.readers, resolve=context.data
+            )
+        return self._media_by_task[entry.name]
+
+    @functools.cached_property
+    def _media_by_task(self) -> dict[str, Sequence[MediaFacts]]:
+        return {}
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         facts = self.backbone.describe(checkpoint)
         if facts.problems:
             return facts.problems
+        if faults := self._check_media(checkpoint, context):
+            return faults
         pools = any(entry.head in _OF_TEXTS for entry in self.entries())
         if not (pools and facts.causal):
             return []
@@ -135,6 +161,20 @@ class FineTuned(TuningOptions, Evaluator):
             f"its attention is causal, so with pooling: {self.pooling} {lost[self.pooling]}; set pooling: "
             "auto, which takes the last token of such models, or the backbone's attention: bidirectional"
         ]
+
+    def _check_media(self, checkpoint: Path, context: Preflight) -> list[str]:
+        """Return reasons why the model cannot read the images and clips of the tasks' first rows."""
+        faults = []
+        for entry in self.data:
+            if entry.from_hub and not context.deep:
+                continue
+            try:
+                media = self._look_at_media(entry, context)
+            except EmbergeError:  # a problem of `check`
+                continue
+            for facts in media:
+                faults += self.backbone.check_media(checkpoint, facts)
+        return faults
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         try:
@@ -163,11 +203,17 @@ class FineTuned(TuningOptions, Evaluator):
         ]
 
     def _list_tasks(self, entry: TaskEntry, fingerprint: str = "") -> list[TaskInfo]:
-        """Return the task, or one for each of several seeds."""
-        info = TaskInfo(
-            entry.name, entry.head, entry.scored_by, fingerprint=fingerprint, split="test"
-        )
-        return [info] if len(self.seeds) == 1 else [info.at_seed(seed) for seed in self.seeds]
+        """Return a task for each of the entry's columns, or one for each column and seed."""
+        columns = []
+        for column, test in entry.test_by_column.items():
+            content = hashlib.sha256(f"{fingerprint}\0test {test}".encode()).hexdigest()
+            key = content if fingerprint and test is not None else fingerprint
+            columns.append(
+                TaskInfo(column, entry.head, entry.scored_by, fingerprint=key, split="test")
+            )
+        if len(self.seeds) == 1:
+            return columns
+        return [column.at_seed(seed) for column in columns for seed in self.seeds]
 
     def _hash_task(self, name: str, data: Mapping[str, TaskData], workspace: Workspace) -> str:
         """Return a hash of everything but the model that decides a score."""
@@ -192,7 +238,11 @@ class FineTuned(TuningOptions, Evaluator):
         data_by_name: dict[str, TaskData] = {}
         for entry in self.entries():
             task_data = load_task(
-                entry, readers=workspace.readers, resolve=workspace.data, limit=limit
+                entry,
+                readers=workspace.readers,
+                resolve=workspace.data,
+                limit=limit,
+                store=workspace.work / "media",
             )
             assert task_data is not None  # of steps that ran
             data_by_name[entry.name] = task_data
@@ -204,16 +254,24 @@ class FineTuned(TuningOptions, Evaluator):
         from emberge_evaluate.fine_tuning.grid import Grid
 
         grid = Grid(TuningOptions.of(self), model, self._load_tasks(workspace), workspace)
-        grid.expect([(task.name_without_seed, self._derive_seed(task)) for task in tasks])
-        for task in tasks:
-            yield grid.score(task, self._derive_seed(task))
+        column_of = {
+            column: (entry.name, test)
+            for entry in self.entries()
+            for column, test in entry.test_by_column.items()
+        }
+        scored = [
+            (task, self._derive_seed(task), *column_of[task.name_without_seed]) for task in tasks
+        ]
+        grid.expect([(name, seed) for _, seed, name, _ in scored])
+        for task, seed, name, test in scored:
+            yield grid.score(task, name, seed, test)
 
     def _derive_seed(self, task: TaskInfo) -> int:
         return self.seeds[0] if task.seed is None else task.seed
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
-
-        return learning_curves(scores, [entry.name for entry in self.entries()])
+        first_columns = {entry.name: next(iter(entry.test_by_column)) for entry in self.entries()}
+        return learning_curves(scores, first_columns)
 
 
 def smoothed(values: Sequence[float], old: float = _OLD) -> list[float]:
@@ -225,16 +283,17 @@ def smoothed(values: Sequence[float], old: float = _OLD) -> list[float]:
 
 
 def learning_curves(
-    scores: Mapping[str, Mapping[str, TaskScore]], names: Sequence[str]
+    scores: Mapping[str, Mapping[str, TaskScore]], column_by_task: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return a figure for each task: models' scores on development data over steps, means over seeds.
 
-    A point is the mean over the seeds that reached its step. Each curve is that of the best learning rate.
+    `column_by_task` has one column of scores for each task; the curves are the same in all of its columns. A
+    point is the mean over the seeds that reached its step. Each curve is that of the best setting.
     """
     figures = []
-    for name in names:
+    for name, column in column_by_task.items():
         mine = {
-            model: [score for score in row.values() if score.task.name_without_seed == name]
+            model: [score for score in row.values() if score.task.name_without_seed == column]
             for model, row in scores.items()
         }
         figure = _draw_figure(name, {model: several for model, several in mine.items() if several})
@@ -261,8 +320,8 @@ def _draw_figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[s
     return {
         "title": f"Fine-tuning on {name}",
         "caption": (
-            f"{metric} on development data at the learning rate chosen, the mean over seeds, each smoothed "
-            f"by an exponential moving average ({_OLD:g})."
+            f"{metric} on development data at the setting chosen, the mean over seeds, each smoothed by an "
+            f"exponential moving average ({_OLD:g})."
         ),
         "lines": {
             "x": "step",

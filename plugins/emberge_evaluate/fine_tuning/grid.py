@@ -7,6 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,22 @@ from emberge_evaluate.fine_tuning.kinds import Reading, kind_of
 from emberge_evaluate.fine_tuning.metrics import score, units_of
 from emberge_evaluate.fine_tuning.task_data import TaskData
 from emberge_evaluate.fine_tuning.tuning import Tuned, Tuning, TuningSchedule
-from emberge_evaluate.fine_tuning.tuning_options import TuningOptions
+from emberge_evaluate.fine_tuning.tuning_options import TuningLength, TuningOptions
 
-_LOOKS = 20  # looks at development data in a training
+
+@dataclass(frozen=True)
+class Setting:
+    """Options of a fine-tuning that development data choose."""
+
+    learning_rate: float
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"learning rate {self.learning_rate:g}, batch size {self.batch_size}"
 
 
 class Grid:
-    """Fine-tunings of a model; a cell is one task, seed and learning rate.
+    """Fine-tunings of a model; a cell is one task, seed, learning rate and batch size.
 
     Finished cells are stored in OUT by the model's content and every option that changes their result. So a
     killed evaluation resumes where it stopped, and a longer list of learning rates only adds cells.
@@ -41,10 +51,13 @@ class Grid:
         workspace: Workspace,
     ) -> None:
         self.options, self.model, self.data, self.workspace = options, model, data, workspace
-        self._rates = options.learning_rate[:1] if workspace.rehearsal else options.learning_rate
+        settings = [
+            Setting(rate, size) for rate in options.learning_rate for size in options.batch_size
+        ]
+        self._settings = settings[:1] if workspace.rehearsal else settings
         self._origins = {task_data.entry.start for task_data in data.values()}
         self._expected: set[tuple[str, int]] = set()
-        self._done: dict[tuple[str, int, float], Tuned] = {}
+        self._done: dict[tuple[str, int, Setting], Tuned] = {}
 
     def expect(self, cells: Iterable[tuple[str, int]]) -> None:
         """Register the tasks and seeds that will be scored, for the progress."""
@@ -54,80 +67,88 @@ class Grid:
             if start is not None:
                 self.expect([(start, seed)])
 
-    def score(self, task: TaskInfo, seed: int) -> TaskScore:
-        """Return the score of the learning rate that was best on development data."""
-        name = task.name_without_seed
-        data, entry = self.data[name], self.data[name].entry
-        rate, tuned = self._choose_rate(name, seed)
-        metric = entry.scored_by
-        predictions = [tuned.predictions[test] for test in data.test]
+    def score(self, task: TaskInfo, name: str, seed: int, test: str | None) -> TaskScore:
+        """Return the score of the setting that was best on development data.
+
+        `task` is a column of the task `name`: the test set `test`, or the mean over all of them.
+        """
+        data, metric = self.data[name], self.data[name].entry.scored_by
+        setting, tuned = self._choose_setting(name, seed)
         scores = {
-            test: score(metric, data.classes, rows, predicted)
-            for (test, rows), predicted in zip(data.test.items(), predictions, strict=True)
+            test_name: score(metric, data.classes, rows, tuned.predictions[test_name])
+            for test_name, rows in data.test.items()
         }
         result = {
-            "learning_rate": rate,
+            "learning_rate": setting.learning_rate,
+            "batch_size": setting.batch_size,
             "seed": seed,
             "step": tuned.step,
             "dev": tuned.dev,
             "test": scores,
-            "dev_by_learning_rate": {
-                f"{r:g}": done.dev
-                for r in self._rates
-                if not (done := self._done[name, seed, r]).diverged
-            },
+            "dev_by_setting": [
+                {**dataclasses.asdict(other), "dev": done.dev}
+                for other in self._settings
+                if not (done := self._done[name, seed, other]).diverged
+            ],
             "curve": [list(point) for point in tuned.curve],
         }
-        units = units_of(metric, data.classes, list(data.test.values()), predictions)
-        return TaskScore(task, sum(scores.values()) / len(scores), units, result)
+        tests = list(data.test) if test is None else [test]
+        units = units_of(
+            metric,
+            data.classes,
+            [data.test[each] for each in tests],
+            [tuned.predictions[each] for each in tests],
+        )
+        return TaskScore(task, sum(scores[each] for each in tests) / len(tests), units, result)
 
-    def _choose_rate(self, name: str, seed: int) -> tuple[float, Tuned]:
-        """Return (best learning rate on development data, its result); the first of equal rates wins.
+    def _choose_setting(self, name: str, seed: int) -> tuple[Setting, Tuned]:
+        """Return (best setting on development data, its result); the first of equal ones wins.
 
         Raises:
-            CheckpointError: where the loss of every learning rate's training was not finite.
+            CheckpointError: where the loss of every setting's training was not finite.
         """
-        for rate in self._rates:
-            self._require_cell(name, seed, rate)
-        done = {rate: self._done[name, seed, rate] for rate in self._rates}
-        lost = {f"{rate:g}": tuned.diverged for rate, tuned in done.items() if tuned.diverged}
-        sound = {rate: tuned for rate, tuned in done.items() if not tuned.diverged}
+        for setting in self._settings:
+            self._require_cell(name, seed, setting)
+        done = {setting: self._done[name, seed, setting] for setting in self._settings}
+        lost = {setting: tuned.diverged for setting, tuned in done.items() if tuned.diverged}
+        sound = {setting: tuned for setting, tuned in done.items() if not tuned.diverged}
         if lost:
-            steps = ", ".join(f"step {step} at learning_rate {rate}" for rate, step in lost.items())
+            steps = ", ".join(f"step {step} at {setting}" for setting, step in lost.items())
             fault = (
                 f"{self.model.name} on task '{name}', seed {seed}: the loss is not finite ({steps})"
             )
             if not sound:
                 raise CheckpointError(f"{fault}; lower learning_rate")
             self.workspace.warn(f"{fault}; these are not among those to choose from")
-        rate = max(sound, key=lambda rate: sound[rate].dev)
-        return rate, sound[rate]
+        best = max(sound, key=lambda setting: sound[setting].dev)
+        return best, sound[best]
 
-    def _require_cell(self, name: str, seed: int, rate: float) -> None:
+    def _require_cell(self, name: str, seed: int, setting: Setting) -> None:
         """Train a cell unless the store has its result."""
-        if (name, seed, rate) not in self._done:
-            path = self._locate_result(name, seed, rate)
-            tuned = _read_tuned(path) or self._run_cell(name, seed, rate)
-            self._done[name, seed, rate] = tuned
+        if (name, seed, setting) not in self._done:
+            path = self._locate_result(name, seed, setting)
+            tuned = _read_tuned(path) or self._run_cell(name, seed, setting)
+            self._done[name, seed, setting] = tuned
             if not path.exists():
                 _write_tuned(path, tuned)
         self._report_progress()
 
-    def _run_cell(self, name: str, seed: int, rate: float) -> Tuned:
+    def _run_cell(self, name: str, seed: int, setting: Setting) -> Tuned:
         encoder = self._load_encoder(name, seed)
         kind = kind_of(self.data[name], self._build_reading())
-        words = f"{name}, seed {seed}, learning rate {rate:g}"
-        tuning = Tuning(
-            encoder,
-            kind,
-            self._build_schedule(name, seed, rate),
-            lambda step: self._report_progress(step, words),
-        )
-        work = self._locate_weights(name, seed, rate).with_suffix("")
+        words = f"{name}, seed {seed}, {setting}"
+        expected = self._count_steps(name, setting)
+
+        def report(step: int) -> None:
+            # Training inputs may be more or fewer than rows, which the total is counted from.
+            self._report_progress(round(expected * step / tuning.steps), words)
+
+        tuning = Tuning(encoder, kind, self._build_schedule(name, seed, setting), report)
+        work = self._locate_weights(name, seed, setting).with_suffix("")
         tuned = tuning.run(work)
         shutil.rmtree(work, ignore_errors=True)
         if name in self._origins and not tuned.diverged:
-            self._save_weights(encoder, self._locate_weights(name, seed, rate))
+            self._save_weights(encoder, self._locate_weights(name, seed, setting))
         return tuned
 
     def _load_encoder(self, name: str, seed: int) -> TokenEncoder:
@@ -149,12 +170,12 @@ class Grid:
         """Load the weights of another task into an encoder, repeating that task if they are missing."""
         from safetensors.torch import load_file
 
-        rate, _ = self._choose_rate(start, seed)
-        path = self._locate_weights(start, seed, rate)
+        best, _ = self._choose_setting(start, seed)
+        path = self._locate_weights(start, seed, best)
         if not path.exists():
-            self._run_cell(start, seed, rate)
-        for other in self._rates:
-            if other != rate:
+            self._run_cell(start, seed, best)
+        for other in self._settings:
+            if other != best:
                 self._locate_weights(start, seed, other).unlink(missing_ok=True)
         weights = dict(encoder.module.named_parameters())
         with torch.no_grad():
@@ -185,48 +206,57 @@ class Grid:
             dropout=options.dropout,
         )
 
-    def _build_schedule(self, name: str, seed: int, rate: float) -> TuningSchedule:
-        options, steps = self.options, self._count_steps(name)
+    def _build_schedule(self, name: str, seed: int, setting: Setting) -> TuningSchedule:
+        options = self.options
         return TuningSchedule(
-            steps=steps,
-            batch_size=options.batch_size,
-            learning_rate=rate,
+            length=self._choose_length(name),
+            batch_size=setting.batch_size,
+            learning_rate=setting.learning_rate,
             warmup=options.warmup,
             weight_decay=options.weight_decay,
-            eval_steps=min(steps, options.eval_steps or max(1, steps // _LOOKS)),
+            eval_steps=options.eval_steps,
             patience=options.patience,
             seed=seed,
             autocast=None if options.precision == "float32" else torch.bfloat16,
         )
 
-    def _count_steps(self, name: str) -> int:
+    def _choose_length(self, name: str) -> TuningLength:
         rehearsal = self.workspace.rehearsal
-        return rehearsal.steps if rehearsal else self.data[name].entry.steps or self.options.steps
+        if rehearsal:
+            return TuningLength(steps=rehearsal.steps)
+        return self.options.length(self.data[name].entry)
 
-    def _locate_result(self, name: str, seed: int, rate: float) -> Path:
+    def _count_steps(self, name: str, setting: Setting) -> int:
+        rows = len(self.data[name].train)
+        return self._choose_length(name).count_steps(rows, setting.batch_size)
+
+    def _locate_result(self, name: str, seed: int, setting: Setting) -> Path:
         folder = self.workspace.store / "fine_tuned" / safe_file_name(self.model.fingerprint)
-        return folder / f"{safe_file_name(name)}-{self._hash_cell(name, seed, rate)}.json"
+        return folder / f"{safe_file_name(name)}-{self._hash_cell(name, seed, setting)}.json"
 
-    def _locate_weights(self, name: str, seed: int, rate: float) -> Path:
-        return (
-            self.workspace.work / "fine_tuned" / f"{self._hash_cell(name, seed, rate)}.safetensors"
-        )
+    def _locate_weights(self, name: str, seed: int, setting: Setting) -> Path:
+        file = f"{self._hash_cell(name, seed, setting)}.safetensors"
+        return self.workspace.work / "fine_tuned" / file
 
-    def _hash_cell(self, name: str, seed: int, rate: float) -> str:
+    def _hash_cell(self, name: str, seed: int, setting: Setting) -> str:
         start = self.data[name].entry.start
-        options = dataclasses.replace(self.options, seeds=(), learning_rate=())
+        options = dataclasses.replace(self.options, seeds=(), learning_rate=(), batch_size=())
         parts = (
             self.data[name].key,
-            None if start is None else (self.data[start].key, self._rates),
-            (options, seed, rate, self.workspace.rehearsal, self.model.fingerprint),
+            None if start is None else (self.data[start].key, self._settings),
+            (options, seed, setting, self.workspace.rehearsal, self.model.fingerprint),
             version("emberge"),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def _report_progress(self, step: int = 0, words: str = "") -> None:
         """Report the finished steps of all cells; a training that ended early counts in full."""
-        done = sum(self._count_steps(name) for name, _, _ in self._done)
-        total = sum(self._count_steps(name) * len(self._rates) for name, _ in self._expected)
+        done = sum(self._count_steps(name, setting) for name, _, setting in self._done)
+        total = sum(
+            self._count_steps(name, setting)
+            for name, _ in self._expected
+            for setting in self._settings
+        )
         self.workspace.progress(min(done + step, total), total, "steps", words)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from emberge import TokenisedText
+from emberge import TokenisedText, split_parts
 from emberge.contracts import LocatedText, TokenEncoder
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -131,11 +131,23 @@ class Kind:
         self, encoder: TokenEncoder, rows: Sequence[TaskRow], *, training: bool
     ) -> list[TaskInput]:
         """Return the model's input for each row."""
-        located = self.locate(encoder, [r.text for r in rows], [r.second for r in rows])
-        return [
-            TaskInput((text.tokens,), self.target(row))
-            for text, row in zip(located, rows, strict=True)
-        ]
+        texts = self.tokenise(encoder, [r.text for r in rows], [r.second for r in rows])
+        return [TaskInput((text,), self.target(row)) for text, row in zip(texts, rows, strict=True)]
+
+    def tokenise(
+        self, encoder: TokenEncoder, texts: Sequence[str], seconds: Sequence[str | None]
+    ) -> list[TokenisedText]:
+        """Return the tokens of texts or pairs of texts.
+
+        With images or clips among the task's rows a pair is one input, whose parts are those of both texts.
+        """
+        if not self.data.has_media:
+            return [text.tokens for text in self.locate(encoder, texts, seconds)]
+        return encoder.tokenise(
+            [_join_pair(*pair) for pair in zip(texts, seconds, strict=True)],
+            prompt=self.reading.prompt,
+            max_length=self.reading.max_length,
+        )
 
     def locate(
         self, encoder: TokenEncoder, texts: Sequence[str], seconds: Sequence[str | None]
@@ -320,10 +332,8 @@ class MultipleChoice(Kind):
             for row in rows
             for _ in row.choices
         ]
-        located = iter(self.locate(encoder, asked, [c for row in rows for c in row.choices]))
-        return [
-            TaskInput(tuple(next(located).tokens for _ in row.choices), row.gold) for row in rows
-        ]
+        texts = iter(self.tokenise(encoder, asked, [c for row in rows for c in row.choices]))
+        return [TaskInput(tuple(next(texts) for _ in row.choices), row.gold) for row in rows]
 
     def loss(self, logits: Tensor, batch: Sequence[TaskInput], mask: Tensor) -> Tensor:
         parts = self._split_by_row(logits, batch)
@@ -354,6 +364,15 @@ _KINDS: dict[str, type[Kind]] = {
 def kind_of(data: TaskData, reading: Reading) -> Kind:
     """Return the kind for a task's head."""
     return _KINDS[data.entry.head](data, reading)
+
+
+def _join_pair(text: str, second: str | None) -> str:
+    """Return a text and its second one as one input; a line break is between two parts of text."""
+    if second is None:
+        return text
+    before, after = split_parts(text)[-1:], split_parts(second)[:1]
+    touching = all(isinstance(part, str) for part in (*before, *after))
+    return f"{text}\n{second}" if touching else text + second
 
 
 def _build_int_tensor(values: Sequence[Any], like: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emberge import DataError, DataRef, Reader, shuffled, stable_seed
+from emberge import DataError, DataRef, MediaFacts, Reader, shuffled, stable_seed
 from emberge.data import PlainRows, read_plain_rows
 from emberge.wording import join_some
 
@@ -26,7 +26,7 @@ class TaskData:
     """Rows of a task; `classes` are the head's, in the order of its outputs, for heads with classes.
 
     `test` has the rows of each test set by its name; `key` is a hash of all rows and of the options that read
-    them.
+    them. If one row `has_media`, the texts of every row are the parts of one input.
     """
 
     entry: TaskEntry
@@ -35,6 +35,7 @@ class TaskData:
     test: Mapping[str, Sequence[TaskRow]]
     classes: tuple[str, ...]
     key: str
+    has_media: bool = False
 
 
 def entry_problems(entry: TaskEntry, entries_by_name: Mapping[str, TaskEntry]) -> Iterator[str]:
@@ -62,6 +63,10 @@ def entry_problems(entry: TaskEntry, entries_by_name: Mapping[str, TaskEntry]) -
         f"head: {head} has no labels to list; take `labels` out": (
             bool(entry.labels) and head not in _LABELLED
         ),
+        "give steps or epochs, not both": entry.steps is not None and entry.epochs is not None,
+        "columns: test names a column by the `name` of its test set; give each set another one": (
+            entry.columns == "test" and len(_distinct_names(entry)) < len(entry.test)
+        ),
         f"it starts from '{start}', which is none of the other tasks here": (
             start is not None and (origin is None or origin is entry)
         ),
@@ -72,19 +77,30 @@ def entry_problems(entry: TaskEntry, entries_by_name: Mapping[str, TaskEntry]) -
     yield from (f"task '{entry.name}': {fault}" for fault, is_wrong in wrong.items() if is_wrong)
 
 
+def _distinct_names(entry: TaskEntry) -> set[str]:
+    return {name for source in entry.test if (name := source.given_name) is not None}
+
+
 def check_first_rows(
     entry: TaskEntry, *, readers: Sequence[Reader], resolve: Callable[[DataRef], Path | None]
-) -> None:
-    """Check the first rows of each set without reading further.
+) -> list[MediaFacts]:
+    """Check the first rows of each set without reading further; return the facts of sets with media.
 
     Raises:
         DataError: for rows that do not fit.
         ConnectionError: when the hub cannot be reached.
     """
+    media_facts = []
     for source in (entry.train, *entry.dev, *entry.test):
         plain_rows = read_plain_rows(source.entry, readers=readers, resolve=resolve, first=_FIRST)
         if plain_rows is not None:
-            parse_rows(entry, plain_rows)
+            rows = parse_rows(entry, source, plain_rows)
+            texts = [
+                (number, (row.text, *([] if row.second is None else [row.second])))
+                for (number, _), row in zip(plain_rows.rows, rows, strict=True)
+            ]
+            media_facts.append(plain_rows.media_facts(texts))
+    return [facts for facts in media_facts if facts is not None]
 
 
 def load_task(
@@ -93,8 +109,11 @@ def load_task(
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path | None],
     limit: int | None = None,
+    store: Path | None = None,
 ) -> TaskData | None:
     """Return a task's data with all rows checked; None while a step has not yet written some of it.
+
+    Images and clips that rows have as bytes are written to the folder `store`, or a temporary one.
 
     Raises:
         DataError: for rows that do not fit, and for classes that some of the sets lack.
@@ -102,7 +121,9 @@ def load_task(
 
     def read(source: TaskRowSource) -> PlainRows | None:
         try:
-            return read_plain_rows(source.entry, readers=readers, resolve=resolve, limit=limit)
+            return read_plain_rows(
+                source.entry, readers=readers, resolve=resolve, limit=limit, store=store
+            )
         except ConnectionError as error:
             raise DataError(str(error)) from error
 
@@ -110,7 +131,10 @@ def load_task(
     plain_sets = [rows for source in sources if (rows := read(source)) is not None]
     if len(plain_sets) < len(sources):
         return None
-    parsed = [parse_rows(entry, task_set) for task_set in plain_sets]
+    parsed = [
+        parse_rows(entry, source, task_set)
+        for source, task_set in zip(sources, plain_sets, strict=True)
+    ]
     tests = plain_sets[1 + len(entry.dev) :]
     names = _name_tests(entry, tests)
     test = dict(zip(names, parsed[1 + len(entry.dev) :], strict=True))
@@ -128,14 +152,22 @@ def load_task(
             _refuse_lacking(entry, classes, sets)
     if not dev:
         train, dev = _draw_halves(entry, train)
-    content = [entry.name, str(limit), *(task_set.key for task_set in plain_sets), repr(entry)]
-    key = hashlib.sha256("\x1f".join(content).encode()).hexdigest()
-    return TaskData(entry, train, dev, test, classes, key)
+    key = _hash_data(entry, limit, plain_sets)
+    has_media = any(row.has_media for task_set in parsed for row in task_set)
+    return TaskData(entry, train, dev, test, classes, key, has_media)
+
+
+def _hash_data(entry: TaskEntry, limit: int | None, plain_sets: Sequence[PlainRows]) -> str:
+    """Return a hash of the rows, of the media that they refer to, and of the options that read them."""
+    content = [entry.name, str(limit), repr(replace(entry, columns="mean"))]
+    for plain_set in plain_sets:
+        content += [plain_set.key, *sorted(plain_set.media.looks)]
+    return hashlib.sha256("\x1f".join(content).encode()).hexdigest()
 
 
 def _name_tests(entry: TaskEntry, tests: Sequence[PlainRows]) -> list[str]:
     names = [
-        source.name or source.subset or test_rows.name
+        source.given_name or test_rows.name
         for source, test_rows in zip(entry.test, tests, strict=True)
     ]
     for name in names:

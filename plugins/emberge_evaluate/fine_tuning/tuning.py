@@ -32,18 +32,24 @@ from torch import Tensor, nn
 from emberge_evaluate.fine_tuning.kinds import Kind, TaskInput
 from emberge_evaluate.fine_tuning.metrics import score
 from emberge_evaluate.fine_tuning.task_rows import TaskRow
+from emberge_evaluate.fine_tuning.tuning_options import TuningLength
+
+_LOOKS = 20  # looks at development data in a training
 
 
 @dataclass(frozen=True)
 class TuningSchedule:
-    """Options of one fine-tuning; `patience` is in epochs, `eval_steps` between looks at development data."""
+    """Options of one fine-tuning; `patience` is in epochs.
 
-    steps: int
+    `eval_steps` are between looks at development data; None means a twentieth of the steps.
+    """
+
+    length: TuningLength
     batch_size: int
     learning_rate: float
     warmup: float
     weight_decay: float
-    eval_steps: int
+    eval_steps: int | None
     patience: float | None
     seed: int
     autocast: torch.dtype | None = None
@@ -59,11 +65,14 @@ class TuningSchedule:
             max_grad_norm=1.0,
         )
 
-    def early_stopping(self, epoch: int) -> EarlyStopping:
-        """Return the rule for looks at development data; `epoch` counts steps."""
+    def early_stopping(self, rows: int) -> EarlyStopping:
+        """Return the rule for looks at development data in a training on so many rows."""
+        steps = self.length.count_steps(rows, self.batch_size)
+        between = min(steps, self.eval_steps or max(1, steps // _LOOKS))
+        epoch = math.ceil(rows / self.batch_size)
         patience = self.patience
-        looks = None if patience is None else max(1, math.ceil(patience * epoch / self.eval_steps))
-        return EarlyStopping(self.eval_steps, score=None, identity="", patience=looks)
+        looks = None if patience is None else max(1, math.ceil(patience * epoch / between))
+        return EarlyStopping(between, score=None, identity="", patience=looks)
 
 
 @dataclass(frozen=True)
@@ -110,14 +119,13 @@ class Tuning(Trainee):
         States are saved in the folder `work`, and an interrupted training resumes from the newest one. A
         training whose loss or predictions are not finite stops without a result.
         """
-        epoch = math.ceil(len(self._train) / self.schedule.batch_size)
         try:
             trained = train(
                 self,
                 self.schedule.fit_options,
                 folder=None,
                 work=work,
-                early_stopping=self.schedule.early_stopping(epoch),
+                early_stopping=self.schedule.early_stopping(len(self._train)),
                 progress=lambda done, *_: self.progress(done),
                 clock=clock,
             )
@@ -141,7 +149,7 @@ class Tuning(Trainee):
 
     @property
     def steps(self) -> int:
-        return self.schedule.steps
+        return self.schedule.length.count_steps(len(self._train), self.schedule.batch_size)
 
     @property
     def tasks(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -18,7 +19,25 @@ from emberge import (
     component,
 )
 
+from emberge_evaluate.fine_tuning.task_entry import TaskEntry
+
+_STEPS = 1000
 Pooling = Literal["auto", "mean", "last", "bos", "late"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningLength:
+    """Length of a training, either in optimizer steps or in passes over the training rows."""
+
+    steps: int | None = None
+    epochs: float | None = None
+
+    def count_steps(self, rows: int, batch_size: int) -> int:
+        """Return the optimizer steps; an epoch ends with a batch that may be smaller."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return math.ceil(self.epochs * math.ceil(rows / batch_size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +54,12 @@ class TuningOptions:
     """Text put before each text."""
     max_length: TextLength | None = None
     """Tokens of a text at most; default: the model's own limit."""
-    steps: Count = 1000
-    """Optimizer steps of a training, unless the task sets its own number."""
-    batch_size: Count = 32
-    """Rows of a step."""
+    steps: Count | None = None
+    """Optimizer steps of a training, unless the task sets its own; default: 1,000, or what `epochs` give."""
+    epochs: Positive | None = None
+    """Passes over the training rows in place of `steps`, unless the task sets its own."""
+    batch_size: tuple[Count, ...] = (32,)
+    """Rows of a step; of several sizes the best on development data is chosen, with the learning rate."""
     learning_rate: tuple[Positive, ...] = (5e-5,)
     """Learning rates to choose from on development data."""
     warmup: Annotated[float, NumberRange(least=0, below=1)] = 0.1
@@ -56,6 +77,13 @@ class TuningOptions:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type that passes compute in; weights are float32."""
 
+    def length(self, entry: TaskEntry) -> TuningLength:
+        """Return the length of a training on a task: the task's own, or else this one."""
+        given = self if entry.steps is None and entry.epochs is None else entry
+        if given.epochs is not None:
+            return TuningLength(epochs=given.epochs)
+        return TuningLength(steps=given.steps or _STEPS)
+
     @classmethod
     def of(cls, options: TuningOptions) -> TuningOptions:
         """Return the options as this class, without those of a subclass."""
@@ -63,7 +91,9 @@ class TuningOptions:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for options that make no sense."""
-        for option in ("learning_rate", "seeds"):
+        if self.steps is not None and self.epochs is not None:
+            yield "epochs", "give steps or epochs, not both"
+        for option in ("learning_rate", "batch_size", "seeds"):
             values = getattr(self, option)
             if not values or len(set(values)) < len(values):
                 yield option, f"{option} wants different numbers, at least one; not {list(values)}"

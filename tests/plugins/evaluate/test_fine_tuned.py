@@ -17,6 +17,7 @@ from emberge_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.kinds import Reading, TextHead, TokenHead, kind_of
 from emberge_evaluate.fine_tuning.task_data import load_task
 from emberge_evaluate.fine_tuning.tuning import Tuning, TuningSchedule, batch_rows
+from emberge_evaluate.fine_tuning.tuning_options import TuningLength
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
@@ -313,7 +314,7 @@ def test_the_best_learning_rate_on_development_data_is_tested(
     (chosen,) = scored(tuner(entry, learning_rate=rates), euro, tmp_path / "grid")
     (alone,) = scored(tuner(entry, learning_rate=(RATE,)), euro, tmp_path / "alone")
     assert chosen.result["learning_rate"] == RATE
-    assert chosen.result["dev"] == max(chosen.result["dev_by_learning_rate"].values())
+    assert chosen.result["dev"] == max(each["dev"] for each in chosen.result["dev_by_setting"])
     assert (chosen.score, chosen.units) == (alone.score, alone.units)
 
 
@@ -388,7 +389,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
     data = load_task(entry, readers=Bench(tmp_path).readers, resolve=lambda ref: Path(ref.text))
     assert data is not None
     schedule = TuningSchedule(
-        steps=STEPS,
+        length=TuningLength(steps=STEPS),
         batch_size=8,
         learning_rate=RATE,
         warmup=0.1,

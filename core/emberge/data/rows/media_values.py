@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from emberge.contracts import Media, MediaKind, join_parts, plain_text
+from emberge.data.rows.columns import column_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
@@ -49,6 +50,19 @@ class MediaValues:
         self.looks: dict[str, Look] = {}
         self._thorough = thorough
         self._files: dict[tuple[MediaKind, str], Media] = {}
+
+    def read(self, value: Any, column: str) -> str | None:
+        """Return a column's images and clips as one text with references; None for a value without any.
+
+        A column that is named `image` or `audio` has paths, any other one has objects.
+
+        Raises:
+            DataError: for a form that is not known, or a medium that cannot be read.
+        """
+        kind = column_kind(column)
+        if kind is not None and value:
+            return join_parts([self.medium(kind, value, column)])
+        return self.input(value, column) if isinstance(value, Mapping) else None
 
     def input(self, value: Mapping[str, Any], column: str) -> str:
         """Return the value of a column with media, as one text with references.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from emberge.contracts import TaskKind, join_parts, plain_text
+from emberge.contracts import TaskKind, plain_text
 from emberge.data.entry import Columns
 from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.rows.media_values import MediaValues
@@ -133,12 +133,9 @@ def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) 
 
 def _read_text(value: Any, column: str, media: MediaValues) -> str:
     """Return a column's text, with references in place of its media."""
-    kind = column_kind(column)
     try:
-        if kind is not None and value:
-            return join_parts([media.medium(kind, value, column)])
-        if isinstance(value, Mapping):
-            return media.input(value, column)
+        if (with_media := media.read(value, column)) is not None:
+            return with_media
     except DataError as error:
         raise RowError(str(error)) from None
     if not isinstance(value, str):
