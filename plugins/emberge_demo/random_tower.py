@@ -126,7 +126,7 @@ class RandomTower(Step):
         """Return the model, drawn from torch's generator, or without numbers.
 
         Raises:
-            CheckpointError: for a tower that transformers refuses.
+            CheckpointError: if transformers refuses the tower.
         """
         import torch
 

@@ -88,7 +88,7 @@ class StdlibCorpus(Step):
         """Read the packages' files and write training pairs, evaluation sets and their catalogue.
 
         Raises:
-            DataError: for a package that is not installed or has no documented function.
+            DataError: if the package is not installed or has no documented function.
         """
         options = self._limit_rehearsal(workspace.rehearsal.rows) if workspace.rehearsal else self
         return _CorpusWriter(options, workspace).corpus()

@@ -61,7 +61,7 @@ class StdlibTasks(Step):
         """Read the library's files and write the sets and their catalogue.
 
         Raises:
-            DataError: for a Python without the files of its library.
+            DataError: if Python lacks the files of its library.
         """
         folder = locate(STDLIB)
         functions = list(definitions(STDLIB, folder)) if folder is not None else []

@@ -69,7 +69,7 @@ class StdlibTexts(Step):
         """Read the packages' files and write the sets and their catalogue.
 
         Raises:
-            DataError: for a package that is not installed, or if a set would have no text.
+            DataError: if a package is not installed, or a set would have no text.
         """
         rows = _Rows()
         for number, package in enumerate(self.packages):
@@ -126,7 +126,7 @@ def _yield_modules(package: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield each module's name with its texts by set, in the order of names.
 
     Raises:
-        DataError: for a package that is not installed.
+        DataError: if the package is not installed.
     """
     folder = locate(package)
     if folder is None:

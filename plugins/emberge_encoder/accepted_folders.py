@@ -26,7 +26,7 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
     experts and use random weights instead.
 
     Raises:
-        CheckpointError: naming the class.
+        CheckpointError: if neither has it; the message names the class.
     """
     if config.get("model_type") == "nomic_bert" and config.get("num_experts"):
         raise CheckpointError(
@@ -56,7 +56,7 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     `kinds` are the media that the model reads; processors of other media are refused.
 
     Raises:
-        CheckpointError: naming the key of sentence_bert_config.json that is not understood.
+        CheckpointError: if they do not; the message has the key of sentence_bert_config.json.
     """
     path = f"{layout.trunk_folder}: sentence_bert_config.json"
     settings = read_trunk_settings(layout.trunk_folder)

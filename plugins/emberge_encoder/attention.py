@@ -46,9 +46,9 @@ def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: boo
 def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
     """Return the innermost modules of a model that mix tokens, deepest first.
 
-    One short text goes through the model once. If a module does not read one token when it computes another,
-    the derivative of that output by that input is exactly zero in any precision. Comparing the outputs of two
-    texts would not work, as experts round differently in other batches.
+    One short text goes through the model once. If the output for one token does not depend on another token's
+    input, its derivative by that input is exactly zero in any precision. Comparing the outputs of two texts
+    would not work, as experts round differently in different batches.
     """
     with _record_states(model) as calls, torch.enable_grad():
         ids = torch.arange(1, 1 + _LENGTH, device=next(model.parameters()).device)[None]

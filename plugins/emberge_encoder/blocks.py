@@ -51,7 +51,7 @@ def find_blocks(trunk: Any) -> nn.ModuleList:
     A vision or audio tower may have as many blocks, but its list is farther from the word embeddings.
 
     Raises:
-        CheckpointError: for a transformer that does not keep its blocks in one list.
+        CheckpointError: if the transformer does not keep its blocks in one list.
     """
     count = trunk.config.get_text_config().num_hidden_layers
     embeddings = trunk.get_input_embeddings()

@@ -66,7 +66,7 @@ class ImageReader:
         """Return the number of tokens of an image, from its header.
 
         Raises:
-            DataError: for an image that cannot be read, or is too large.
+            DataError: if the image cannot be read, or is too large.
         """
         size = image_size(media)
         if problem := self.problem(*size, media.path):
@@ -147,7 +147,7 @@ class ClipReader:
         """Return the number of tokens of a clip.
 
         Raises:
-            DataError: for a clip that cannot be read, or has another sampling rate.
+            DataError: if the clip cannot be read, or has another sampling rate.
         """
         return self._count_frames_tokens(len(self._read_samples(media)) // self._hop)
 

@@ -24,7 +24,7 @@ def locate(
     """Return the tokens of texts or pairs, with their character positions; see `TokenEncoder.locate`.
 
     Raises:
-        CheckpointError: for a tokenizer that does not report character positions.
+        CheckpointError: if the tokenizer does not report character positions.
     """
     if not tokenizer.is_fast:
         raise CheckpointError(

@@ -26,8 +26,8 @@ class Lora:
     names of the transformer's modules, such as `query`; by default all linear layers of its blocks get
     factors. `dropout` is applied to A's input. B starts at zero, and A at random numbers drawn from `seed`.
 
-    The training saves an adapter of the model that it began from, and a merge accepts the adapter as it is.
-    With `fold` it saves a whole model, with the product added to the weights.
+    The training saves an adapter of the model from which it started, and a merge accepts the adapter. With
+    `fold` it saves a whole model, with the product added to the weights.
     """
 
     rank: Count = 16
@@ -51,7 +51,7 @@ class Lora:
         """Insert factors into a transformer, freeze its weights, and return both as one trunk.
 
         Raises:
-            CheckpointError: for targets that the transformer does not have, or that cannot take factors.
+            CheckpointError: if the transformer lacks a target, or a target cannot get factors.
         """
         import torch
         from peft import LoraConfig
@@ -84,7 +84,7 @@ class Lora:
         """Return the full names of the modules that get factors.
 
         Raises:
-            CheckpointError: for a target that no module's name ends in.
+            CheckpointError: if no module's name ends with a target.
         """
         names = {module: name for name, module in trunk.named_modules()}
         if not self.targets:

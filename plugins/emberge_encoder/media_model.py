@@ -58,7 +58,7 @@ class Rendering:
         """Return the token ids of texts with media, truncated to `limit` by dropping text at the end.
 
         Raises:
-            DataError: for media that the model does not read, or that are longer than the limit.
+            DataError: if the model does not read the media, or they are longer than the limit.
         """
         parts = [split_parts(text) for text in texts]
         whole = [
@@ -83,7 +83,7 @@ class Rendering:
         """Return the rendered text with a medium's placeholder repeated once for each of its tokens.
 
         Raises:
-            DataError: for media that the model does not read, and a text that itself contains a placeholder.
+            DataError: if the model does not read the media, or a text itself contains a placeholder.
         """
         media = [part for part in parts if isinstance(part, Media)]
         for part in media:

@@ -38,7 +38,7 @@ def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSuppor
     """Return the media that the model of a folder reads; None if it reads text alone.
 
     Raises:
-        CheckpointError: for a folder that lists media, but lacks a token or settings for them.
+        CheckpointError: if the folder lists media, but lacks a token or settings for them.
     """
     family = str(config.get("model_type"))
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)

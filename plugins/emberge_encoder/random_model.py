@@ -56,8 +56,9 @@ class RandomModel(Step):
 
     Weights are drawn as transformers draws them for the config's class; the same seed always gives the same
     weights. The tokenizer is that of another model, or a byte-level BPE (Sennrich et al., 2016,
-    arXiv:1508.07909) trained on the `data`. The trained tokenizer has tokens that begin, end, pad and hide
-    texts, but adds none of them to a text by itself. The config's number of tokens is set to the tokenizer's.
+    arXiv:1508.07909) trained on the `data`. The trained tokenizer has special tokens for the beginning and
+    end of texts, padding and masking, but does not add them to texts. The config's number of tokens is set to
+    the tokenizer's.
 
     Example:
         start:
@@ -79,13 +80,13 @@ class RandomModel(Step):
     produces = "model"
 
     config: dict[str, Any]
-    """The model's config.json by transformers' names; a value that is left out is the class's own."""
+    """The model's config.json with transformers' keys; a missing value is the class's default."""
     data: tuple[DataEntry, ...] = ()
-    """Texts that a tokenizer is made of, in place of `tokenizer`."""
+    """Texts on which a tokenizer is trained, in place of `tokenizer`."""
     vocabulary: Annotated[Annotated[int, NumberRange(least=1, most=2**24)], Requires("data")] = 8192
-    """Tokens of the tokenizer that is trained on `data`, special ones too."""
+    """Number of tokens of the tokenizer that is trained on `data`, including special ones."""
     tokenizer: ModelRef | None = None
-    """Model whose tokenizer is taken, in place of `data`."""
+    """Model whose tokenizer is used, in place of `data`."""
     seed: WholeNumber | None = None
     """Seed of the weights; by default the recipe's."""
 
@@ -176,7 +177,7 @@ class RandomModel(Step):
         """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
 
         Raises:
-            CheckpointError: for options that the class does not have, and fewer rows than tokens.
+            CheckpointError: if the class lacks an option, or there are fewer rows than tokens.
         """
         config = dict(self.config)
         _refuse_unknown(config)
@@ -226,7 +227,7 @@ def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:
     """Return the language model of a config, its weights drawn from torch's generator or left on "meta".
 
     Raises:
-        CheckpointError: for a config from which no language model can be built.
+        CheckpointError: if no language model can be built from the config.
     """
     import torch
 

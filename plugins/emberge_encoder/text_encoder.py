@@ -75,11 +75,11 @@ class TextEncoder(Backbone):
     `document`), `max_length` counts tokens, and `dtype` is the dtype of the weights. Saved models load
     without remote code.
 
-    With `include_prompt: false` the transformer reads a prompt, but pooling leaves out its tokens, as CoDiEmb
-    (arXiv:2508.11442) does with instructions. The saved folder tells sentence-transformers to do the same. A
+    With `include_prompt: false` the transformer reads a prompt, but pooling excludes its tokens, as CoDiEmb
+    (arXiv:2508.11442) does with instructions. The saved folder makes sentence-transformers do the same. A
     token across the prompt's end belongs to the text. sentence-transformers counts the tokens of the prompt
-    alone, and therefore leaves such a token out. If words begin with their space (byte-level tokenizers), end
-    the prompt without a space. A chat template's prompt is always pooled.
+    alone, and therefore excludes such a token. With byte-level tokenizers, whose words begin with their
+    space, end the prompt without a space. A chat template's prompt is always pooled.
 
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
     computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
@@ -90,10 +90,11 @@ class TextEncoder(Backbone):
     float16, the package flash-attn) the attention skips the padding of texts (ModernBERT, Warner et al.,
     2024, arXiv:2412.13663).
 
-    Losses over tokens also train the head of the checkpoint's language model. The head is saved under its own
-    names, or left out with `keep_head: false`. A checkpoint without a head needs `fresh_head: true`, which
-    begins with a new head; if the head only shares the embeddings, no new weights are needed. `mask_token` is
-    the token that replaces hidden tokens, by default the tokenizer's own; the saved tokenizer gets it too.
+    Losses over tokens also train the head of the checkpoint's language model. The head is saved under its
+    names in the checkpoint, or omitted with `keep_head: false`. A checkpoint without a head needs
+    `fresh_head: true`, which begins with a new head; if the head only shares the embeddings, no new weights
+    are needed. `mask_token` is the token that replaces masked tokens, by default the tokenizer's; it is
+    written into the saved tokenizer.
 
     A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
     classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
@@ -172,7 +173,7 @@ class TextEncoder(Backbone):
         """Return the facts of an encoder that can be loaded.
 
         Raises:
-            CheckpointError: for a config that transformers refuses.
+            CheckpointError: if transformers refuses the config.
         """
         from emberge_encoder.trunk_weights import build_config
 
@@ -227,7 +228,7 @@ class TextEncoder(Backbone):
         return () if self.include_prompt is not False or named else (_NO_PROMPT,)
 
     def _list_changes(self, checkpoint: Path) -> tuple[str, ...]:
-        """Return attention and pooling where they differ from the checkpoint's own."""
+        """Return attention and pooling if they differ from the checkpoint's."""
         layout = Layout.read(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
         stored = {
@@ -327,7 +328,7 @@ class TextEncoder(Backbone):
         return whole.base_model, whole
 
     def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
-        """Return the problem of experts that only a GPU can run; `device` None is this machine's."""
+        """Return the problem of experts that only a GPU can run; `device` None is the machine's default."""
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
@@ -345,7 +346,7 @@ class TextEncoder(Backbone):
         """Return the checkpoint's layout with the options applied, and its trunk's config.
 
         Raises:
-            CheckpointError: for unknown pooling, or pooling that does not fit the attention.
+            CheckpointError: if the pooling is unknown or does not fit the attention.
         """
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
@@ -389,7 +390,7 @@ class TextEncoder(Backbone):
         """Return the layout with pooling as in the options.
 
         Raises:
-            CheckpointError: for unknown pooling, or pooling that does not fit the attention.
+            CheckpointError: if the pooling is unknown or does not fit the attention.
         """
         causal = is_causal(config)
         pooling = self.pooling or (layout.pooling[0] if layout.pooling else None)
@@ -417,7 +418,7 @@ class TextEncoder(Backbone):
         """Return the layout with prompts included in pooling or not, as in the options.
 
         Raises:
-            CheckpointError: for a kind of pooling that cannot leave out a prompt.
+            CheckpointError: if the kind of pooling cannot exclude a prompt.
         """
         if self.include_prompt is None:
             return layout
@@ -513,7 +514,7 @@ def _recompute_activations(trunk: Any, checkpoint: Path) -> None:
     """Have a transformer compute its activations again in the backward pass.
 
     Raises:
-        CheckpointError: for a class that cannot do so.
+        CheckpointError: if its class cannot do so.
     """
     # Earlier releases have the old name alone, and later ones warn of it.
     old = trunk.gradient_checkpointing_enable

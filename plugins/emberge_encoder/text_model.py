@@ -271,7 +271,7 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
     """Refuse texts that have images or clips, for a model of text.
 
     Raises:
-        DataError: naming the first image or clip.
+        DataError: if they have; the message names the first image or clip.
     """
     mixed = next((text for text in texts if has_media(text)), None)
     if mixed is not None:
@@ -296,7 +296,7 @@ def _run_modules(
 
 
 def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
-    """Return the layout with a limit: its own, or what the tokenizer and the positions allow."""
+    """Return the layout with a length limit: its own, or the limit of the tokenizer and the positions."""
     limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
     if layout.max_length is not None or not limits:
         return layout
@@ -307,7 +307,7 @@ def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Mo
     """Return a stock module with its weights; `width` is the size of the transformer's states.
 
     Raises:
-        CheckpointError: for a module that cannot be loaded.
+        CheckpointError: if the module cannot be loaded.
     """
     from sentence_transformers.sentence_transformer import modules as stock
 
@@ -334,7 +334,7 @@ def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Mo
 
 
 def _save_stock_module(module: Any, folder: Path) -> None:
-    """Write a module's weights, and its config where none was carried over."""
+    """Write a module's weights, and its config if none was copied."""
     from safetensors.torch import save_file
 
     folder.mkdir(exist_ok=True)

@@ -111,7 +111,7 @@ def load_language_model(
     same.
 
     Raises:
-        CheckpointError: for weights that cannot be loaded, or a head that is missing or not understood.
+        CheckpointError: if weights cannot be loaded, or the head is missing or unsupported.
     """
     with torch.random.fork_rng():
         torch.manual_seed(stable_seed("head"))
@@ -158,7 +158,7 @@ def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: in
     """Return the id of the mask token: the `given` one, or the tokenizer's; None without one.
 
     Raises:
-        CheckpointError: for a token that the tokenizer does not have, or that has no row in the embeddings.
+        CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.
     """
     token = given or tokenizer.mask_token
     if token is None:

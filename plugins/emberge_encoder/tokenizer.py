@@ -20,7 +20,7 @@ def load_tokenizer(layout: Layout) -> Any:
     """Return the tokenizer of a folder; it lowercases texts if the folder's settings require it.
 
     Raises:
-        CheckpointError: for a tokenizer that is missing, cannot be loaded, or knows no words.
+        CheckpointError: if the tokenizer is missing, cannot be loaded, or has no vocabulary.
     """
     tokenizer = load_folder_tokenizer(layout.trunk_folder)
     if layout.lower_case:
@@ -72,8 +72,8 @@ def chat_format(layout: Layout, config: Mapping[str, Any]) -> ChatFormat | None:
     """Return the format of a folder whose texts are messages; None for one of plain texts.
 
     Raises:
-        CheckpointError: for a chat template that is missing, does not accept a text or one of the prompts, or
-            asks for the kind of text.
+        CheckpointError: if the chat template is missing, does not accept a text or one of the prompts, or
+            depends on the kind of text.
     """
     message = message_of(layout)
     if message is None:
@@ -96,8 +96,8 @@ class ChatFormat:
 
     The tokenizer's own chat template is used, as in sentence-transformers. `content` is the form in which the
     template reads a message: `flat`, `structured`, or `auto`, which means that the template is examined.
-    `options` are passed to the template. The tokens that end every conversation also end a conversation that
-    is cut, unless `restore_suffix` among the options is off.
+    `options` are passed to the template. The tokens at the end of every conversation are also put after a
+    truncated conversation, unless the option `restore_suffix` is off.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ChatFormat:
         """Return the token ids of each text's conversation, cut to `limit`.
 
         Raises:
-            CheckpointError: for a template that does not accept the prompt.
+            CheckpointError: if the template does not accept the prompt.
         """
         cut = {"truncation": limit is not None, "max_length": limit}
         rows: list[list[int]] = self._format_texts(texts, prompt, **cut)["input_ids"]
@@ -143,7 +143,7 @@ class ChatFormat:
         """Return the conversation of each input as text; its parts are those of the user's message.
 
         Raises:
-            CheckpointError: for a template that does not accept them.
+            CheckpointError: if the template does not accept them.
         """
         messages = [[{"role": "user", "content": list(content)}] for content in contents]
         rendered: list[str] = self._apply_template(messages, prompt, tokenize=False)
@@ -169,7 +169,7 @@ class ChatFormat:
         """Return conversations of messages, with the prompt before them, as the tokenizer returns them.
 
         Raises:
-            CheckpointError: for a template that does not accept them.
+            CheckpointError: if the template does not accept them.
         """
         if prompt:
             messages = self._formatter.prepend_prompt_to_messages(messages, prompt)
@@ -185,7 +185,7 @@ class ChatFormat:
         """Refuse a template that cannot format a text alone and after each of the model's prompts.
 
         Raises:
-            CheckpointError: naming the prompt.
+            CheckpointError: if it cannot; the message names the prompt.
         """
         for prompt in {"": "", **self._layout.prompts}.values():
             self._format_texts(_FILLERS, prompt, tokenize=False)
@@ -194,7 +194,7 @@ class ChatFormat:
         """Refuse a template that formats queries and documents differently.
 
         Raises:
-            CheckpointError: naming the kind of text.
+            CheckpointError: if it does; the message names the kind of text.
         """
         plain = self._format_texts(_FILLERS, "", tokenize=False)
         for task in _TASKS:

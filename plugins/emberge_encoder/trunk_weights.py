@@ -27,8 +27,7 @@ def load_trunk(
     `kernel` is the implementation of the attention, or None for the one that transformers prefers.
 
     Raises:
-        CheckpointError: for pickled, missing, left-over or misshapen weights, or a model that needs remote
-        code.
+        CheckpointError: if weights are pickled, missing, unused or misshapen, or the model needs remote code.
     """
     from transformers import AutoModel, AutoModelForTextEncoding
 
@@ -77,7 +76,7 @@ def refuse_pickles(folder: Path) -> None:
     """Refuse a model whose only weights are in a pickle.
 
     Raises:
-        CheckpointError: with the command that converts them.
+        CheckpointError: if they are; the message has the command that converts them.
     """
     if list(folder.glob("*.safetensors")):
         return
@@ -93,7 +92,7 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
     """Return transformers' config object of a config's dictionary.
 
     Raises:
-        CheckpointError: for a model that needs remote code, or values that transformers refuses.
+        CheckpointError: if the model needs remote code, or transformers refuses a value.
     """
     kind = str(config.get("model_type"))
     config_class = find_config_class(kind)
@@ -246,7 +245,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
     """Freeze parts of a transformer, so that they get no gradient and no optimiser state.
 
     Raises:
-        CheckpointError: for a part that the transformer does not have, or if nothing is left to train.
+        CheckpointError: if the transformer lacks a part, or nothing is left to train.
     """
     if problems := _freeze_problems(trunk, folder, parts):
         raise CheckpointError(problems[0])

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Judge:
     """Comparison of models, and of arms of several seeds, on the same bootstrap draws of every task.
 
-    Units (queries, pairs, texts) are drawn within each task and averaged over tasks. Tasks without units
-    (clustering) are drawn themselves if a mean is over several of them. The few seeds are not drawn: their
+    Units (queries, pairs, texts) are drawn within each task, and scores are averaged over tasks. For a mean
+    over several tasks without units (clustering), the tasks are drawn. The few seeds are not drawn: their
     spread enters by Student's t. If two arms have the same seeds, they are compared seed by seed (a paired
     test), otherwise as two samples (Welch, 1947). A single model is an arm too. The tasks compared `on` are
     "all", "type", "in", "out", "elsewhere", a kind of task such as "kind:sts", or the name of a task.

@@ -75,7 +75,7 @@ class EvaluatedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Step):
-    """Scores of models on tasks, and which of their differences are more than chance.
+    """Scores of models on tasks, and tests of their differences against chance.
 
     Every model is scored by every evaluator. Each model has its own step, `id.model=name`, and launchers run
     these steps side by side. Stored scores are used again. Evaluators give scores (higher is better), or all
@@ -107,7 +107,7 @@ class Evaluate(Step):
     produces = "scores"
 
     models: tuple[EvaluatedModel, ...]
-    """The models to score; differences are to the first."""
+    """The models to score; differences are from the first."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score them: `{mteb: {…}}`."""
     base: ModelRef | None = None
@@ -119,7 +119,7 @@ class Evaluate(Step):
     require: tuple[Requirement, ...] = ()
     resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
-    """Steps that score models, by the text of the models' references."""
+    """Steps that score models, by reference of the model."""
 
     def expand(self) -> Mapping[str, Step]:
         """Return one step for each model, if there are several models."""

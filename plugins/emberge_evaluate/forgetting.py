@@ -18,7 +18,7 @@ def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[Task
     """Return the tasks, with the domain "elsewhere" for those that the recipe's words select.
 
     Raises:
-        RecipeError: for a word that selects no task.
+        RecipeError: if a word selects no task.
     """
     task_names = {task.name for word in words for task in required_tasks(word, tasks)}
     return [replace(t, domain="elsewhere") if t.name in task_names else t for t in tasks]

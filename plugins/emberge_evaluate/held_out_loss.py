@@ -43,11 +43,11 @@ LOSS = "loss"  # the metric of a task of which less is better
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutLoss(BatchOptions, Evaluator):
-    """Mean loss over batches of data that were kept from training: each data set is a task of metric `loss`.
+    """Mean loss over batches of held-out data; each data set is a task with the metric `loss`.
 
     Options of batches and losses are those of a training. With the same options as the training, the loss is
-    the one that early stopping by a development loss watches (Prechelt, 1998, in Neural Networks: Tricks of
-    the Trade). Dropout is off, and every model gets the same batches. `data` must be development data only.
+    the one that early stopping by a development loss uses (Prechelt, 1998, in Neural Networks: Tricks of the
+    Trade). Dropout is off, and every model gets the same batches. `data` must be development data only.
 
     Example:
         best:
@@ -59,13 +59,13 @@ class HeldOutLoss(BatchOptions, Evaluator):
     """
 
     data: tuple[DataEntry, ...]
-    """Files, catalogues or steps that make data."""
+    """Held-out data: files, catalogues or steps that make data."""
     loss: PerDataset[tuple[Loss, ...]]
     """A weighted sum of losses for every task or dataset."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle", batch_size=32, tail="keep")
-    """Chain that cuts the data into batches."""
+    """Sampler, or chain of samplers, that makes batches of the data."""
     backbone: Backbone = component("text_encoder")
-    """Encoder of a checkpoint."""
+    """Backbone that loads the checkpoint."""
     seed: WholeNumber = 0
     """Seed of the batches."""
 

@@ -35,7 +35,7 @@ _NONE = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedRow:
-    """Row of a printed table: the model of this run that it is about, and the numbers as printed.
+    """Row of a printed table: the model of this run, and the numbers that the paper prints.
 
     `model` may refer to several models, such as those of a `foreach` over seeds; then their mean is shown. A
     row without `model` is a system that only the paper has. `printed` has a number for each column, null
@@ -55,18 +55,18 @@ class PrintedColumn:
     tasks: str
     """Task, kind or group of tasks."""
     scores: StepRef
-    """Evaluation whose tasks they are, one of those that the table reads."""
+    """Evaluation that scored the tasks; one of the table's `scores`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedTable(Step):
-    """Table of a paper, in the paper's layout, with the scores of this run beside the printed ones.
+    """Table of a paper, in the paper's layout, with the scores of this run and the printed scores.
 
     Each column is a task, or a group of tasks whose scores are averaged: `all`, `kinds` (the mean of the
     means of the kinds of task), `ind`, `ood`, `elsewhere`, or a kind such as `retrieval`. If several
-    evaluations scored a model on such tasks, the first of them counts; a column over another one names it, as
-    in `Code: {tasks: all, scores: $code}`. Scores are in points, as papers print them. If a row has several
-    seeds, their mean and standard deviation are shown.
+    evaluations scored a model on such tasks, the first of them counts; a column for another evaluation names
+    it, as in `Code: {tasks: all, scores: $code}`. Scores are in points, as papers print them. If a row has
+    several seeds, their mean and standard deviation are shown.
 
     The result has `printed_table.md`, and the same numbers as `printed_table.json`.
 
@@ -137,7 +137,7 @@ class PrintedTable(Step):
         """Read the scores and write the table.
 
         Raises:
-            RecipeError: for a model that none of the evaluations scored, and for a column without a task.
+            RecipeError: if none of the evaluations scored a model, or a column has no task.
         """
         evaluations = {
             reference: _Evaluation.read(workspace, reference) for reference in self.scores

@@ -54,7 +54,7 @@ _TRAIN = 32  # labelled texts of each label to fit classifiers on
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSets(Step):
-    """Small evaluation sets of seven domains, to see what a model forgot where a team has no such sets.
+    """Small evaluation sets of seven domains, to measure forgetting without sets of one's own.
 
     The texts come with Python and the project's dependencies. Six sets are for retrieval: `licences` (the
     first sentence of a paragraph finds the rest), `papers` (the description of a data set finds the title of
@@ -64,8 +64,8 @@ class ProbeSets(Step):
     sets is "elsewhere", so `evaluate` measures forgetting on them. A model that is trained on texts like
     these needs other sets.
 
-    Other versions of Python or of the packages give other texts. If the texts of a set are not on the
-    machine, the set is left out with a warning.
+    Other versions of Python or of the packages have other texts. If the texts of a set are not on the
+    machine, the set is omitted with a warning.
 
     Example:
         probe:
@@ -77,9 +77,9 @@ class ProbeSets(Step):
     ] = ("licences", "papers", "mathematics", "cpp", "places", "things", "languages")
     """The sets to write; by default all seven."""
     queries: Count = 150
-    """Most queries of a set, or most texts to classify."""
+    """Largest number of queries of a set, or of texts to classify."""
     documents: Count = 400
-    """Most documents of a set; relevant documents of its queries are always kept."""
+    """Largest number of documents of a set; relevant documents of its queries are always kept."""
 
     produces: ClassVar[ArtifactKind] = "data"
 

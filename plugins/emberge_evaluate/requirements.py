@@ -36,7 +36,7 @@ class Requirement:
     not_worse_than: tuple[ModelRef, ...] = ()
     better_than: tuple[ModelRef, ...] = ()
     forgetting: NonNegative | None = None
-    """Points that a model may lose against the base on tasks outside all training domains."""
+    """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95

@@ -209,8 +209,8 @@ def headroom_rows(
     """Yield (name, facts, scores by task) of the members' ensemble, and of the best member for each task.
 
     Raises:
-        RecipeError: for fewer than two members. CheckpointError: for members whose tokens or embedding sizes
-        differ.
+        RecipeError: if there are fewer than two members.
+        CheckpointError: if the members' tokens or embedding sizes differ.
     """
     if len(members) < 2:
         raise RecipeError("'headroom' names one model; an ensemble and a choice take at least two")

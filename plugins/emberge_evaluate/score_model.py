@@ -43,7 +43,7 @@ class ScoreModel(Step):
     model: ModelRef
     evaluators: tuple[Evaluator, ...]
     about: tuple[str, ...] = ()
-    """Words by which requirements name tasks; a word that matches no task is refused before the scoring."""
+    """Words for tasks in requirements; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)

@@ -62,15 +62,15 @@ class Select(Step):
     `ood`, a kind of task such as retrieval, or the name of one task. The step chooses the first `top` models
     and, as members of soups, all models whose mean over kinds of task is at most `within` points (score ×
     100) below the best: hierarchical fusion starts from checkpoints chosen like this (CoDiEmb,
-    arXiv:2508.11442). If models are equal, the one named first ranks higher. A model that is named twice
-    counts once.
+    arXiv:2508.11442). Of models with equal scores, the one named first ranks higher. A model that is named
+    twice counts once.
 
     The first model of the ranking is the result, and all chosen models are `$id.checkpoints`. They are whole
     models: adapters are merged into their bases, and models from outside the recipe are copied. Models of
     earlier steps are hard links to their files, which need no disk space and remain if an earlier result is
     removed.
 
-    Test data is refused, as a model's score on the data that it was chosen by is too high; evaluators take
+    Test data is refused, as a chosen model's score on the data of the choice is too high; evaluators must set
     `split: dev`. Scores of other steps and runs are used again. The result has `selection.md`: the ranking,
     the chosen models, and the reason and lead of each.
 
@@ -93,11 +93,11 @@ class Select(Step):
     """Tasks that models are ranked by."""
     top: Count = 3
     within: NonNegative | None = 0.5
-    """Points that a model's mean may be below the best mean; null chooses only the first `top` models."""
+    """Largest distance of a mean from the best mean, in points; null chooses only the first `top` models."""
     metric: Literal["score", "loss"] = "score"
     """Kind of number: `loss` for evaluators that give losses (lower is better); a point is a hundredth."""
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
-    """Steps that score models, by the text of the models' references."""
+    """Steps that score models, by reference of the model."""
 
     def expand(self) -> Mapping[str, Step]:
         """Return a scoring step for every reference; selections from the same models share it."""
@@ -216,7 +216,7 @@ class Select(Step):
         """Return (reference, model) by name in tables, with the first of models with equal content.
 
         Raises:
-            RecipeError: for fewer models than `top`, unless the run is a rehearsal.
+            RecipeError: if there are fewer models than `top`, unless the run is a rehearsal.
         """
         candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()

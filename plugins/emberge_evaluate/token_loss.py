@@ -52,9 +52,9 @@ class TokenLossOnTexts(Evaluator):
     """Mean loss of predicted tokens on held-out texts: each data set, such as one of a domain, is a task.
 
     It measures how much a training forgets: the model before and the model after the training are scored on
-    texts that neither was trained on (BidirLM, arXiv:2604.02045). The same tokens are hidden from every
-    model, and intervals come from a bootstrap over texts. `loss` is in nats per token and compares only
-    models with the same tokenizer; its exponential is the perplexity. `bits_per_byte` (Gao et al., 2020,
+    texts that neither was trained on (BidirLM, arXiv:2604.02045). The same tokens are masked for every model,
+    and intervals are from a bootstrap over texts. `loss` is in nats per token and compares only models with
+    the same tokenizer; its exponential is the perplexity. `bits_per_byte` (Gao et al., 2020,
     arXiv:2101.00027) is the loss per token times the number of tokens, divided by the number of bytes. It
     compares models with any tokenizer that predict in the same way.
 
@@ -72,14 +72,16 @@ class TokenLossOnTexts(Evaluator):
     metric: Literal["loss", "bits_per_byte"] = "loss"
     """Unit of a data set's score."""
     backbone: Backbone = component("text_encoder")
-    """Encoder of a checkpoint, with a head that predicts tokens."""
+    """Backbone that loads the checkpoint with a head that predicts tokens."""
     max_length: TextLength | None = None
-    """Tokens of each window that a text is cut into; by default the model's own limit. To compare models
-    with different limits, set this option."""
+    """Number of tokens of the windows into which texts are cut; by default the model's own limit.
+
+    Set this option to compare models with different limits.
+    """
     token_budget: Count | None = None
     """Padded size of a chunk in tokens; by default it follows the device and its free memory."""
     seed: WholeNumber = 0
-    """Seed that decides which tokens are hidden."""
+    """Seed of the choice of masked tokens."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         checked = self._check_texts(context)

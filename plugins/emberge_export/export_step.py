@@ -52,7 +52,7 @@ _SAME: dict[Format, float] = {"float32": 0.9999, "openvino": 0.999}
 
 @dataclass(frozen=True, kw_only=True)
 class Export(Step):
-    """Export a model to ONNX and OpenVINO beside its own weights, and measure every file in its runtime.
+    """Export a model to ONNX and OpenVINO in addition to its weights, and measure each file in its runtime.
 
     The transformer is exported by transformers' own exporters, in float32, in float16, and with int8 weights
     (dynamic quantisation, one scale per channel). Pooling and later modules remain modules of
@@ -80,9 +80,9 @@ class Export(Step):
     probe_set: str | None = None
     """The name of another retrieval set of the catalogue."""
     queries: Count = 200
-    """Most queries of the probe; as many other documents are added to their relevant ones."""
+    """Largest number of the probe's queries; as many other documents are added to the relevant ones."""
     most_loss: Share = 0.02
-    """nDCG@10 that int8 may lose on the probe, of at most 1."""
+    """Largest loss of nDCG@10 by int8 on the probe, 0 to 1."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
@@ -208,7 +208,7 @@ def require_same(name: str, figures: Mapping[str, Parity]) -> None:
     """Refuse an export in float32 that computes another model.
 
     Raises:
-        CheckpointError: with its cosine.
+        CheckpointError: if it does; the message has the cosine.
     """
     for kind, floor in _SAME.items():
         least = figures[kind].least_cosine if kind in figures else 1.0

@@ -50,7 +50,7 @@ def measured(
     `files` are paths by format.
 
     Raises:
-        CheckpointError: for a model that cannot be exported, and for embeddings that are not finite.
+        CheckpointError: if the model cannot be exported, or embeddings are not finite.
     """
     exporting = Exporting(folder)
     model = exporting.model
@@ -74,7 +74,7 @@ def require_finite(embedded: Mapping[str, Array], what: str) -> None:
     """Refuse embeddings with NaN or infinite values.
 
     Raises:
-        CheckpointError: naming `what` gave them.
+        CheckpointError: if they have; the message has `what`, the source of the embeddings.
     """
     lost = sum(int((~np.isfinite(rows).all(axis=1)).sum()) for rows in embedded.values())
     if lost:

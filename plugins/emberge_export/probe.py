@@ -53,7 +53,7 @@ def read_probe(
     """Read a retrieval set of a catalogue, thinned to `limit` queries; without one, return sentences.
 
     Raises:
-        DataError: for a catalogue without a retrieval set.
+        DataError: if the catalogue has no retrieval set.
     """
     if catalogue is None:
         return Probe("sentences", {str(n): text for n, text in enumerate(_SENTENCES)})

@@ -50,7 +50,7 @@ class Exporting:
         """Write the program of a format, and return the bytes of its files.
 
         Raises:
-            CheckpointError: for a model that the exporter cannot express, naming the operator if it does.
+            CheckpointError: if the exporter cannot express the model; the message has the operator, if known.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         writers: dict[str, Callable[[Path], None]] = {

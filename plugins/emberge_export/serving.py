@@ -29,7 +29,7 @@ def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
     """Return two lists of lines: what servers can use in a model's folder, and what they lack.
 
     Raises:
-        CheckpointError: for a folder that is no model.
+        CheckpointError: if the folder is no model.
     """
     checkpoint = Checkpoint(folder)
     tei = [*_list_for_both(checkpoint), *_list_for_tei(checkpoint)]

@@ -63,9 +63,9 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
     Returns None for a kind of address that emberge does not read, because another plugin may read it.
 
     Raises:
-        CheckpointError: when there is no model at the address, the server refuses access, or the server
-            cannot send parts of files.
-        ConnectionError: when the server cannot be reached.
+        CheckpointError: if there is no model at the address, or the server refuses access or cannot send
+            parts of files.
+        ConnectionError: if the server cannot be reached.
     """
     if not ServerFile.reads(reference):
         return None

@@ -66,8 +66,8 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
     other format.
 
     Raises:
-        CheckpointError: when the hub has no such model or revision, or does not allow the download.
-        ConnectionError: when there is no network and no copy in the cache.
+        CheckpointError: if the hub has no such model or revision, or does not allow the download.
+        ConnectionError: if there is no network and no copy in the cache.
     """
     from huggingface_hub import HfApi, snapshot_download
 
@@ -101,8 +101,8 @@ def commit_of(reference: str, revision: str | None) -> str:
     """Return the commit that a model's revision on the hub means now.
 
     Raises:
-        CheckpointError: when the hub has no such model or revision, or does not allow the download.
-        ConnectionError: when the hub cannot be reached.
+        CheckpointError: if the hub has no such model or revision, or does not allow the download.
+        ConnectionError: if the hub cannot be reached.
     """
     from huggingface_hub import HfApi
 
@@ -127,7 +127,7 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
     """Refuse a model whose configs are too large, or for which the disk has no room.
 
     Raises:
-        CheckpointError: naming the file, or the sizes.
+        CheckpointError: if it is refused; the message has the file, or the sizes.
     """
     for name in select_metadata(sizes):
         if (sizes[name] or 0) > _LONGEST:

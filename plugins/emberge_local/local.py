@@ -39,7 +39,7 @@ class Local(Launcher):
         """Return the part of the machine for each of the steps that run at a time.
 
         Raises:
-            RecipeError: when `memory` is not a size such as 4GB.
+            RecipeError: if `memory` is not a size such as 4GB.
         """
         gpus = [device for device in machine.devices if device != "cpu"]
         count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))

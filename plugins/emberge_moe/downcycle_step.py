@@ -48,7 +48,7 @@ class RoutedModel:
         """The format.
 
         Raises:
-            CheckpointError: for a dense model, and for formats without a known dense model.
+            CheckpointError: if the model is dense, or its format has no known dense model.
         """
         config, folder = self.checkpoint.config, self.checkpoint.folder
         kind = str(config.get("model_type"))
@@ -222,7 +222,7 @@ def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
     """Return by layer the share of each expert that a training in a folder logged last.
 
     Raises:
-        CheckpointError: for a training that logged none of this model's layers.
+        CheckpointError: if the training logged none of this model's layers.
     """
     path = folder / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

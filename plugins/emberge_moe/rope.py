@@ -155,7 +155,7 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
     """Return the config of the rotary model.
 
     Raises:
-        CheckpointError: for a model that is not an XLM-R.
+        CheckpointError: if the model is not an XLM-R.
     """
     config = checkpoint.config
     if config.get("model_type") != _FROM:
@@ -181,7 +181,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
     """Return the rotary model's tensors: XLM-R's under other names, query, key and value in one.
 
     Raises:
-        CheckpointError: for a tensor that the rotary model does not have, such as another task's head.
+        CheckpointError: if the rotary model lacks a tensor, such as another task's head.
     """
     names = checkpoint.names
     inside = names.prefix.removeprefix(names.outer)

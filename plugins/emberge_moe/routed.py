@@ -96,8 +96,8 @@ class Routed(Backbone):
         """Return the path of the model's routers.
 
         Raises:
-            CheckpointError: for a model without routers, or with a jitter of its own in addition to this
-            backbone's.
+            CheckpointError: if the model has no routers, or its config sets a jitter in addition to this
+                backbone's.
         """
         from emberge_moe.routers import ROUTERS
 

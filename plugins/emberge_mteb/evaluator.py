@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Source:
-    """Task that can be scored: its facts, and a function that gives a fresh, loaded object of it."""
+    """Task that can be scored: its facts, and a function that returns a new, loaded task object."""
 
     info: TaskInfo
     make: Callable[[], tuple[Any, int]]
-    """Gives (the mteb task, about how many texts it embeds)."""
+    """Function that returns (the mteb task, the approximate number of texts that it embeds)."""
     texts: Callable[[], Iterator[tuple[Side, str]]]
-    """Gives the texts of its test data."""
+    """Function that returns the texts of the task's test data."""
     asked: Mapping[str, str]
     """Texts for `{instruction}` and `{prompt}`."""
 
@@ -84,7 +84,7 @@ class Mteb(Evaluator):
     Tasks with images or sound, such as those of MIEB (Xiao et al., 2025, arXiv:2504.10471) and MAEB, need a
     model that reads them; so do catalogue sets whose texts have images or clips. Kinds of tasks are the
     columns of BidirLM's tables: for MIEB(lite) seven kinds, with both kinds of retrieval as one, and in
-    addition visual STS, which those tables leave out.
+    addition visual STS, which those tables omit.
 
     By default a model's own prompts are used, if it has any. `prompt` is a text to put before queries instead
     (before all texts if both sides are alike); in it `{instruction}` is the task's instruction and `{prompt}`
@@ -117,16 +117,16 @@ class Mteb(Evaluator):
     in_domain: tuple[str, ...] = ()
     in_domain_of: tuple[DataEntry, ...] = ()
     backbone: Backbone | None = component("text_encoder")
-    """Encoder of a checkpoint."""
+    """Backbone that loads the checkpoint."""
     prompt: str | None = None
     max_length: TextLength | None = None
-    """Tokens of a text at most; default: the model's own limit."""
+    """Largest number of tokens of a text; by default the model's own limit."""
     token_budget: Count | None = None
-    """Padded tokens encoded at once; default: fits the device."""
+    """Number of padded tokens encoded at once; by default it fits the device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Type that the model computes in."""
+    """Dtype of the model's computation."""
     dims: tuple[Count, ...] = ()
-    """Sizes of embeddings to score, such as `[768, 256]`; by default the model's own alone."""
+    """Sizes of embeddings to score, such as `[768, 256]`; by default only the full size."""
     documents_of: tuple[KeptIndex, ...] = ()
     """Indexes built with other models, which are searched in addition to the model's own index: `$old`, or
     `{model: $old, translations: [$bridge], anew: 20}`."""
@@ -235,7 +235,7 @@ class Mteb(Evaluator):
     def _add_indexes(
         self, tasks: Sequence[TaskInfo], contents: Sequence[str] = ()
     ) -> list[TaskInfo]:
-        """Return each task on the model's own index and then on those of other models."""
+        """Return each task on the model's own index, then on the indexes of other models."""
         named = [*zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)]
         return [one for task in tasks for one in (task, *(task.on_index(*pair) for pair in named))]
 
@@ -303,7 +303,7 @@ class Mteb(Evaluator):
         """Check, before loading a model, that it reads the media of all local sets.
 
         Raises:
-            DataError: naming the set and what the model reads.
+            DataError: if it does not; the message has the set and the kinds that the model reads.
         """
         if self.backbone is None:
             return

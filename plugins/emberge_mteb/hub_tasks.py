@@ -1,4 +1,4 @@
-"""Tasks that mteb has by name: found, with hints for wrong names, their domains and their texts."""
+"""Tasks of mteb by name, with hints for unknown names, their domains and their texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hub_tasks(
     """Return new task objects without data: the benchmark's tasks (or those in `only`), then the named tasks.
 
     Raises:
-        DataError: for a name that mteb does not know (with a suggestion), or a task with videos.
+        DataError: if mteb does not know a name (the message has a suggestion), or a task has videos.
     """
     import mteb
 
@@ -116,7 +116,7 @@ def kind_of(task: Any) -> str:
 
 
 def split_of(task: Any) -> Literal["test", "dev"]:
-    """Return the half of its data that mteb scores the task on, by the names of its splits."""
+    """Return the half of the task's data on which mteb scores it, by the names of its splits."""
     return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
 
 
@@ -161,7 +161,7 @@ def load_task(task: Any, rows: int | None) -> None:
     """Load a task's data, cut to `rows` in a rehearsal.
 
     Raises:
-        DataError: when the data is not in the cache and cannot be downloaded.
+        DataError: if the data is not in the cache and cannot be downloaded.
     """
     from emberge.network import hub_client
 
@@ -200,7 +200,7 @@ def cut_task(task: Any, rows: int) -> None:
 
 
 def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
-    """Keep the first rows of each split; of classification those of a few labels, so that a fit works."""
+    """Keep the first rows of each split; for classification those of a few labels, so that a fit works."""
     from datasets import DatasetDict
 
     label = getattr(task, "label_column_name", None)
@@ -264,9 +264,9 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     """Return up to three known names as a hint, nearest first; an empty hint if no name is near.
 
     Names that contain the written word come before names with a similar spelling: for `Banking77` the hint is
-    `Banking77Classification` and not `RuBQReranking`, whatever the ratio of equal letters is. Among names
-    that contain it, a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and short names
-    before long ones.
+    `Banking77Classification` and not `RuBQReranking`, whatever the ratio of equal letters is. Among these
+    names, a set comes before its translations (`NFCorpus` before `NFCorpus-PL`) and short names before long
+    ones.
     """
     word = name.casefold()
     folded = {one.casefold(): one for one in known}
@@ -289,14 +289,14 @@ class Domains:
 
     @property
     def known(self) -> bool:
-        """Flag that some tasks are known to be in domain, so that the others are out of domain."""
+        """True if some tasks are known to be in domain, so that all others are out of domain."""
         return bool(self.named or self.data)
 
     def inside(self, resolve: Callable[[DataRef], Path | None]) -> set[str]:
         """Return names of the tasks that are in domain.
 
         Raises:
-            DataError: when a catalogue cannot be read, or states no domains.
+            DataError: if a catalogue cannot be read, or states no domains.
         """
         return {*self.named, *in_domain_tasks(self.data, resolve)}
 

@@ -119,8 +119,8 @@ class Indexes:
         On the model's own index, the model itself is returned.
 
         Raises:
-            CheckpointError: when the index was built with an adapter.
-            DataError: where no translation leads from the index to the model.
+            CheckpointError: if the index was built with an adapter.
+            DataError: if no translation leads from the index to the model.
         """
         self._own.prepare(asked, task.size)
         index = self._indexes[task.index] if task.index is not None else None
@@ -159,7 +159,7 @@ class Indexes:
 
 
 def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any] | None:
-    """Return the fewest translations that lead from one model to another, in order; None without a way."""
+    """Return the shortest chain of translations from one model to another; None if there is none."""
     ways: dict[str, list[Any]] = {source: []}
     for _ in translations:
         for reached, way in list(ways.items()):
@@ -198,7 +198,7 @@ class OnIndex:
         """Return embeddings [inputs, dimension]; those of documents are the index's, translated, then cut.
 
         Raises:
-            DataError: when the vectors of documents and of queries differ in size.
+            DataError: if the vectors of documents and of queries differ in size.
         """
         side = str(getattr(prompt_type, "value", prompt_type))
         details = {"task_metadata": task_metadata, "prompt_type": prompt_type}
@@ -217,7 +217,7 @@ class OnIndex:
 def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
     """Return a search (mteb's `SearchProtocol`) that reorders the first `count` hits by `own`'s vectors.
 
-    These hits stay before all other hits, which keep the order that the index gives.
+    These hits stay before all other hits, which keep the index's order.
     """
     from mteb.models.search_wrappers import SearchEncoderWrapper
 
@@ -247,7 +247,7 @@ def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
 
 
 def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
-    """Return the names of the first hits; of equal ones those that come first by name."""
+    """Return the names of the first hits; of hits with equal scores the first by name."""
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 
 

@@ -66,7 +66,7 @@ def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
     """Return the ModelMeta of a model's folder, validated by mteb.
 
     Raises:
-        CheckpointError: when the folder has no embedding model, or mteb does not accept it.
+        CheckpointError: if the folder has no embedding model, or mteb does not accept it.
     """
     from emberge.model_folder import (
         Checkpoint,
@@ -149,7 +149,7 @@ def _require_read_back(cache: Any, meta: Any, folder: Path, results: int) -> Non
     """Read all files of the entry back by mteb's own loaders.
 
     Raises:
-        DataError: when mteb reads something else.
+        DataError: if mteb reads something else.
     """
     from mteb.models import ModelMeta
 

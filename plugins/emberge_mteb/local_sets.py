@@ -29,12 +29,12 @@ Split = Literal["test", "dev"]
 
 @dataclass(frozen=True, kw_only=True)
 class EvalEntry:
-    """Evaluation sets of a catalogue, or those in `only`.
+    """Evaluation sets of a catalogue: all, or those in `only`.
 
-    `split` is "test", or "dev" for choosing settings. `limit_queries` is the most queries to keep (or pairs,
-    or texts to classify or cluster). `limit_corpus` is the most documents to keep; documents that are judged
-    relevant are always kept. The choice depends only on ids and the set's name, so it is the same for every
-    model.
+    `split` is "test", or "dev" for choosing settings. `limit_queries` is the largest number of queries to
+    keep (or pairs, or texts to classify or cluster). `limit_corpus` is the largest number of documents to
+    keep; documents that are judged relevant are always kept. The choice depends only on ids and the set's
+    name, so it is the same for every model.
     """
 
     path: DataRef
@@ -73,7 +73,7 @@ class SetLimits:
 
 @dataclass(frozen=True)
 class LocalSet:
-    """Evaluation set as it will be scored."""
+    """Evaluation set with the settings of its scoring."""
 
     set: EvalSet
     split: Split
@@ -81,7 +81,7 @@ class LocalSet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of its files and of how they are read."""
+        """Hash of the set's files and of the options for reading them."""
         digest = hashlib.sha256(
             f"{self.set.task} {self.set.metric} {self.set.score_range} "
             f"{self.set.instruction}\0{self.set.prompt}\0"
@@ -97,7 +97,7 @@ class LocalSet:
         """Return its texts, cut to the limits.
 
         Raises:
-            DataError: naming file and line, for what cannot be read.
+            DataError: if the data cannot be read; the message has file and line.
         """
         data = load_eval_set(self.set, readers=readers, split=self.split)
         return cut(data, self.limits, self.set.name)
@@ -169,7 +169,7 @@ def _cut_classification(
 def _choose_rows(
     items: Collection[T] | Mapping[T, object], limit: int | None, name: str
 ) -> list[T]:
-    """Return at most `limit` of them, in their order; a smaller limit keeps a part of a larger one's."""
+    """Return at most `limit` names in their order; a smaller limit keeps a subset of a larger one's."""
     listed = list(items)
     if limit is None or limit >= len(listed):
         return listed

@@ -68,14 +68,14 @@ _LANGUAGES = {
 
 
 def choose_main_metric(one: EvalSet) -> str:
-    """Return mteb's name of the metric that a set is judged by."""
+    """Return mteb's name of a set's main metric."""
     if one.metric is None:
         return METRICS[one.task]
     return _PLAIN_WORDS.get(one.metric, one.metric)
 
 
 def count_texts(data: EvalData) -> int:
-    """Return about how many texts a model embeds for the set."""
+    """Return the approximate number of texts that a model embeds for the set."""
     match data:
         case RetrievalData():
             return len(data.corpus) + len(data.queries)

@@ -43,7 +43,7 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
 
     `model` is a `MtebModel`, or a model that searches another model's index.
 
-    Returns: (main score, units, mteb's result as JSON). The score is NaN where mteb could not define it.
+    Returns: (main score, units, mteb's result as JSON). The score is NaN if mteb could not compute it.
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
@@ -230,7 +230,7 @@ def _pair_units(
 def _score_texts(
     predictions: Sequence[Sequence[Any]], labels: Sequence[Any], metric: str
 ) -> Part | None:
-    """Return how often each text was classified right, over mteb's repeated fits."""
+    """Return how often each text was classified correctly, over mteb's repeated fits."""
     if metric != "accuracy":
         return None
     gold = list(labels)

@@ -39,12 +39,12 @@ class Sides(NamedTuple):
 
     @property
     def modalities(self) -> list[str]:
-        """All modalities, each once."""
+        """Modalities of both sides, each once."""
         return list(dict.fromkeys([*self.queries, *self.documents]))
 
     @property
     def category(self) -> str | None:
-        """Word of mteb's for the two sides, as "t2i"; None for two that it has no word for."""
+        """Mteb's code for the two sides, such as "t2i"; None if it has none."""
         from mteb.abstasks.task_metadata import TaskCategory
 
         letters = ["".join(name[0] for name in side) for side in self]
@@ -53,7 +53,7 @@ class Sides(NamedTuple):
 
 
 def find_local_media(data: EvalData) -> tuple[MediaKind, ...]:
-    """Return the kinds of media that a set has anywhere."""
+    """Return the kinds of media in a set's queries and documents."""
     return media_kinds(text for _, text in eval_texts(data))
 
 
@@ -91,7 +91,7 @@ def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str
     with references to media.
 
     Raises:
-        DataError: for video.
+        DataError: if a batch has video.
     """
     if "video" in batch:
         raise DataError("a task of videos cannot be scored; leave it out")
@@ -146,7 +146,7 @@ def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
 def find_unread_media(
     backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], where: str
 ) -> list[str]:
-    """Return reasons why a model does not read the media of a task; none where it does."""
+    """Return the reasons why a model cannot read the media of a task; none if it can."""
     if not kinds:
         return []
     facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), where=where)

@@ -70,8 +70,8 @@ def find_ancestors(
     `fetch_card` downloads the card of a hub's model and returns its folder.
 
     Raises:
-        CheckpointError: for a folder that no step made, and for ancestors without a known licence.
-        RecipeError: for a declared licence of a model that is no ancestor.
+        CheckpointError: if no step made the folder, or an ancestor has no known licence.
+        RecipeError: if a licence is declared for a model that is no ancestor.
     """
     artifact = _read_record(folder)
     _, roots, data = ancestry(artifact, folder.parent, origin)
@@ -98,7 +98,7 @@ def expected_ancestors(
     Models of a hub without a readable card are left out.
 
     Raises:
-        CheckpointError: for a folder that no step made, and for ancestors without a known licence.
+        CheckpointError: if no step made the folder, or an ancestor has no known licence.
     """
     folder = context.model(model)
     if folder is not None:

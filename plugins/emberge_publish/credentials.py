@@ -46,7 +46,7 @@ def require_no_credentials(files: Mapping[str, Content]) -> None:
     """Check that the files' names and texts, and the headers of weights, contain no credential.
 
     Raises:
-        EmbergeError: with file, line and kind of each credential, never the credential itself.
+        EmbergeError: if they do; the message has file, line and kind of each, never the credential.
     """
     findings = [
         f"{hide_credentials(printable(name))}{place}: has {kind} in it; take it out, and revoke it"

@@ -49,7 +49,7 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
     cluster can run code on it.
 
     Raises:
-        EmbergeError: without Ray, or when no cluster answers.
+        EmbergeError: if Ray is missing, or no cluster answers.
     """
     try:
         import ray
@@ -135,7 +135,7 @@ def _require_loopback() -> None:
     """Refuse a cluster that was started here if other machines could reach it.
 
     Raises:
-        EmbergeError: naming its address.
+        EmbergeError: if they could; the message has the cluster's address.
     """
     import ray
 
@@ -147,10 +147,10 @@ def _require_loopback() -> None:
 
 
 def _require_answer(address: str) -> None:
-    """Make sure that a host answers on a port, because Ray itself would try for minutes.
+    """Check that a host answers on a port, because Ray itself would try for minutes.
 
     Raises:
-        OSError: when they do not.
+        OSError: if the host does not answer.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():

@@ -26,7 +26,8 @@ _KINDS_OF_INPUT = ("text", "image", "audio", "video")
 class ModelKind:
     """Class of sentence-transformers, with the hub's tags and a readable name for such a model.
 
-    `lines` follow `model = …` in a snippet; without any, the model embeds texts into one vector each.
+    `lines` are the code after `model = …` in a snippet; a kind without lines embeds each text into one
+    vector.
     """
 
     cls: str
@@ -98,7 +99,7 @@ class Anatomy:
     sentence_transformer: bool = False
     purpose: ModelKind = EMBEDDER
     code: str = ""
-    """Code that whoever loads it must trust, as `auto_map` names it; "" for a class of transformers."""
+    """Code that a user must trust to load the model, from `auto_map`; "" for a class of transformers."""
     reads: tuple[str, ...] = ("text",)
     """Kinds of input, in the words of sentence-transformers: text, image, audio."""
 

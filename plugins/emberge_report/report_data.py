@@ -46,9 +46,9 @@ class ModelOfRun:
     seconds: float | None = None
     distances: Distances | None = None
     no_distances: str = ""
-    """Why there are no distances."""
+    """Reason why there are no distances."""
     kin: str = ""
-    """Sentence on how alike the parents of a merge changed."""
+    """Sentence on the similarity of the changes of a merge's parents."""
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ class ModelOfRun:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Data that a page shows. `base` is the name of the model that distances are measured from."""
+    """Data of a page. `base` is the name of the model from which distances are measured."""
 
     title: str
     models: tuple[ModelOfRun, ...] = ()
@@ -120,7 +120,7 @@ def gather(
     """Return the data of the report, read from the steps' results.
 
     Raises:
-        DataError: for scores or figures that cannot be read.
+        DataError: if scores or figures cannot be read.
     """
     report = ReportData(
         title, provenance=workspace.provenance, recipe=_read_recipe(workspace.store.parent)
@@ -236,7 +236,7 @@ def _find_base(
     """Return the base of a training, or the common base of a merge's parents; None without one.
 
     Raises:
-        CheckpointError: when the base is missing or has changed.
+        CheckpointError: if the base is missing or has changed.
     """
     bases = _find_bases(model, {other.name: other for other in models})
     if len(bases) != 1:
@@ -331,7 +331,7 @@ def layer_distances(base: Model, model: Model, machine: Machine | None = None) -
     """Return distances of a model's floating-point weights from its base's, norms and biases too.
 
     Raises:
-        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
+        CheckpointError: if a folder has no safetensors, or the models have no tensor in common.
     """
     from emberge.merging import compare_weights
 
@@ -348,7 +348,7 @@ def kinship(base: Model, parents: Sequence[Model], machine: Machine | None = Non
     """Return a sentence on the similarity of the parents' changes from the base; "" if they did not change.
 
     Raises:
-        CheckpointError: when a folder has no safetensors, or the models have no tensor in common.
+        CheckpointError: if a folder has no safetensors, or the models have no tensor in common.
     """
     from emberge.merging import compare_weights, kinship_words
 

@@ -19,9 +19,9 @@ class Report(Step):
     trainings, the distance of each layer of every model from the base, and every warning. The page loads no
     other file, so it can be mailed, printed and kept.
 
-    `of` are the steps to report on: trainings, merges, scores. `base` is the model that distances are
-    measured from; without it, distances are measured from the base of each training, and from the common base
-    of a merge's parents if they share one.
+    `of` are the steps to report on: trainings, merges, scores. `base` is the model from which distances are
+    measured. Without it, distances are from the base of each training, and from the common base of a merge's
+    parents if they have one.
 
     Example:
         scores:

@@ -269,8 +269,8 @@ def measure_on_data(
     on, without any text.
 
     Raises:
-        CheckpointError: for a checkpoint that cannot be loaded, or an encoder without names of its weights.
-        DataError: for data that the losses or the sampler cannot use.
+        CheckpointError: if the checkpoint cannot be loaded, or the encoder has no names of its weights.
+        DataError: if the losses or the sampler cannot use the data.
     """
     from emberge.merging import Statistics
     from emberge.training import open_session
@@ -345,7 +345,7 @@ def delta_norms(base: Model, model: Model, machine: Machine | None = None) -> di
     """Return the norm ‖theta − theta₀‖ of each layer, over its floating-point tensors.
 
     Raises:
-        CheckpointError: when a tensor is missing in one of them or has another shape, or has NaN.
+        CheckpointError: if one of them lacks a tensor, or a tensor has another shape or NaN.
     """
     from emberge.merging import compare_weights
 

@@ -61,7 +61,7 @@ def measure_grams(
     [vocabulary]. `memory` limits the sums of a pass, in bytes.
 
     Raises:
-        CheckpointError: when no linear layer is called in a forward pass.
+        CheckpointError: if no linear layer is called in a forward pass.
     """
     names = stored.names_of(session.encoder)
     first = session.texts(session.plan[0])[0]
@@ -102,7 +102,7 @@ def plan_passes(
     their Gram matrix is summed once.
 
     Raises:
-        CheckpointError: when no layer is called in a forward pass.
+        CheckpointError: if no layer is called in a forward pass.
     """
     passes: list[list[Layer]] = []
     free_bytes = 0
@@ -236,7 +236,7 @@ def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mappi
     the single number 0.
 
     Raises:
-        EmbergeError: when a batch's loss is not finite.
+        EmbergeError: if a batch's loss is not finite.
     """
     names = stored.names_of(session.encoder)
     parameters = dict(session.encoder.module.named_parameters())
@@ -266,7 +266,7 @@ class StoredTensors:
         """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
 
         Raises:
-            CheckpointError: when a parameter has none, or another shape on disk.
+            CheckpointError: if a parameter has none, or has another shape on disk.
         """
         stored = encoder.stored_names()
         names = dict(zip(stored, self._convert_names(list(stored.values())), strict=True))
@@ -293,7 +293,7 @@ def stored_tensors(folder: Path) -> StoredTensors:
     """Return the mergeable tensors of a model folder.
 
     Raises:
-        CheckpointError: when two tensors would have the same name.
+        CheckpointError: if two tensors would have the same name.
     """
     from emberge.model_folder import Checkpoint
     from emberge.tensor_names import is_vocabulary

@@ -79,8 +79,8 @@ class EvaluateDuringTraining:
         that model.
 
         Raises:
-            DataError: for data that cannot be used.
-            RecipeError: for a metric that no evaluator gives.
+            DataError: if the data cannot be used.
+            RecipeError: if no evaluator gives the metric.
         """
         from emberge.training import EarlyStopping
 

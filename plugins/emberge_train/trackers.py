@@ -45,7 +45,7 @@ def open_trackers(
     them in `folder/run`.
 
     Raises:
-        RecipeError: for a tracker that is unknown or not installed.
+        RecipeError: if a tracker is unknown or not installed.
     """
     for fault in tracker_problems(names):
         raise RecipeError(fault)

@@ -351,7 +351,7 @@ class Train(FitOptions, Step):
         """Return the learning rate; if an earlier training is named, the learning rate of that training.
 
         Raises:
-            RecipeError: for a step that has no learning rate.
+            RecipeError: if the step has no learning rate.
         """
         if self.learning_rate_of is None:
             return self.learning_rate

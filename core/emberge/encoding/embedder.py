@@ -67,7 +67,7 @@ class TextEmbedder:
         """Return embeddings float32 [n, d] in the order of `texts`, each with `prompt` before it.
 
         Raises:
-            CheckpointError: for embeddings that are not finite.
+            CheckpointError: if embeddings are not finite.
         """
         keys = [content_key(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
@@ -91,7 +91,7 @@ class TextEmbedder:
         """Return embeddings float32 [n, d] of tokenised texts.
 
         Raises:
-            CheckpointError: for embeddings that are not finite.
+            CheckpointError: if embeddings are not finite.
         """
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)

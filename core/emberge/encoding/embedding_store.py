@@ -94,7 +94,7 @@ class EmbeddingStore:
         """Return embeddings in the order of `texts`, each text with `prompt` before it.
 
         Raises:
-            CheckpointError: for embeddings that are not finite.
+            CheckpointError: if embeddings are not finite.
         """
 
         def tokens(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
@@ -111,7 +111,7 @@ class EmbeddingStore:
         work.
 
         Raises:
-            CheckpointError: for embeddings that are not finite.
+            CheckpointError: if embeddings are not finite.
         """
         hashes = b"".join(_hash_tokens(texts[place]) for place in range(len(texts)))
         keys = np.frombuffer(hashes, "V16")

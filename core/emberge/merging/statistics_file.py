@@ -104,7 +104,7 @@ class StatisticsFile:
     """A statistics file, of which only the header is read until numbers are needed.
 
     Raises:
-        CheckpointError: when it is missing, damaged or no statistics file.
+        CheckpointError: if it is missing, damaged or no statistics file.
     """
 
     path: Path
@@ -183,7 +183,7 @@ def read_statistics(path: Path) -> Statistics:
     """Read a whole statistics file, or the one in the folder of a step that measured.
 
     Raises:
-        CheckpointError: when it is missing, damaged or no statistics file.
+        CheckpointError: if it is missing, damaged or no statistics file.
     """
     import torch
 

@@ -48,7 +48,7 @@ def connect(
     Raises:
         ForbiddenAddressError: if the name resolves to a private address that the user did not name.
         UnreachableError: if the name or the server does not exist, so that another attempt would not help.
-        UnsoundAnswerError: for a certificate that does not fit.
+        UnsoundAnswerError: if the server's certificate does not match.
         OSError: if the attempt failed for another reason.
     """
     failed: OSError = OSError(f"{host}: has no address")
@@ -155,7 +155,7 @@ class WatchedSocket:
         """Return the connection with encryption.
 
         Raises:
-            UnsoundAnswerError: for a certificate that does not fit.
+            UnsoundAnswerError: if the server's certificate does not match.
         """
         return _encrypt_socket(self._socket, name or self._host, self._ended, context)
 

@@ -119,7 +119,7 @@ class WebClient:
         """Return the headers of a file without its content, by lower-case name; None if there is none.
 
         Raises:
-            ForbiddenAddressError: when it is elsewhere.
+            ForbiddenAddressError: if a redirect leads elsewhere.
             UnsoundAnswerError: if the answer is unusable and another attempt would not help.
             OSError: if the attempt failed.
         """
@@ -133,7 +133,7 @@ class WebClient:
         """Return the bytes from `start` up to `end` of a file with this `size` and version.
 
         Raises:
-            ForbiddenAddressError: when it is elsewhere.
+            ForbiddenAddressError: if a redirect leads elsewhere.
             UnsoundAnswerError: if the answer is another range, compressed, too long, or too slow.
             StatusError: 412 if the file has another version now; other numbers for other refusals.
             OSError: if the attempt failed, or too few bytes arrived.

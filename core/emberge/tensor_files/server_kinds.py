@@ -158,7 +158,7 @@ class _Bucket:
 
         Raises:
             UnsoundAnswerError: if it takes too long.
-            OSError: when fewer bytes came.
+            OSError: if fewer bytes arrived.
         """
         handle = getattr(self._local, "handle", None)
         self._local.handle = None  # one that failed is not used again

@@ -121,7 +121,7 @@ def working_on(work: Work) -> Iterator[None]:
 
     Raises:
         CheckpointError: if another process has locked the folder.
-        RecipeError: when OUT has come into being meanwhile.
+        RecipeError: if another process has created OUT in the meantime.
     """
     with working_in(work.folder):
         try:
@@ -137,7 +137,7 @@ def publish_work(work: Work, finished: Path) -> None:
     """Rename the finished file of the work folder to OUT.
 
     Raises:
-        RecipeError: when OUT has come into being meanwhile.
+        RecipeError: if another process has created OUT in the meantime.
         UnwrittenError: if the disk is full or broken.
     """
     with writing(work.out, "the vectors"), replace_file(work.out) as side:

@@ -48,7 +48,7 @@ def refuse_dense(dense: DenseModel) -> None:
     """Refuse a model that is no dense transformer with known feed-forward blocks.
 
     Raises:
-        CheckpointError: with the reason.
+        CheckpointError: if it is not; the message has the reason.
     """
     folder = dense.checkpoint.folder
     if is_routed(dense.config):
@@ -67,7 +67,7 @@ def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") 
     """Return the target by name; `auto` is the first native one that keeps the outputs, else our format.
 
     Raises:
-        ValueError: for a target that would change the model, with its reasons.
+        ValueError: if the target would change the model; the message has the reasons.
     """
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
@@ -94,7 +94,7 @@ def routed_tensors(
     Each of `members` gives one expert; a single member, which may be `dense` itself, gives all experts.
 
     Raises:
-        CheckpointError: for a model without tensors of the blocks under the names of its type.
+        CheckpointError: if the model lacks the blocks' tensors under the names of its type.
     """
     _require_blocks([dense, *members], routing)
     begun: set[int] = set()

@@ -58,7 +58,7 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
     """Return an embedder of the model in a folder, computing in float32.
 
     Raises:
-        CheckpointError: for a model that cannot be loaded, or whose encoder gives no states of tokens.
+        CheckpointError: if the model cannot be loaded, or its encoder gives no states of tokens.
     """
     from emberge.encoding import TextEmbedder
 
@@ -94,7 +94,7 @@ def block_inputs(
     No text is padded, so every state belongs to a token.
 
     Raises:
-        CheckpointError: when the model has no module at such a path.
+        CheckpointError: if the model has no module at one of the paths.
     """
     modules = dict(embedder.encoder.module.named_modules())
     seen: list[tuple[int, Tensor]] = []
@@ -142,7 +142,7 @@ def write_routers(
     deviation of 0.02 have.
 
     Raises:
-        CheckpointError: for experts with the same mean states, which no router can tell apart.
+        CheckpointError: if experts have equal mean states, which no router can distinguish.
     """
     import torch
     from safetensors.torch import save_file

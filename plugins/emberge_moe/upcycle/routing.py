@@ -112,7 +112,7 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
     """Return the numbers of the layers that an option names, in order.
 
     Raises:
-        ValueError: for layers that a model of this depth does not have, or if no layer is named.
+        ValueError: if a model of this depth lacks a layer, or no layer is named.
     """
     if layers == "alternate":
         numbers = tuple(range(1, depth, 2))
@@ -132,7 +132,7 @@ def router_deviation(router: str) -> float:
     """Return the standard deviation of a router's first weights: 0 for `zeros`.
 
     Raises:
-        ValueError: for a text that is neither `zeros` nor `normal(…)` with a number above 0.
+        ValueError: if the text is neither `zeros` nor `normal(…)` with a number above 0.
     """
     if router == "zeros":
         return 0.0

@@ -142,7 +142,7 @@ class RoutingStep(Step):
         """Return the routing of a dense model.
 
         Raises:
-            ValueError: for layers that it does not have.
+            ValueError: if the model lacks a layer.
         """
         scale = math.nan if self.gate_scale == "measured" else self.gate_scale
         layers = choose_layers(self.layers, dense.depth)
@@ -154,7 +154,7 @@ class RoutingStep(Step):
         """Return the format of the result.
 
         Raises:
-            ValueError: for a format that would change the model, or that loses biases without permission.
+            ValueError: if the format would change the model, or lose biases without permission.
         """
         target = choose_target(dense, routing, self.export or self.target)
         if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
@@ -172,7 +172,7 @@ class RoutingStep(Step):
         """Return the routing and the format of a dense model's result.
 
         Raises:
-            CheckpointError: for a model that cannot be routed like this.
+            CheckpointError: if the model cannot be routed with these options.
         """
         refuse_dense(dense)
         try:

@@ -98,7 +98,7 @@ class Upcycle(RoutingStep):
         """Return the largest difference between hidden states of the routed model and of the dense one.
 
         Raises:
-            CheckpointError: for a difference of more than rounding, if the two models should be equal.
+            CheckpointError: if the two models should be equal, but differ by more than rounding.
         """
         texts = probe_texts(self.probe, workspace)
         # One after the other, so that only one of them is in memory.

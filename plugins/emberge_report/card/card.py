@@ -50,7 +50,7 @@ class ModelOrigin:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Facts that a card is made of.
+    """Facts of a model for its card.
 
     `name` is the step's name; `opened_as` is the name by which others load the model, if it differs. `roots`
     are the ancestors outside the run, `data` all data that the model and its parents were trained on,

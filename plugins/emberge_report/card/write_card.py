@@ -76,7 +76,7 @@ def card_of(folder: Path, origin: Path, name: str) -> Card:
     """Return the card of the model that a step left in `folder`, opened by `name`, with its scores.
 
     Raises:
-        CheckpointError: for a folder that no step made.
+        CheckpointError: if no step made the folder.
     """
     from emberge.results import read_artifact
 

@@ -96,7 +96,7 @@ class _Grid:
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Markup:
-    """Return the drawing, `WIDTH` units wide; numbers are left out where cells are too small for them.
+    """Return the drawing, `WIDTH` units wide; numbers are omitted if cells are too small for them.
 
     If there are numbers below 0, they are blue and numbers above 0 orange; else the scale goes from lowest to
     highest.

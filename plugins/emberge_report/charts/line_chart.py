@@ -26,7 +26,7 @@ class Line:
 
     `breaks` are indexes in `points` before which the line is interrupted. `end` is the point next to the
     line's name (default: the last point). `bars` are intervals (x, low, high) around points. A `dashed` line
-    is no curve but a level to compare with.
+    is a constant level for comparison.
     """
 
     name: str
@@ -190,8 +190,8 @@ def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
     """Return a smooth line through noisy numbers, by local linear regression (Cleveland, 1979).
 
     A `share` of the curve's points, at least nine, are neighbours of each point, and nearer neighbours weigh
-    more. At the ends of the curve there are as many neighbours, all on one side. Numbers that are not finite
-    are left out, and long curves are thinned first.
+    more. Points at the ends of the curve have equally many neighbours, on one side. Numbers that are not
+    finite are omitted, and long curves are thinned first.
     """
     points = thin([(a, b) for a, b in curve if math.isfinite(b)])
     near = max(9, round(len(points) * share))

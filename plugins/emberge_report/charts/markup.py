@@ -19,8 +19,8 @@ def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup
     """Return one element with its children inside.
 
     Attribute names lose a trailing underscore, and other underscores become hyphens (`class_`,
-    `stroke_width`); an attribute or child that is None is left out. Elements without children close
-    themselves, so that the page is XML as well as HTML.
+    `stroke_width`); an attribute or child that is None is omitted. Elements without children are
+    self-closing, so that the page is XML as well as HTML.
     """
     head = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_write_value(value))}"'

@@ -39,9 +39,9 @@ def point_chart(
 ) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    Words without space next to their point appear only in its title. Series are named on the right, unless
-    their only point has the same words. `chosen` are the looks of the series, `line` goes through
-    some points, and with `logarithmic` numbers of the x axis are above 0.
+    If there is no room for words next to their point, they are only in the point's title. Series are named on
+    the right, unless their only point has the same words. `chosen` are the series' marker styles, and `line`
+    is drawn through some points. With `logarithmic`, numbers of the x axis must be above 0.
     """
     listed = {
         name

@@ -20,7 +20,7 @@ def curve_figures(
 ) -> Markup | None:
     """Return a chart for each variable and headline mean, with the numbers below; None without a curve.
 
-    Models in `merged` that are on no curve are drawn as levels, in their `known` looks.
+    Models in `merged` that are on no curve are drawn as levels, in their `known` marker styles.
     """
     variables = dict.fromkeys(curve.variable for curve in scores.curves)
     if not variables:

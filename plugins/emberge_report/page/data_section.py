@@ -33,7 +33,7 @@ def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | N
     """Return the `changes` of a step's artifact with the examples of its file; None without.
 
     Raises:
-        DataError: for a file that cannot be read.
+        DataError: if the file cannot be read.
     """
     sets = artifact.details.get("changes")
     if not isinstance(sets, Mapping):

@@ -194,7 +194,7 @@ def figure_data(step: str, entries: Any) -> list[FigureData]:
     """Return a step's figures, checked.
 
     Raises:
-        DataError: with the step and the field, for an invalid figure.
+        DataError: if a figure is invalid; the message has the step and the field.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         raise DataError(f"'{step}': figures must be a list, not {_cut_value(entries)}")
@@ -207,7 +207,7 @@ def checked(kind: type[Checked], location: str, value: Any) -> Checked:
     """Return a value of an artifact, validated as `kind`; `place` is its step and field.
 
     Raises:
-        DataError: with the place and the fields below it that are wrong.
+        DataError: if it is invalid; the message has the place and the wrong fields below it.
     """
     try:
         return kind.model_validate(value)
@@ -253,7 +253,7 @@ def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None
     None if the details have no such weights.
 
     Raises:
-        DataError: with the step and the place, for what is no mapping of numbers.
+        DataError: if they are no mapping of numbers; the message has the step and the place.
     """
     content = details.get("weights_by_layer", {})
     numbers = checked(_Numbers, f"'{step}': weights_by_layer", content).root

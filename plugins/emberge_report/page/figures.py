@@ -46,7 +46,7 @@ def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
     without a table gets a table of its numbers.
 
     Raises:
-        DataError: for an invalid figure, and for a drawing that cannot be read.
+        DataError: if a figure is invalid, or a drawing cannot be read.
     """
     entries = figure_data(step, artifact.details.get("figures", ()))
     try:
@@ -59,7 +59,7 @@ def figure_of(entry: FigureData, folder: Path = Path()) -> Figure:
     """Return a figure drawn from its data, or from its file in the folder.
 
     Raises:
-        DataError: for a file that cannot be read.
+        DataError: if the file cannot be read.
     """
     drawing, data_table = _draw_figure(folder, entry)
     shown_table = entry.table or data_table
@@ -160,7 +160,7 @@ def read_svg(path: Path) -> Markup:
     """Return an SVG file as an element of the page.
 
     Raises:
-        DataError: for a file that is missing, or no SVG.
+        DataError: if the file is missing, or no SVG.
     """
     try:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))

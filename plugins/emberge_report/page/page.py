@@ -210,7 +210,7 @@ def figure_page(page: Page) -> str:
     """Return the HTML of a page with notes followed by figures.
 
     Raises:
-        DataError: for an invalid figure.
+        DataError: if a figure is invalid.
     """
     drawn = [figure_of(figure) for figure in figure_data(page.title, page.figures)]
     body = tag(

@@ -43,7 +43,7 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     """Return the teacher's scores of the candidates [b, p + n], 0 where missing, and their mask.
 
     Raises:
-        ValueError: when all positives or all negatives lack scores.
+        ValueError: if all positives or all negatives lack scores.
     """
     if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
         raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")

@@ -239,8 +239,7 @@ def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
     Functions are given by name, such as `similarity_fct: dot_score` or `distance_metric: EUCLIDEAN`.
 
     Raises:
-        ValueError: for a loss or an option that the library does not have, or an option that emberge sets
-            itself.
+        ValueError: if the library lacks the loss or an option, or emberge itself sets an option.
     """
     import inspect
 

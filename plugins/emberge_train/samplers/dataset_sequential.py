@@ -40,7 +40,7 @@ class DatasetSequential(TaskOrder):
         """Return one dataset's batches after another's.
 
         Raises:
-            DataError: when `pin_last` names no dataset, or a dataset's task is not in `order`.
+            DataError: if `pin_last` names no dataset, or a dataset's task is not in `order`.
         """
         names = [info.name for info in pool]
         for name in self.pin_last:

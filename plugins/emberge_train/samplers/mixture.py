@@ -68,8 +68,8 @@ class Mixture(Sampler):
         """Return batches with a part of every dataset.
 
         Raises:
-            DataError: for shares that do not fit the datasets, pairs, or a share of a batch that is smaller
-                than a dataset's longest window or larger than the dataset.
+            DataError: if shares do not fit the datasets, a dataset has pairs, or a share of a batch is
+                smaller than a dataset's longest window or larger than the dataset.
         """
         shares = self._compute_shares(list(pool))
         tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
@@ -88,7 +88,7 @@ class Mixture(Sampler):
         """Return the share of each dataset.
 
         Raises:
-            DataError: for a name that is no dataset, datasets of pairs, or shares that are not 1 together.
+            DataError: if a name is no dataset, datasets have pairs, or the shares do not sum to 1.
         """
         names = [info.name for info in infos]
         for name in self.shares:

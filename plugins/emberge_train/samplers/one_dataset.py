@@ -61,7 +61,7 @@ class OneDataset(Sampler):
         """Return each dataset's batches.
 
         Raises:
-            DataError: when a dataset has no batch size, or no dataset fills a batch.
+            DataError: if a dataset has no batch size, or no dataset fills a batch.
         """
         return batches_by_dataset(
             pool,
@@ -95,7 +95,7 @@ class TaskOrder(OneDataset):
         """Return the batches of each task's datasets, in the order of tasks.
 
         Raises:
-            DataError: when a dataset's task is not in the order.
+            DataError: if a dataset's task is not in the order.
         """
         groups: dict[TaskKind, list[DatasetBatches]] = {task: [] for task in self.order}
         for dataset in datasets:

@@ -31,7 +31,7 @@ class TaskSequential(TaskOrder):
         """Return one task's batches after another's.
 
         Raises:
-            DataError: when a dataset's task is not in `order`.
+            DataError: if a dataset's task is not in `order`.
         """
         groups = self.by_task(self.batches_by_dataset(pool, seed))
         return InOrder(

@@ -44,7 +44,7 @@ class TwoStage(OneDataset):
         """Return the batches of stage one, then those of stage two.
 
         Raises:
-            DataError: when there is no retrieval to begin with, or nothing for one of the stages.
+            DataError: if there is no retrieval data for the first stage, or no data for another stage.
         """
         retrieval = {i: rows for i, rows in pool.items() if i.task in RETRIEVAL}
         if not retrieval:
