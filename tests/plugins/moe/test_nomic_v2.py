@@ -79,6 +79,20 @@ def test_a_block_computes_the_dense_one_but_for_the_first_bias(rotary: Path) -> 
     assert {"encoder.layers.0.mlp.fc1.bias", "encoder.layers.0.mlp.fc2.bias"} <= found.keys()
 
 
+def test_rows_are_added_to_the_vocabulary_and_attention_has_nomics_names(rotary: Path) -> None:
+    found = load_file(exported(rotary.parent) / "model.safetensors")
+    source = load_file(rotary / "model.safetensors")
+    words = source["embeddings.word_embeddings.weight"]
+    rows = found["embeddings.word_embeddings.weight"]
+    assert len(words) % 64
+    assert rows.shape == (math.ceil(len(words) / 64) * 64, 32)
+    assert torch.equal(rows[: len(words)], words)
+    assert not rows[len(words) :].any()
+    for part in ("Wqkv.weight", "Wqkv.bias", "out_proj.weight", "out_proj.bias"):
+        old, new = f"encoder.layers.0.mixer.{part}", f"encoder.layers.0.attn.{part}"
+        assert torch.equal(found[new], source[old])
+
+
 def nomic_block(
     states: Tensor, tensors: dict[str, Tensor], path: str, *, count: int, top_k: int
 ) -> Tensor:

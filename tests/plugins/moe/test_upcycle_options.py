@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -223,6 +224,27 @@ def test_each_member_gives_an_expert_and_the_rest_is_merged(members: Path) -> No
     lengths = found[ROUTER].norm(dim=1)
     assert torch.allclose(lengths, torch.full((3,), 0.02 * 32**0.5), rtol=1e-5)
     assert facts(folder)["router"] == "states"
+
+
+def test_routers_follow_the_texts_of_each_member(members: Path) -> None:
+    routers = []
+    for names in ("abc", "bca"):
+        probe = ", ".join(f"{{path: ./{name}.jsonl, task: retrieval}}" for name in names)
+        folder = ran(members, f"{MEMBERS}, probe: [{probe}]", "mix_experts")
+        routers.append(tensors(folder)[ROUTER])
+        shutil.rmtree(members / "out")
+    assert not torch.allclose(*routers, rtol=0.01)
+
+
+def test_the_rest_is_merged_with_the_base(members: Path) -> None:
+    options = "base: ./dense, strategy: {ties: {density: 0.3}}"
+    folder = ran(members, f"{MEMBERS}, {options}, router: normal(0.02)", "mix_experts")
+    found = tensors(folder)
+    shutil.move(folder, members / "mixed")
+    shutil.rmtree(members / "out")
+    merged = tensors(ran(members, f"models: [./a, ./b, ./c], {options}", "merge"))
+    name = "encoder.layer.0.output.dense.weight"
+    assert torch.equal(found[name], merged[name])
 
 
 def test_routers_from_states_need_texts(members: Path) -> None:
