@@ -37,10 +37,10 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
     kind = config.get("model_type")
     if find_config_class(kind) is None:
         named = join_some([str(name) for name in config.get("architectures") or ["…"]])
-        what = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
+        subject = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
         why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
         raise CheckpointError(
-            f"{path}: transformers has no {what}, and no plugin adds it" + (why and f"; {why}")
+            f"{path}: transformers has no {subject}, and no plugin adds it" + (why and f"; {why}")
         )
 
 
@@ -61,11 +61,12 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
     path = f"{layout.trunk_folder}: sentence_bert_config.json"
     settings = read_trunk_settings(layout.trunk_folder)
     modalities = settings.get("modality_config") or {"text": _FORWARD}
-    beside = sorted(set(modalities) - {"text", "message"})
-    if "message" in modalities and beside and not kinds:
+    other_modalities = sorted(set(modalities) - {"text", "message"})
+    if "message" in modalities and other_modalities and not kinds:
         raise CheckpointError(
-            f"{path} has every text formatted by the chat template of a processor of {beside[0]}, and "
-            "text_encoder has a tokenizer alone; to train it on plain text, take 'message' out of "
+            f"{path} has every text formatted by the chat template of a processor of "
+            f"{other_modalities[0]}, and text_encoder has a tokenizer alone; to train it on "
+            "plain text, take 'message' out of "
             "modality_config, which changes its embeddings"
         )
     read = ["message" if "message" in modalities else "text", *kinds]

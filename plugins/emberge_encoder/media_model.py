@@ -107,16 +107,16 @@ class Rendering:
 
     def _cut_text(self, ids: list[int], limit: int | None, text: str) -> list[int]:
         """Return at most `limit` ids, cut at the last text tokens; media tokens are never dropped."""
-        over = len(ids) - limit if limit is not None else 0
-        if over <= 0:
+        excess = len(ids) - limit if limit is not None else 0
+        if excess <= 0:
             return ids
         words = [place for place, id_ in enumerate(ids) if id_ not in self._media_ids]
-        if len(words) < over:
+        if len(words) < excess:
             raise DataError(
                 f"{readable(text)[:200]!r}: its media take {len(ids) - len(words)} tokens, and max_length is "
                 f"{limit}; raise max_length, or make them smaller"
             )
-        dropped = frozenset(words[len(words) - over :])
+        dropped = frozenset(words[len(words) - excess :])
         return [id_ for place, id_ in enumerate(ids) if place not in dropped]
 
 

@@ -231,15 +231,15 @@ class TextEncoder(Backbone):
         """Return attention and pooling if they differ from the checkpoint's."""
         layout = Layout.read(checkpoint)
         causal = is_causal(read_object(layout.trunk_folder / "config.json"))
-        stored = {
+        checkpoint_values = {
             "attention": "causal" if causal else "bidirectional",
             "pooling": " and ".join(layout.pooling),
         }
         options = {"attention": self.attention, "pooling": self.pooling}
         return tuple(
-            f"{name}: {value}; the model's own is {stored[name]}"
+            f"{name}: {value}; the model's own is {checkpoint_values[name]}"
             for name, value in options.items()
-            if stored[name] and value not in (stored[name], "as is", None)
+            if checkpoint_values[name] and value not in (checkpoint_values[name], "as is", None)
         )
 
     def check_media(self, checkpoint: Path, media: MediaFacts) -> list[str]:

@@ -165,14 +165,14 @@ def save_trunk(
     ):
         model.save_pretrained(staging, max_shard_size="1TB")
         trained = read_tensors(Path(staging))
-        stored = read_tensors(source)
+        source_tensors = read_tensors(source)
         # transformers leaves out tensors that share their values with others; the source's copies are old.
-        tied = [name for name in model.all_tied_weights_keys if name in stored]
+        tied = [name for name in model.all_tied_weights_keys if name in source_tensors]
         whole = model.state_dict() if tied else {}
         trained |= {name: whole[name] for name in tied}
         frozen_prefixes = tuple(f"{part}." for part in frozen)
         trained = {n: t for n, t in trained.items() if not _is_in_parts(n, frozen_prefixes, model)}
-        named = _rename_to_source(trained, stored, model)
+        named = _rename_to_source(trained, source_tensors, model)
         dropped_prefixes = tuple(f"{part}." for part in left_out)
         named = {
             name: tensor for name, tensor in named.items() if not name.startswith(dropped_prefixes)

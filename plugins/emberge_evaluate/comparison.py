@@ -215,9 +215,9 @@ class Judge:
         return points, np.stack([samples[several].mean(0) for several in rows])
 
     def _mean_point(self, model: str, on: str) -> float:
-        mine = self.scores[model]
+        model_scores = self.scores[model]
         means = [
-            sum(mine[t.name].score for t in part) / len(part)
+            sum(model_scores[t.name].score for t in part) / len(part)
             for part in parts_of_group(self.tasks, on)
         ]
         return sum(means) / len(means)
@@ -226,20 +226,23 @@ class Judge:
         self, arm: str, other: str, on: str
     ) -> tuple[float, Array | None, float, float, dict[str, float] | None]:
         """Return (difference, its draws, standard error over seeds, degrees of freedom, by seed)."""
-        (mine, drawn), (theirs, others) = self._score_arm(arm, on), self._score_arm(other, on)
+        (arm_scores, arm_draws), (other_scores, other_draws) = (
+            self._score_arm(arm, on),
+            self._score_arm(other, on),
+        )
         resampled = None
-        if drawn is not None and others is not None:
-            resampled = drawn.mean(0) - others.mean(0)
+        if arm_draws is not None and other_draws is not None:
+            resampled = arm_draws.mean(0) - other_draws.mean(0)
         places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
         if len(places) > 1 and set(places) == set(same):
-            seed_differences = mine - theirs[[same.index(place) for place in places]]
+            seed_differences = arm_scores - other_scores[[same.index(place) for place in places]]
             error, freedom = _estimate_seed_error(seed_differences)
             by_seed = dict(zip(places, map(float, seed_differences), strict=True))
             return float(seed_differences.mean()), resampled, error, freedom, by_seed
         error, freedom = _estimate_welch_error(
-            _estimate_seed_error(mine), _estimate_seed_error(theirs)
+            _estimate_seed_error(arm_scores), _estimate_seed_error(other_scores)
         )
-        return float(mine.mean() - theirs.mean()), resampled, error, freedom, None
+        return float(arm_scores.mean() - other_scores.mean()), resampled, error, freedom, None
 
     def _compute_interval(
         self, point: float, resampled: Array | None, error: float, freedom: float, confidence: float

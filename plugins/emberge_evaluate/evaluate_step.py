@@ -351,10 +351,10 @@ def _write_results(result: Scores, scores: TaskScores, workspace: Workspace) -> 
     folder = workspace.folder
     write_scores(folder, result)
     (folder / TABLE).write_text(table(result), encoding="utf-8")
-    for model, mine in scores.items():
+    for model, model_scores in scores.items():
         model_folder = folder / "results" / safe_file_name(model)
         model_folder.mkdir(parents=True, exist_ok=True)
-        for task, score in mine.items():
+        for task, score in model_scores.items():
             text = json.dumps(score.result, indent=1, ensure_ascii=False)
             (model_folder / f"{safe_file_name(task)}.json").write_text(text, encoding="utf-8")
 

@@ -221,8 +221,8 @@ class _Cell:
     def text(self, digits: int) -> str:
         """Return `69.10 ± 0.21 [69.32]`: this run's mean and standard deviation, and the printed number."""
         spread = f" ± {statistics.stdev(self.values):.{digits}f}" if len(self.values) > 1 else ""
-        mine = _NONE if self.mean is None else f"{self.mean:.{digits}f}{spread}"
-        return mine if self.printed is None else f"{mine} [{self.printed:.{digits}f}]"
+        mean_text = _NONE if self.mean is None else f"{self.mean:.{digits}f}{spread}"
+        return mean_text if self.printed is None else f"{mean_text} [{self.printed:.{digits}f}]"
 
     def plain(self) -> dict[str, Any]:
         """Return the cell for JSON."""

@@ -318,11 +318,11 @@ def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the numeric variables; only the first of several that change together."""
     axes: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
-        numbers = any(_parse_number(row.get(name, "")) is not None for row in rows)
+        has_number = any(_parse_number(row.get(name, "")) is not None for row in rows)
         again = (
             _follows_axis(name, other, rows) and _follows_axis(other, name, rows) for other in axes
         )
-        if numbers and not any(again):
+        if has_number and not any(again):
             axes.append(name)
     return axes
 

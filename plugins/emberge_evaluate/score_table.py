@@ -114,8 +114,8 @@ def _find_new_means(scores: Scores) -> Iterator[tuple[str, str]]:
     """Yield (mean, title) of each mean that differs from every task and from the means before it."""
     kinds = {mean: f"mean of {title}" for mean, title in _find_kind_means(scores).items()}
     for mean, label in (kinds | MEANS).items():
-        known = all(mean in scores.means[model] for model in scores.models)
-        if known and not _repeats_another(mean, scores):
+        is_complete = all(mean in scores.means[model] for model in scores.models)
+        if is_complete and not _repeats_another(mean, scores):
             yield mean, label
 
 

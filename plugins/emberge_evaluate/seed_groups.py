@@ -121,10 +121,10 @@ def find_arms(scored_models: Iterable[Scored]) -> tuple[Arm, ...]:
         values = model.place or f"{len(members) + 1}"
         members[values if values not in members else f"{values} ({len(members) + 1})"] = model.name
     sources = {model.name: model.model for model in models if model.drawn is not None}
-    taken = {name for members in members_by_arm.values() for name in members.values()}
+    taken_names = {name for members in members_by_arm.values() for name in members.values()}
     return tuple(
         Arm(
-            next(iter(members.values())) if len(members) == 1 else _free_name(name, taken),
+            next(iter(members.values())) if len(members) == 1 else _free_name(name, taken_names),
             members,
             {name: source for name, source in sources.items() if name in members.values()},
         )

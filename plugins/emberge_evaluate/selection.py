@@ -82,16 +82,16 @@ def choose(
     best, best_mean = oriented[order[0]], max(mean.values())
     ranking = []
     for position, name in enumerate(order):
-        apart = _count_points_below(best_mean, mean[name])
+        points_below = _count_points_below(best_mean, mean[name])
         ranking.append(
             Ranked(
                 name=name,
                 value=values[name],
                 mean=means[name],
                 behind=_count_points_below(best, oriented[name]),
-                mean_behind=apart,
+                mean_behind=points_below,
                 first=position < top,
-                near=within is not None and apart <= within + _ROUNDING,
+                near=within is not None and points_below <= within + _ROUNDING,
             )
         )
     return RankedModels(tuple(ranking))

@@ -127,10 +127,10 @@ class Hits:
             part = slice(start, start + QUERIES)
             scores = np.hstack([self._scores[part], self._read_queries[part] @ unit_documents.T])
             new_rows = np.broadcast_to(rows, (len(scores), len(rows)))
-            numbers = np.hstack([self._rows[part], new_rows])
+            candidate_rows = np.hstack([self._rows[part], new_rows])
             best = top_k(scores, DEPTH)
             self._scores[part] = np.take_along_axis(scores, best, 1)
-            self._rows[part] = np.take_along_axis(numbers, best, 1)
+            self._rows[part] = np.take_along_axis(candidate_rows, best, 1)
 
     def weights(self, rows: int) -> NDArray[np.float64]:
         """Return for each document the sum over queries of 1 / log2(rank + 1)."""

@@ -79,11 +79,11 @@ def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums
 def _sum_layer(routing: Routing, counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     logits = routing.logits.to(counted)
     probabilities = logits.softmax(-1)
-    taken = one_hot(routing.chosen, logits.shape[1]).sum(1)
+    choices = one_hot(routing.chosen, logits.shape[1]).sum(1)
     column = counted[:, None]
     return (
-        (taken * column).double().sum(0),
-        (probabilities * taken * column).detach().double().sum(),
+        (choices * column).double().sum(0),
+        (probabilities * choices * column).detach().double().sum(),
         (probabilities * column).sum(0),
         (logits.logsumexp(-1).square() * counted).sum(),
     )

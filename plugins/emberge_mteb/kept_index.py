@@ -236,7 +236,7 @@ def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
         def search(self, queries: Any, **given: Any) -> Hits:
             all_hits: Hits = self._search.search(queries, **given)
             first = {query: _list_first_names(hits, count) for query, hits in all_hits.items()}
-            anew = {document for some in first.values() for document in some}
+            anew = {document for documents in first.values() for document in documents}
             rows = [row for row, name in enumerate(self._corpus["id"]) if name in anew]
             embedded = SearchEncoderWrapper(own)
             embedded.index(self._corpus.select(rows), **self._given)

@@ -154,22 +154,25 @@ def _build_task_content(
             rows = Dataset.from_dict({**texts, "labels": labels})
             return {"parent": AbsTaskPairClassification}, DatasetDict({split: rows})
         case ClassificationData():
-            numbers = _number_labels([*data.train_labels, *data.test_labels])
+            label_numbers = _number_labels([*data.train_labels, *data.test_labels])
             halves = {
                 "train": (data.train_texts, data.train_labels),
                 split: (data.test_texts, data.test_labels),
             }
             rows = {
                 half: Dataset.from_dict(
-                    {"text": list(texts), "label": [numbers[x] for x in labels]}
+                    {"text": list(texts), "label": [label_numbers[x] for x in labels]}
                 )
                 for half, (texts, labels) in halves.items()
             }
             return {"parent": AbsTaskClassification}, DatasetDict(rows)
         case ClusteringData():
-            numbers = _number_labels(data.labels)
+            label_numbers = _number_labels(data.labels)
             rows = Dataset.from_dict(
-                {"sentences": list(data.texts), "labels": [numbers[label] for label in data.labels]}
+                {
+                    "sentences": list(data.texts),
+                    "labels": [label_numbers[label] for label in data.labels],
+                }
             )
             fields = {
                 "parent": AbsTaskClustering,

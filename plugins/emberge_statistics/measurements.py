@@ -268,8 +268,10 @@ class StoredTensors:
         Raises:
             CheckpointError: if a parameter has none, or has another shape on disk.
         """
-        stored = encoder.stored_names()
-        names = dict(zip(stored, self._convert_names(list(stored.values())), strict=True))
+        stored_names = encoder.stored_names()
+        names = dict(
+            zip(stored_names, self._convert_names(list(stored_names.values())), strict=True)
+        )
         canonical_names = {}
         for parameter, tensor in encoder.module.named_parameters():
             name = names.get(parameter, parameter)

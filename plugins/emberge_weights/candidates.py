@@ -195,8 +195,8 @@ def simplest(weights: Array, contributions: Sequence[Array], among: Places | Non
     parts = [part[places] for part in contributions]
     means = mean_score(parts)
     best = int(means.argmax())
-    behind = standard_error([part - part[best] for part in parts])
-    near = means >= means[best] - behind
+    errors = standard_error([part - part[best] for part in parts])
+    near = means >= means[best] - errors
     near[best] = True
     distance = np.where(near, from_equal(weights)[places], np.inf)
     # Of equally simple ones the better.
@@ -228,8 +228,8 @@ def held_out(
         places = np.array([rule(seen_contributions), *rivals(seen_contributions)])
         totals = totals or [np.zeros((len(places) - 1, len(set_scores))) for set_scores in scores]
         for total, set_scores, units in zip(totals, scores, unseen, strict=True):
-            mine, *others = set_scores.taken(places).contributions(units)
-            total[:, units] += (mine - np.stack(others)) / HALVINGS
+            choice, *rival_choices = set_scores.taken(places).contributions(units)
+            total[:, units] += (choice - np.stack(rival_choices)) / HALVINGS
     return mean_differences(totals)
 
 

@@ -293,12 +293,14 @@ def describe_trials(search: Search, real: RealMerges, choice: int) -> dict[str, 
     if not trials:
         return None
     foretold, means = search.means[list(real.places)], real.means
-    numbers = list(trials)
+    trial_numbers = list(trials)
     return {
         "count": len(trials),
-        "rank_correlation": float(spearmanr(foretold[numbers], means[numbers]).statistic),
-        "largest_error": float(np.abs(foretold[numbers] - means[numbers]).max()),
-        "tests": _compare_on_tests(real, list(real.places).index(choice), numbers)
+        "rank_correlation": float(
+            spearmanr(foretold[trial_numbers], means[trial_numbers]).statistic
+        ),
+        "largest_error": float(np.abs(foretold[trial_numbers] - means[trial_numbers]).max()),
+        "tests": _compare_on_tests(real, list(real.places).index(choice), trial_numbers)
         if real.tests
         else None,
     }

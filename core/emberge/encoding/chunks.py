@@ -55,10 +55,10 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     for start in range(count):
         longest = int(falling[start])
         rows = np.arange(1, min(count - start, max(1, budget // longest)) + 1)
-        here = cost[start] + overhead + longest * rows
+        cost_from_start = cost[start] + overhead + longest * rows
         ends = slice(start + 1, start + 1 + len(rows))
-        better = here < cost[ends]
-        cost[ends][better] = here[better]
+        better = cost_from_start < cost[ends]
+        cost[ends][better] = cost_from_start[better]
         came[ends][better] = start
     starts, end = [], count
     while end > 0:

@@ -47,8 +47,8 @@ class Vectors:
         files, rows = self.file_of[places], self.row_of[places]
         vectors = np.empty((len(files), self.dimension), np.float32)
         for number in np.unique(files):
-            here = files == number
-            vectors[here] = self.files[number][rows[here]]
+            in_file = files == number
+            vectors[in_file] = self.files[number][rows[in_file]]
         return vectors
 
 
@@ -184,8 +184,8 @@ class EmbeddingStore:
         files = [np.load(path / "vectors.npy", mmap_mode="r") for path in index.folders]
         lengths = np.empty(len(keys), np.int32)
         for number, path in enumerate(index.folders):
-            here = file_of == number
-            lengths[here] = np.load(path / "lengths.npy")[row_of[here]]
+            in_file = file_of == number
+            lengths[in_file] = np.load(path / "lengths.npy")[row_of[in_file]]
         return Vectors(self._embedder.encoder.dimension, lengths, files, file_of, row_of)
 
 

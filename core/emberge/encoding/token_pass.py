@@ -183,19 +183,24 @@ def score_texts(
     scored, tokens = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         places = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
-        given = [corrupted(encoder, texts[i], loss, seed_of(i)) for i in places]
-        for i, one in zip(places, given, strict=True):
+        corrupted_texts = [corrupted(encoder, texts[i], loss, seed_of(i)) for i in places]
+        for i, one in zip(places, corrupted_texts, strict=True):
             scored[i] = int((one.labels != UNSCORED).sum())
             tokens[i] = _own_tokens(encoder, texts[i])
-        pieces = chunks([len(one.labels) for one in given], token_budget)
-        with torch.no_grad(), feed(encoder, [one.text for one in given], pieces) as features:
+        pieces = chunks([len(one.labels) for one in corrupted_texts], token_budget)
+        with (
+            torch.no_grad(),
+            feed(encoder, [one.text for one in corrupted_texts], pieces) as features,
+        ):
             for number, piece in enumerate(pieces):
                 batch = features[number]
                 states, mask = encoder.states(batch), batch.get("attention_mask")
                 for row, one in enumerate(piece):
-                    own = states[row] if mask is None else states[row][mask[row].bool()]
-                    labels = to_device(torch.from_numpy(given[one].labels), own.device)
-                    mean = loss(own[None], labels[None], encoder.logits)
+                    text_states = states[row] if mask is None else states[row][mask[row].bool()]
+                    labels = to_device(
+                        torch.from_numpy(corrupted_texts[one].labels), text_states.device
+                    )
+                    mean = loss(text_states[None], labels[None], encoder.logits)
                     nats[start + one] = float(mean) * scored[start + one]
     return TokenScores(nats, scored, tokens)
 

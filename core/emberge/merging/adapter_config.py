@@ -78,8 +78,8 @@ class AdapterConfig:
     def saves(self, module: str) -> bool:
         """Return whether a module, or one around it, is saved whole."""
         words = module.split(".")
-        around = [".".join(words[: n + 1]) for n in range(len(words))]
-        return any(name.endswith(self.saved_modules) for name in around)
+        ancestors = [".".join(words[: n + 1]) for n in range(len(words))]
+        return any(name.endswith(self.saved_modules) for name in ancestors)
 
     def tokens_of(self, module: str) -> tuple[int, ...]:
         """Return the indices of an embedding table's rows that the adapter trained."""
@@ -227,11 +227,17 @@ def require_base(
                 f"{checkpoint.folder}; name the base that it was made on"
             )
         return
-    mine, theirs = name_of_base(checkpoint.folder), config.base
-    if theirs and _is_hub_id(mine) and _is_hub_id(theirs) and mine.lower() != theirs.lower():
+    folder_base, adapter_base = name_of_base(checkpoint.folder), config.base
+    if (
+        adapter_base
+        and _is_hub_id(folder_base)
+        and _is_hub_id(adapter_base)
+        and folder_base.lower() != adapter_base.lower()
+    ):
         raise CheckpointError(
-            f"{folder}: is an adapter of '{theirs}', and '{mine}' is another model; name {theirs}, or "
-            "correct base_model_name_or_path in adapter_config.json if the two are one"
+            f"{folder}: is an adapter of '{adapter_base}', and '{folder_base}' is another model; "
+            f"name {adapter_base}, or correct base_model_name_or_path in adapter_config.json if the "
+            "two are one"
         )
 
 

@@ -231,8 +231,8 @@ def _sum_parts(sums: ByLayer, layer: str, parts: Collection[Part]) -> PairSums |
 
 
 def _mean_known(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) / len(known_values) if known_values else None
 
 
 def _format_titles(titles: Sequence[str], widths: Sequence[int]) -> str:
@@ -248,8 +248,10 @@ def _format_titles(titles: Sequence[str], widths: Sequence[int]) -> str:
 
 def _format_line(cells: Sequence[str], widths: Sequence[int]) -> str:
     first, *numeric_cells = cells
-    numbers = (cell.rjust(width) for cell, width in zip(numeric_cells, widths[1:], strict=True))
-    return "  ".join((first.ljust(widths[0]), *numbers)).rstrip()
+    aligned_cells = (
+        cell.rjust(width) for cell, width in zip(numeric_cells, widths[1:], strict=True)
+    )
+    return "  ".join((first.ljust(widths[0]), *aligned_cells)).rstrip()
 
 
 def _shorten_layer(layer: str) -> str:
@@ -275,13 +277,13 @@ def _list_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[
     )
     if found.base is None:
         return
-    numbers: tuple[tuple[str, str, Number, int], ...] = (
+    number_columns: tuple[tuple[str, str, Number, int], ...] = (
         ("changes from the base", "norm A", lambda one: one.norms[0], 3),
         ("changes from the base", "norm B", lambda one: one.norms[1], 3),
         ("changes from the base", "cosine", lambda one: one.cosine, 4),
         ("changes from the base", "apart %", lambda one: 100 * one.sign_conflicts, 2),
     )
-    for title, view, number, digits in numbers:
+    for title, view, number, digits in number_columns:
         yield title, view, _build_cell_writer(found, MATRICES, number, digits, changes=True)
 
 
@@ -310,7 +312,7 @@ def _collect_numbers(
 ) -> dict[str, Any]:
     weights, changes = found.of(layer, parts), found.changes_of(layer, parts)
     assert weights is not None
-    numbers: dict[str, Any] = {
+    values_by_key: dict[str, Any] = {
         "elements": int(weights.elements),
         "cosine": weights.cosine,
         "distance": _drop_non_finite(weights.distance),
@@ -320,13 +322,13 @@ def _collect_numbers(
         "sign_conflicts": weights.sign_conflicts,
     }
     if changes is not None:
-        numbers["changes"] = {
+        values_by_key["changes"] = {
             "cosine": changes.cosine,
             "norm_first": changes.norms[0],
             "norm_second": changes.norms[1],
             "sign_conflicts": changes.sign_conflicts,
         }
-    return numbers
+    return values_by_key
 
 
 def _drop_non_finite(value: float) -> float | None:
@@ -334,7 +336,7 @@ def _drop_non_finite(value: float) -> float | None:
 
 
 def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
-    numbers: tuple[tuple[str, str, Number], ...] = (
+    charts: tuple[tuple[str, str, Number], ...] = (
         ("Cosine of the changes", "cosine", lambda one: one.cosine),
         (
             "Changes of opposite sign",
@@ -342,7 +344,7 @@ def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
             lambda one: 100 * one.sign_conflicts,
         ),
     )
-    for title, y, number in numbers:
+    for title, y, number in charts:
         caption = f"Of the changes from {found.base} to {found.first} and to {found.second}."
         series = {view: _list_series(found, parts, number, changes=True) for view, parts in VIEWS}
         yield _build_figure(found, title, caption, y, series)
@@ -359,8 +361,8 @@ def _list_series(
 ) -> list[float | None]:
     look = found.changes_of if changes else found.of
     sums = [look(layer, parts) for layer in found.layers]
-    numbers = [None if one is None else number(one) for one in sums]
-    return [None if value is None else _drop_non_finite(value) for value in numbers]
+    series = [None if one is None else number(one) for one in sums]
+    return [None if value is None else _drop_non_finite(value) for value in series]
 
 
 def _build_figure(

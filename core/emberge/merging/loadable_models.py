@@ -93,10 +93,10 @@ def _list_adapted_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
     """Return the adapted model's tensors: unchanged ones in their stored dtype, changed ones in float32."""
     names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused
-    stored = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
+    stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
     return [
         (spec if is_buffer(name) else _convert_to_float32(spec)).renamed(names.out_name(spec))
-        for name, spec in stored.items()
+        for name, spec in stored_specs.items()
     ]
 
 

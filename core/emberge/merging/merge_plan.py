@@ -188,8 +188,8 @@ def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[st
     start = request.part.start if request.part is not None else _slice_start(request.slices, number)
     if start is None or number is None:
         return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
-    own = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
-    return {"": name, **own}
+    name_by_model = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
+    return {"": name, **name_by_model}
 
 
 def _slice_start(slices: Sequence[MergeSlice], number: int | None) -> int | None:
@@ -216,14 +216,14 @@ def _join_layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
 
 def _sort_layer(entry: tuple[str, float]) -> tuple[bool, str, int]:
     layer, _ = entry
-    found = _NUMBERED.fullmatch(layer)
-    name, number = (found[1], int(found[2])) if found else (layer, 0)
+    match = _NUMBERED.fullmatch(layer)
+    name, number = (match[1], int(match[2])) if match else (layer, 0)
     return layer != "embeddings", name, number
 
 
 def _find_tower(layer: str) -> str:
-    found = _NUMBERED.fullmatch(layer)
-    return found[1] if found else ""
+    match = _NUMBERED.fullmatch(layer)
+    return match[1] if match else ""
 
 
 def _show_number(value: float) -> str:
@@ -244,13 +244,13 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     for tensor in plan.tensors:
         if tensor.action != "merge":
             continue
-        given = weights_of(plan, tensor)
-        for name, weight in _compute_weights(plan, tensor, given).items():
+        recipe_weights = weights_of(plan, tensor)
+        for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
         for name in based:
             base_share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
             sums[name].add(plan.layers[tensor.name], base_share, tensor.out.elements)
-        total += tensor.out.elements * sum(given.values())
+        total += tensor.out.elements * sum(recipe_weights.values())
         elements += tensor.out.elements
     return {n: one.share(elements) for n, one in sums.items()}, total / (elements or 1.0)
 

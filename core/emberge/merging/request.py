@@ -41,15 +41,15 @@ class Resolver:
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         called = self.called.get(block.name, {})
-        here = called.get("", block.name)
+        result_name = called.get("", block.name)
         for name, schedule in stage.schedules().items():
-            number = schedule.at(here, depth)
+            number = schedule.at(result_name, depth)
             if isinstance(schedule, PerModel):
                 schedules = {
                     model: self._own_schedule(stage, name, model) for model in block.models
                 }
                 numbers = [
-                    o.at(called.get(model, here), depth, number) if o else number
+                    o.at(called.get(model, result_name), depth, number) if o else number
                     for model, o in schedules.items()
                 ]
                 values[name] = block.weights.new_tensor(numbers)

@@ -186,12 +186,13 @@ def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None
     read = [Tokenizer.read(one) for one in checkpoints]
     vocabularies = [one.texts for one in read if one is not None]
     found.shared = [len({texts.get(i) for texts in vocabularies}) <= 1 for i in range(least)]
-    apart = found.shared.count(False)
+    different_count = found.shared.count(False)
     if len(vocabularies) < len(read):
         found.notes.append("not every model has a tokenizer, so rows are compared by number")
-    if apart:
+    if different_count:
         found.notes.append(
-            f"{count_noun(apart, 'row')} of {least} of the vocabularies are for other tokens and are left out"
+            f"{count_noun(different_count, 'row')} of {least} of the vocabularies are for other tokens "
+            "and are left out"
         )
     else:
         found.shared = []

@@ -73,10 +73,10 @@ class ModelPair:
         if kinds[0] != kinds[1]:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
-        for module, mine, other in self._pair_modules():
+        for module, first_config, second_config in self._pair_modules():
             for key in _SHAPES:
                 file = f" ({module.path}/config.json)"
-                yield from _compare_key(key, mine, other, f"{module.kind}'s ", file)
+                yield from _compare_key(key, first_config, second_config, f"{module.kind}'s ", file)
 
     def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
         """Yield differences that make both text trunks incomparable: family, sizes, rope bases.
@@ -84,14 +84,20 @@ class ModelPair:
         A rope base that only one config has is a difference too, as the classes' defaults differ. Without
         `positions`, rope bases are not compared.
         """
-        mine, other = trunk_config(self.first.config), trunk_config(self.second.config)
-        families = [str(config.get("model_type", "")).partition("_")[0] for config in (mine, other)]
+        first_config, second_config = (
+            trunk_config(self.first.config),
+            trunk_config(self.second.config),
+        )
+        families = [
+            str(config.get("model_type", "")).partition("_")[0]
+            for config in (first_config, second_config)
+        ]
         if families[0] != families[1]:
             yield f"the text trunk is {families[0]} in one and {families[1]} in the other"
             return
         for key in _SIZES:
-            yield from _compare_key(key, mine, other, "the text config's ")
-        ropes = rope_options(mine), rope_options(other)
+            yield from _compare_key(key, first_config, second_config, "the text config's ")
+        ropes = rope_options(first_config), rope_options(second_config)
         for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
             a, b = (_shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
             if a != b:
@@ -101,13 +107,15 @@ class ModelPair:
         """Yield differences that a user has to decide: pooling, prompts, lengths."""
         kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
         if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
-            for module, mine, other in self._pair_modules():
-                for key in sorted((mine.keys() & other.keys()) - set(_SHAPES)):
+            for module, first_config, second_config in self._pair_modules():
+                for key in sorted((first_config.keys() & second_config.keys()) - set(_SHAPES)):
                     file = f" ({module.path}/config.json)"
-                    yield from _compare_key(key, mine, other, f"{module.kind}'s ", file)
-        mine, other = _read_choices(self.first), _read_choices(self.second)
-        for key in sorted(mine.keys() & other.keys()):
-            yield from _compare_key(key, mine, other)
+                    yield from _compare_key(
+                        key, first_config, second_config, f"{module.kind}'s ", file
+                    )
+        first_choices, second_choices = _read_choices(self.first), _read_choices(self.second)
+        for key in sorted(first_choices.keys() & second_choices.keys()):
+            yield from _compare_key(key, first_choices, second_choices)
 
     def smaller_differences(self) -> Iterator[str]:
         """Yield differences for which the result has the template's value."""

@@ -148,12 +148,14 @@ def _read_module_options(kind: str) -> _Options | None:
         return None
     if "load" in functions and kind != "Transformer":
         return None
-    taken = functions["__init__"].args
+    arguments = functions["__init__"].args
     options = {
         argument.arg: _read_argument_types(argument)
-        for argument in [*taken.args[1:], *taken.kwonlyargs]
+        for argument in [*arguments.args[1:], *arguments.kwonlyargs]
     }
-    required = {a.arg: {a.arg} for a in taken.args[1 : len(taken.args) - len(taken.defaults)]}
+    required = {
+        a.arg: {a.arg} for a in arguments.args[1 : len(arguments.args) - len(arguments.defaults)]
+    }
     for line in class_node.body if class_node else ():
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "config_key_renames":
             renames: dict[str, str] = ast.literal_eval(line.value)

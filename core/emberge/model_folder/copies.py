@@ -295,8 +295,8 @@ def origin_line(template: Checkpoint) -> str:
         f"{join_some(names, _SHOWN)} ({reason})"
         for reason, names in files_not_copied(template).items()
     ]
-    behind = f"; left out: {', '.join(left)}" if left else ""
-    return f"configs, tokenizer and modules come from '{name}'{behind}"
+    omitted = f"; left out: {', '.join(left)}" if left else ""
+    return f"configs, tokenizer and modules come from '{name}'{omitted}"
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:

@@ -25,8 +25,10 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
     weights = hashlib.sha256()
     for name, spec in sorted(checkpoint.specs.items()):
         hashes = hashes_by_file[spec.file]
-        stored = next((n for n in hashes if n == name or name.endswith(f".{n}")), name)
-        weights.update(f"{name} {spec.dtype} {list(spec.shape)} {hashes.get(stored)}\n".encode())
+        stored_name = next((n for n in hashes if n == name or name.endswith(f".{n}")), name)
+        weights.update(
+            f"{name} {spec.dtype} {list(spec.shape)} {hashes.get(stored_name)}\n".encode()
+        )
     tokenizer = hashlib.sha256()
     for path in (checkpoint.tokenizer_folder / name for name in TOKENIZER_FILES):
         if path.is_file():

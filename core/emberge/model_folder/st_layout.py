@@ -209,9 +209,9 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
     """Return a module's config by classic names, or unchanged if it has none."""
-    stored = read_object_if_any(folder / module_config_path(folder, module))
-    classic = classic_module(module.type, stored)
-    return stored if classic is None else classic[1]
+    config = read_object_if_any(folder / module_config_path(folder, module))
+    classic = classic_module(module.type, config)
+    return config if classic is None else classic[1]
 
 
 def require_inside(source: Path, name: str) -> None:
@@ -360,13 +360,13 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     way = {"method": "forward", "method_output_name": "last_hidden_state"}
     ways: dict[str, Any] = dict.fromkeys(modalities, way)
-    stored = read_object_if_any(settings)
+    config = read_object_if_any(settings)
     new = {
         "transformer_task": "feature-extraction",
         "modality_config": {**ways, "message": {**way, "format": "structured"}},
         "module_output_name": "token_embeddings",
     }
-    write_json(settings, {**stored, **new}, durable=False)
+    write_json(settings, {**config, **new}, durable=False)
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:

@@ -169,11 +169,11 @@ def _check_layers(path: Path, config: Mapping[str, Any], names: Names) -> Iterat
     stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
     if stated is None or str(config.get("model_type")) in _SHARED_LAYERS:
         return
-    numbers = {layer_number(name) for name in names.specs} - {None}
+    layer_numbers = {layer_number(name) for name in names.specs} - {None}
     # A class may store more, as for predicting several tokens.
-    if numbers and len(numbers) < stated[1]:
+    if layer_numbers and len(layer_numbers) < stated[1]:
         yield (
-            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(numbers):,} layers; "
+            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(layer_numbers):,} layers; "
             "get the whole model, or the config of these weights"
         )
 

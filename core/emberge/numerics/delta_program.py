@@ -250,8 +250,8 @@ class DeltaProgram:
 
     def _can_use_kernels(self) -> bool:
         """Return whether kernels can read the deltas and know the positions that a drop hashes."""
-        beyond = self.start + self.size > SPAN
-        if beyond and any(isinstance(change, DropAtRandom) for change in self.changes):
+        exceeds_span = self.start + self.size > SPAN
+        if exceeds_span and any(isinstance(change, DropAtRandom) for change in self.changes):
             return False
         deltas = self.given
         if deltas is None:

@@ -314,15 +314,15 @@ def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Te
     """
     if not differences:
         return {"products": gram(evaluation.values())}
-    apart = gram(evaluation.differences())
-    first = apart[0].clone()
+    difference_products = gram(evaluation.differences())
+    first = difference_products[0].clone()
     first[0] = 0.0
-    products = apart + first + first[:, None] + apart[0, 0]
-    products[0] = products[:, 0] = apart[0, 0] + first
-    length, distances = products.diagonal().min(), apart.diagonal()[1:].sum()
+    products = difference_products + first + first[:, None] + difference_products[0, 0]
+    products[0] = products[:, 0] = difference_products[0, 0] + first
+    length, distances = products.diagonal().min(), difference_products.diagonal()[1:].sum()
     if float(distances) > float(length) / 4:
         products = gram(evaluation.values())
-    return {"products": products, "differences": apart}
+    return {"products": products, "differences": difference_products}
 
 
 def _require_count(coefficients: Sequence[float], models: int) -> None:

@@ -52,16 +52,16 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
 def rows_of(batch: Embeddings, which: Any) -> Embeddings:
     """Return a batch of some rows (a slice, or numbers in any order), with all columns."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-    taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
+    columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
     guide = None if batch.guide is None else rows_of(batch.guide, which)
-    return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
+    return dataclasses.replace(batch, **columns, layers=layers, guide=guide)
 
 
 def _widen(values: Tensor, width: int, filling: float) -> Tensor:
     """Return values [b, k, …] with columns added at the end up to `width`."""
-    behind = (0, width - values.shape[1])
-    return pad(values, (0, 0) * (values.ndim - 2) + behind, value=filling)
+    padding = (0, width - values.shape[1])
+    return pad(values, (0, 0) * (values.ndim - 2) + padding, value=filling)
 
 
 def _widen_sides(

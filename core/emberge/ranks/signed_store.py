@@ -106,12 +106,12 @@ def join_store(patience: datetime.timedelta) -> tuple[SignedStore, int, int]:
     environment = os.environ
     rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    here = _are_all_local(environment)
-    if here:
+    all_local = _are_all_local(environment)
+    if all_local:
         _keep_to_loopback()
     listener = None
     if rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        listener = _open_listener(host, port, here)
+        listener = _open_listener(host, port, all_local)
     if listener is None:
         inner = next(rendezvous("env://", timeout=patience))[0]
     else:

@@ -44,8 +44,8 @@ def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield the pickles of weights, in the folder and below it, that have no safetensors next to them."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        taken = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for
-        if taken and not hidden and not _is_converted(path):
+        is_weights = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for
+        if is_weights and not hidden and not _is_converted(path):
             yield path
 
 

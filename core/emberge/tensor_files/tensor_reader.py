@@ -190,11 +190,11 @@ class FileSource:
 
     def read(self, start: int, into: Tensor) -> None:
         """Fill `into` with the elements from `start` on, those beyond the end from the padding."""
-        stored = max(0, min(into.numel(), self.spec.elements - start))
-        if stored:
-            self.reader.read(self.spec, start, into[:stored])
-        if stored < into.numel() and self.padding is not None:
-            self.padding.read(start + stored, into[stored:])
+        stored_count = max(0, min(into.numel(), self.spec.elements - start))
+        if stored_count:
+            self.reader.read(self.spec, start, into[:stored_count])
+        if stored_count < into.numel() and self.padding is not None:
+            self.padding.read(start + stored_count, into[stored_count:])
 
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Fill `into` with the file's bytes from byte `start` of the tensor on."""

@@ -74,10 +74,10 @@ def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> 
 def take_rows(batch: Embeddings, which: Any) -> Embeddings:
     """Return some rows of a batch, in some order."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-    taken: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
+    columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: take_rows(inner, which) for name, inner in batch.layers.items()}
     guide = None if batch.guide is None else take_rows(batch.guide, which)
-    return dataclasses.replace(batch, **taken, layers=layers, guide=guide)
+    return dataclasses.replace(batch, **columns, layers=layers, guide=guide)
 
 
 def columns(batch: Embeddings) -> Tensor:

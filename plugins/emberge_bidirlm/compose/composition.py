@@ -196,14 +196,16 @@ class Composition:
 
     def _require_same_tensors(self) -> None:
         """Refuse a specialist whose trunk differs from the text model's in any tensor but token rows."""
-        mine = _list_trunk_shapes(self.trunk)
+        text_shapes = _list_trunk_shapes(self.trunk)
         for kind, specialist in self.specialists.items():
             if not specialist.checkpoint.has_weights:
                 continue
             other = _list_trunk_shapes(specialist.trunk)
-            unlike = [n for n in sorted({*mine, *other}) if mine.get(n) != other.get(n)]
+            unlike = [
+                n for n in sorted({*text_shapes, *other}) if text_shapes.get(n) != other.get(n)
+            ]
             if unlike:
-                a, b = (shapes.get(unlike[0], "missing") for shapes in (mine, other))
+                a, b = (shapes.get(unlike[0], "missing") for shapes in (text_shapes, other))
                 raise CheckpointError(
                     f"'{self.names['text']}' and '{self.names[kind]}': '{unlike[0]}' is {a} in the trunk of "
                     f"one and {b} in that of the other; choose models of one family and size"

@@ -65,10 +65,10 @@ def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> di
     For clips of half a second or more, Whisper's spectrum equals Qwen3-ASR's; Qwen3-ASR pads shorter clips to
     half a second first.
     """
-    numbers = {key: extractor[key] for key in _SPECTRA if key in extractor}
+    spectrum_options = {key: extractor[key] for key in _SPECTRA if key in extractor}
     return {
         "feature_extractor_type": "WhisperFeatureExtractor",
-        **numbers,
+        **spectrum_options,
         "feature_size": audio.tower_config["num_mel_bins"],
         "return_attention_mask": True,
     }

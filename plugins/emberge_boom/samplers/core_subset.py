@@ -94,5 +94,5 @@ class CoreSubset(Sampler):
         drawn = RowSubset(range(total), seed, 0, count_of(total, float(self.ratio)))
         places = np.sort(np.asarray(drawn, dtype=np.int64))
         cuts = np.split(places, np.searchsorted(places, ends[:-1]))
-        for (info, rows), mine, end in zip(old.items(), cuts, ends, strict=True):
-            yield info, take_rows(rows, mine - (int(end) - len(rows)))
+        for (info, rows), cut_numbers, end in zip(old.items(), cuts, ends, strict=True):
+            yield info, take_rows(rows, cut_numbers - (int(end) - len(rows)))

@@ -96,9 +96,14 @@ def study_of(
     interactions = []
     for pair in combinations(names, 2):
         together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
-        joint, apart = compare(pair, together, alone, loss_protocol)
+        joint_loss, separate_loss = compare(pair, together, alone, loss_protocol)
         interactions.append(
-            Interaction(pair, joint, apart, _measure_distance(pair, joint, apart, distance))
+            Interaction(
+                pair,
+                joint_loss,
+                separate_loss,
+                _measure_distance(pair, joint_loss, separate_loss, distance),
+            )
         )
     rows = min(int(facts[name]["rows"]) for name in names)
     matrix: list[list[float | None]] = [[None] * len(names) for _ in names]

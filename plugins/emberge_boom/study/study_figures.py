@@ -48,7 +48,7 @@ def _write_caption(study: Study) -> str:
         "paper": "mean losses over all steps",
         "matched": "mean losses over as many steps of each dataset, together and alone",
     }
-    numbers = (
+    quantity = (
         "the change of the loss in percent"
         if study.ranking == "ratio"
         else "LC \N{MINUS SIGN} LA, the loss together minus the mean of both alone"
@@ -56,7 +56,7 @@ def _write_caption(study: Study) -> str:
     units = ", in units of each dataset's own alone" if study.scale == "own" else ""
     return (
         f"Each dataset alone and each pair, {study.rows:,} rows of each; {steps[study.loss_protocol]}"
-        f"{units}. Numbers are {numbers}: below 0 (blue) training together helps, "
+        f"{units}. Numbers are {quantity}: below 0 (blue) training together helps, "
         "above 0 (orange) it harms. A joint training takes the steps of both, which by itself can lower "
         "losses. These are losses of training, one seed, and no scores."
     )

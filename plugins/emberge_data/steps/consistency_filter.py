@@ -148,7 +148,7 @@ def _count_shard(
     pairs = np.flatnonzero(in_shard[positives.rows])
     row_of = positives.rows[pairs]
     documents = arranged.document_of[positives.places[pairs]]
-    beside = Lists.of_pairs(row_of, documents, len(arranged.dataset))
+    row_positives = Lists.of_pairs(row_of, documents, len(arranged.dataset))
     among = np.unique(documents)
     higher = np.empty(len(pairs), dtype=np.int64)
     size = limits.queries(space.queries.dimension)
@@ -159,7 +159,7 @@ def _count_shard(
             arranged.query_of[row_of[part]],
             documents[part],
             among,
-            spared=beside.taken(row_of[part]),
+            spared=row_positives.taken(row_of[part]),
             limits=limits,
         )
     return pairs, higher
@@ -210,12 +210,14 @@ def count_higher(
     )  # fresh pages would cost a fifth of a product
     with full_precision():
         for first in range(0, len(among), columns):
-            here = space.documents.units(among[first : first + columns])
+            document_vectors = space.documents.units(among[first : first + columns])
             for row in range(0, len(queries), rows):
                 part = slice(row, row + rows)
                 asked = units[part]
-                tile = buffer[: len(asked) * len(here)].view(len(asked), len(here))
-                torch.mm(asked, here.T, out=tile)
+                tile = buffer[: len(asked) * len(document_vectors)].view(
+                    len(asked), len(document_vectors)
+                )
+                torch.mm(asked, document_vectors.T, out=tile)
                 above = _count_true(tile > lowest[part, None])
                 counts[part] += (sure := _count_true(tile > highest[part, None]))
                 close = np.flatnonzero(above > sure)
@@ -241,9 +243,9 @@ def _find_undecided(
     """Return rows and columns of the products in these rows that lie between both bounds."""
     import torch
 
-    numbers = torch.from_numpy(rows).to(tile.device)
-    products = tile[numbers]
-    undecided = (products > lowest[numbers, None]) & ~(products > highest[numbers, None])
+    row_numbers = torch.from_numpy(rows).to(tile.device)
+    products = tile[row_numbers]
+    undecided = (products > lowest[row_numbers, None]) & ~(products > highest[row_numbers, None])
     at, columns = undecided.nonzero(as_tuple=True)
     return rows[at.cpu().numpy()], columns.cpu().numpy()
 

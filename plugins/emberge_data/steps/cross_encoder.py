@@ -100,9 +100,9 @@ class CrossEncoderModel:
     def _require_head(self, folder: Path) -> None:
         """Refuse a model whose head is in no file, so that transformers filled it with random numbers."""
         model = self._model.model
-        trunk, stored = f"{model.base_model_prefix}.", Checkpoint(folder).specs
+        trunk, stored_specs = f"{model.base_model_prefix}.", Checkpoint(folder).specs
         head = [name for name in model.state_dict() if not name.startswith(trunk)]
-        if missing := [name for name in head if name not in stored]:
+        if missing := [name for name in head if name not in stored_specs]:
             raise CheckpointError(
                 f"{folder}: has no {missing[0]}, so its scores would be random; train the cross-encoder first"
             )

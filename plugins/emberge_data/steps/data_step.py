@@ -90,8 +90,8 @@ class DataStep(Step):
                 changes.append(SetChanges(dataset.info.name))
                 yield dataset.info.name, dataset, changes[-1].watch(outcomes)
 
-        apart = ((dataset.info.name, dataset, examples) for dataset, examples in dev)
-        write_catalogue(workspace.folder, written(), apart)
+        dev_sets = ((dataset.info.name, dataset, examples) for dataset, examples in dev)
+        write_catalogue(workspace.folder, written(), dev_sets)
         rows, kept_rows = (
             sum(change.rows for change in changes),
             sum(change.kept for change in changes),

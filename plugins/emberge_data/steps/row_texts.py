@@ -53,8 +53,8 @@ class RowTexts:
         """Return the rows that have any of these distinct texts."""
         is_wanted = np.zeros(len(self.distinct), dtype=bool)
         is_wanted[texts] = True
-        numbers = np.flatnonzero(is_wanted[self.distinct.places])
-        return np.unique(np.searchsorted(self._ends, numbers, side="right"))
+        text_numbers = np.flatnonzero(is_wanted[self.distinct.places])
+        return np.unique(np.searchsorted(self._ends, text_numbers, side="right"))
 
     def of_sets(self) -> list[Places]:
         """Return the numbers of each set's texts, each as often as the set's rows have it."""

@@ -106,9 +106,9 @@ def describe_spread(values: NDArray[Any]) -> str:
     """Return the lowest, median and highest of the numbers as text."""
     import numpy as np
 
-    numbers = np.asarray(values, dtype=np.float64)
-    numbers = numbers[np.isfinite(numbers)]
-    if not len(numbers):
+    sample = np.asarray(values, dtype=np.float64)
+    sample = sample[np.isfinite(sample)]
+    if not len(sample):
         return "none"
-    low, middle, high = np.quantile(numbers, [0, 0.5, 1], method="nearest")
+    low, middle, high = np.quantile(sample, [0, 0.5, 1], method="nearest")
     return f"{low:.4g} to {high:.4g}, median {middle:.4g}"

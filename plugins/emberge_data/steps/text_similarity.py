@@ -177,8 +177,12 @@ class MinHash:
 
         keys = np.empty((self.bands, len(signatures)), dtype=np.uint64)
         for band in range(self.bands):
-            numbers = signatures[:, band * self.rows : (band + 1) * self.rows].astype(np.uint64)
+            band_numbers = signatures[:, band * self.rows : (band + 1) * self.rows].astype(
+                np.uint64
+            )
             keys[band] = band
             for row in range(self.rows):
-                keys[band] = mix_bits(keys[band] * np.uint64(0x9E3779B97F4A7C15) + numbers[:, row])
+                keys[band] = mix_bits(
+                    keys[band] * np.uint64(0x9E3779B97F4A7C15) + band_numbers[:, row]
+                )
         return keys

@@ -62,8 +62,8 @@ def largest_distance(first: Any, second: Any) -> float | None:
     if first.shape != second.shape:
         return None
     lengths = np.maximum(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
-    apart = np.linalg.norm(np.asarray(first, np.float64) - second, axis=1)
-    return float((apart / np.maximum(lengths, 1e-30)).max())
+    distances = np.linalg.norm(np.asarray(first, np.float64) - second, axis=1)
+    return float((distances / np.maximum(lengths, 1e-30)).max())
 
 
 def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:

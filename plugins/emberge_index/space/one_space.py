@@ -116,12 +116,12 @@ class ModelSpace:
         if passport_now.dimension is None:
             passport_now = replace(passport_now, dimension=facts.dimension)
         try:
-            stored = read_passport(self.folder)
+            stored_passport = read_passport(self.folder)
         except CheckpointError:
             return passport_now
         return (
-            replace(passport_now, canaries=stored.canaries)
-            if stored == passport_now
+            replace(passport_now, canaries=stored_passport.canaries)
+            if stored_passport == passport_now
             else passport_now
         )
 
@@ -246,7 +246,7 @@ def compare(
         CheckpointError: if a model cannot be read.
     """
     probes = read_texts(texts) if texts is not None else probe_texts()
-    probes, stored = _read_stored(first, probes, vectors, own=texts is not None)
+    probes, stored_vectors = _read_stored(first, probes, vectors, own=texts is not None)
     differences = first.passport.differences(second.passport)
     comparison = SpaceComparison(
         first.name,
@@ -264,7 +264,7 @@ def compare(
     )
     if verdict_of(distance, None) == "same":
         return comparison
-    source = first.documents(probes) if stored is None else stored
+    source = first.documents(probes) if stored_vectors is None else stored_vectors
     fit = fit_error(probes, source, second.documents(probes))
     return replace(comparison, verdict=verdict_of(distance, fit), fit=fit)
 
@@ -279,9 +279,9 @@ def _read_stored(
     """
     if vectors is None:
         return texts, None
-    stored = read_vectors(vectors)
-    rows = stored.rows
-    _require_marked(vectors, stored.plan.fingerprint, first)
+    stored_vectors = read_vectors(vectors)
+    rows = stored_vectors.rows
+    _require_marked(vectors, stored_vectors.plan.fingerprint, first)
     require_passport(vectors, rows, first.passport, first.name)
     if not own:
         return texts, None

@@ -82,11 +82,11 @@ def _require_dimension(plan: RewritePlan, space: SpaceOf, other: SpaceOf | None)
 def _require_marked(plan: RewritePlan, space: SpaceOf, side: Side, other: SpaceOf | None) -> None:
     """Refuse a file of vectors whose mark names another model or side."""
     if plan.fingerprint is not None and plan.fingerprint != space.fingerprint:
-        what = "another model"
+        mismatch = "another model"
         if other is not None and plan.fingerprint == other.fingerprint:
-            what = f"{other.name}, so it is translated already"
+            mismatch = f"{other.name}, so it is translated already"
         raise DataError(
-            f"{plan.path}: its vectors are marked as those of {what}, and wanted are those of "
+            f"{plan.path}: its vectors are marked as those of {mismatch}, and wanted are those of "
             f"{space.name} ({printable(space.fingerprint[:12])}); embed the texts by it, or fit "
             "a translation from the model that they are of"
         )

@@ -214,9 +214,9 @@ def mark_of(header: TranslationHeader) -> str:
 def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
     """Return the fingerprint and the side that a mark names; None for each that it lacks."""
     try:
-        found = json.loads(text or "{}")
+        mark = json.loads(text or "{}")
     except ValueError:
         return None, None
-    if not isinstance(found, dict):
+    if not isinstance(mark, dict):
         return None, None
-    return found.get("fingerprint"), found.get("side")
+    return mark.get("fingerprint"), mark.get("side")

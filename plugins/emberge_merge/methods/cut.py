@@ -240,7 +240,7 @@ class Tally:
         """Unite the counts of several blocks, in their order."""
         bins = [part.bins for part in parts if part.bins is not None]
         run_lists = [part.runs for part in parts if part.runs is not None]
-        runs = [run for some in run_lists for run in some]
+        runs = [run for block_runs in run_lists for run in block_runs]
         held = len(run_lists) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
         return cls(
             sum(part.above for part in parts),

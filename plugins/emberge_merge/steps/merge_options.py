@@ -222,12 +222,12 @@ def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     """Return the inputs with a number appended to equal names, so that all names differ."""
     counted = Counter(m.name for m in inputs)
     seen: Counter[str] = Counter()
-    apart = []
+    numbered_inputs = []
     for model in inputs:
         seen[model.name] += 1
         name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
-        apart.append(replace(model, name=name))
-    return tuple(apart)
+        numbered_inputs.append(replace(model, name=name))
+    return tuple(numbered_inputs)
 
 
 def statistics_paths(

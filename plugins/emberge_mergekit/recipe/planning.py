@@ -168,8 +168,12 @@ class _Planner:
         """Return a plan that runs mergekit's own code, for settings that no strategy of emberge has."""
         options = {"method": LinkOption(self.method.name)}
         if settings:
-            numbers = {name: _convert_truth_values(setting) for name, setting in settings.items()}
-            options["parameters"] = LinkOption(numbers, next(iter(settings.values()))[0].line)
+            plain_settings = {
+                name: _convert_truth_values(setting) for name, setting in settings.items()
+            }
+            options["parameters"] = LinkOption(
+                plain_settings, next(iter(settings.values()))[0].line
+            )
         models = tuple(
             PlannedModel(model, weight, {"mergekit": dict(own_settings)} if own_settings else {})
             for model, weight, own_settings in zip(
@@ -249,8 +253,8 @@ def _is_within_limits(match: Equivalent, model_settings: Sequence[Mapping[str, S
     for settings in model_settings:
         for name in settings.keys() & match.owned.keys():
             low, high = _LIMITS[name]
-            numbers = [float(v) for entry in settings[name] for v in _list_values(entry)]
-            if not all(low <= number <= high for number in numbers):
+            values = [float(v) for entry in settings[name] for v in _list_values(entry)]
+            if not all(low <= number <= high for number in values):
                 return False
     return True
 

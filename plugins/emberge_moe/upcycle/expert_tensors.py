@@ -132,8 +132,8 @@ def _draw_normal(size: int, seed: int) -> Tensor:
     import torch
 
     bits = (random_bits(size, seed) >> 11).astype("float64")
-    numbers: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
-    return numbers
+    quantiles: Tensor = torch.special.ndtri(torch.from_numpy((bits + 0.5) * 2.0**-53))
+    return quantiles
 
 
 def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:

@@ -159,8 +159,8 @@ def write_routers(
             )
         routers[str(layer)] = rows / lengths * 0.02 * math.sqrt(rows.shape[1])
     folder.mkdir(parents=True, exist_ok=True)
-    stored = {name: rows.to(getattr(torch, dtype)) for name, rows in routers.items()}
-    save_file(stored, folder / "model.safetensors")
+    router_tensors = {name: rows.to(getattr(torch, dtype)) for name, rows in routers.items()}
+    save_file(router_tensors, folder / "model.safetensors")
     return read_routers(folder)
 
 

@@ -120,9 +120,11 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
         numbers = tuple(range(depth))
     else:
         numbers = tuple(sorted(set(layers)))
-    beyond = [layer for layer in numbers if not 0 <= layer < depth]
-    if beyond:
-        raise ValueError(f"layer {beyond[0]} does not exist: the model has layers 0 to {depth - 1}")
+    invalid_layers = [layer for layer in numbers if not 0 <= layer < depth]
+    if invalid_layers:
+        raise ValueError(
+            f"layer {invalid_layers[0]} does not exist: the model has layers 0 to {depth - 1}"
+        )
     if not numbers:
         raise ValueError(f"none of the model's layers, {depth} in number, would be routed")
     return numbers

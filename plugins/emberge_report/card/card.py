@@ -386,10 +386,10 @@ def _build_adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
         data["base_model_relation"] = "adapter"
     details = facts.artifact.details
     base = str(details.get("base", "its base"))
-    how = "by merging adapters" if facts.merged else "from a fine-tune and its base"
+    origin = "by merging adapters" if facts.merged else "from a fine-tune and its base"
     if "loss_curve" in details:
-        how = "by training"
-    opening = [f"A LoRA adapter of {base}, made with emberge {how}. It is no model by itself."]
+        origin = "by training"
+    opening = [f"A LoRA adapter of {base}, made with emberge {origin}. It is no model by itself."]
     sections = [
         _build_adapter_usage(facts.address, facts.remark, base),
         _build_adapter_content(adapter),

@@ -77,10 +77,10 @@ def _explain_counts(record: Contamination) -> str:
 
 
 def _format_counts(counts: Mapping[str, Any]) -> list[str]:
-    numbers = (
+    counts_shown = (
         counts.get("queries", 0) + counts.get("documents", 0),
         counts.get("queries_found", 0) + counts.get("documents_found", 0),
         counts.get("rows_before", 0),
         counts.get("rows_after", 0),
     )
-    return [f"{number:,}" for number in numbers]
+    return [f"{number:,}" for number in counts_shown]

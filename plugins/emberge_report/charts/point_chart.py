@@ -121,20 +121,22 @@ def _draw_point(name: str, point: Point, across: Scale, up: Scale, look: MarkerS
 
 def _draw_words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
     """Return the words of points, right or left of them, where they overlap no other point or words."""
-    taken = [_Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points]
+    occupied_boxes = [
+        _Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points
+    ]
     shown = []
     for i, (x, y, words) in enumerate(points):
         shortened = short(words, _NAME)
         for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
             box = _Box.of(at, up(y), len(shortened) * _LETTER_WIDTH, anchor)
-            others = [*taken[:i], *taken[i + 1 :]]
+            others = [*occupied_boxes[:i], *occupied_boxes[i + 1 :]]
             if (
                 shortened
                 and box.left > _LEFT
                 and box.right < across.end
                 and not any(map(box.meets, others))
             ):
-                taken.append(box)
+                occupied_boxes.append(box)
                 shown.append(text(at, up(y) + 4, shortened, "tick", anchor))
                 break
     return tag("g", shown)
@@ -155,8 +157,8 @@ class _Box:
         return cls(left, y - _LINE / 2, left + width, y + _LINE / 2)
 
     def meets(self, other: _Box) -> bool:
-        apart = self.right <= other.left or other.right <= self.left
-        return not (apart or self.bottom <= other.top or other.bottom <= self.top)
+        beside_each_other = self.right <= other.left or other.right <= self.left
+        return not (beside_each_other or self.bottom <= other.top or other.bottom <= self.top)
 
 
 def _draw_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Markup:

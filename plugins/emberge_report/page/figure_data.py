@@ -256,13 +256,13 @@ def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None
         DataError: if they are no mapping of numbers; the message has the step and the place.
     """
     content = details.get("weights_by_layer", {})
-    numbers = checked(_Numbers, f"'{step}': weights_by_layer", content).root
-    layers = layer_order(numbers)
-    labels = list(dict.fromkeys(label for layer in layers for label in numbers[layer]))
+    weights = checked(_Numbers, f"'{step}': weights_by_layer", content).root
+    layers = layer_order(weights)
+    labels = list(dict.fromkeys(label for layer in layers for label in weights[layer]))
     if not labels:
         return None
     names = [layer.removeprefix("layers.") for layer in layers]
-    values = [[numbers[layer].get(label) for label in labels] for layer in layers]
+    values = [[weights[layer].get(label) for label in labels] for layer in layers]
     return FigureData(
         title=f"{step}: weights by layer",
         caption=COMPUTED,

@@ -175,7 +175,7 @@ def _read_versions(report: ReportData) -> Mapping[str, Any]:
 
 def _draw_footer(report: ReportData) -> Markup:
     version = _read_versions(report).get("emberge")
-    who = f"emberge {version}" if isinstance(version, str) else "emberge"
+    program = f"emberge {version}" if isinstance(version, str) else "emberge"
     seeds = any(scores.pooled for _, scores in report.scores)
     runs = (
         "Where a training was repeated with other seeds, the intervals above cover them; all others are "
@@ -185,7 +185,7 @@ def _draw_footer(report: ReportData) -> Markup:
         "do not cover that."
     )
     return join(
-        f"Written by {who} from what the steps left; this page loads nothing from anywhere. {runs}"
+        f"Written by {program} from what the steps left; this page loads nothing from anywhere. {runs}"
     )
 
 

@@ -110,12 +110,12 @@ class LayerSearch:
                 for number in (0, -1)
             )
         error = np.abs(first - self.members[0][0].queries[0:PROBED]).max()
-        apart = np.abs(first - last).max()
-        if error >= 0.1 * apart:
+        largest_change = np.abs(first - last).max()
+        if error >= 0.1 * largest_change:
             raise EmbergeError(
                 f"'{self.models[0].name}' does not embed with the parameters that it is given for a forward "
-                f"pass ({error:.2g} off, members are {apart:.2g} apart), so its layers cannot be weighed by "
-                "gradients; leave 'layers' out"
+                f"pass ({error:.2g} off, members are {largest_change:.2g} apart), so its layers "
+                "cannot be weighed by gradients; leave 'layers' out"
             )
 
     def _fit_half(

@@ -151,18 +151,18 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
     Raises:
         CheckpointError: if a parameter is not a tensor of the merge.
     """
-    stored = encoder.stored_names()
-    prefix = prefix_of(list(stored.values()))
+    stored_names = encoder.stored_names()
+    prefix = prefix_of(list(stored_names.values()))
     block_of = {}
     for name, _ in encoder.module.named_parameters():
-        tensor = stored.get(name, name)
-        here = blocks.place.get(tensor, blocks.place.get(tensor.removeprefix(prefix)))
-        if here is None:
+        tensor = stored_names.get(name, name)
+        block = blocks.place.get(tensor, blocks.place.get(tensor.removeprefix(prefix)))
+        if block is None:
             raise CheckpointError(
                 f"'{called}': the parameter '{tensor}' of its encoder is no tensor of the merge, so it "
                 "cannot be weighed by layer; leave 'layers' out"
             )
-        block_of[name] = here
+        block_of[name] = block
     return block_of
 
 

@@ -103,7 +103,7 @@ class AdapterParts:
             yield f"{_OUTER}{inner}.{last}", tensor.contiguous()
 
     def _build_config(self, base: str) -> dict[str, Any]:
-        ranks = {module: found.rank for module, found in self.factors.items()}
+        ranks = {module: factors.rank for module, factors in self.factors.items()}
         usual = Counter(ranks.values()).most_common(1)[0][0]
         others = {re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != usual}
         biases = any(name.endswith(".bias") for name in self.changed)

@@ -74,10 +74,10 @@ class _TensorMatcher:
         for model in self.names.values():
             everything.update(dict.fromkeys(model.specs))
         for name in everything:
-            here = name in self.pattern.specs
-            if self.pattern.is_tied_copy(name) or (is_buffer(name) and not here):
+            in_template = name in self.pattern.specs
+            if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
                 self.found.dropped.append(name)
-            elif not here and (whose := self._find_head_owners(name)):
+            elif not in_template and (whose := self._find_head_owners(name)):
                 self.found.dropped.append(name)
                 self.left.setdefault(head_of(name), set()).update(whose)
             else:
@@ -222,11 +222,11 @@ class _TensorMatcher:
     def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
         if not lacking:
             return f"the template {self.template.folder.name} lacks it; choose another template"
-        who = ", ".join(f"'{name}'" for name in lacking)
+        quoted_names = ", ".join(f"'{name}'" for name in lacking)
         hint = "set missing: average_present or copy_base, or merge models of one architecture"
         if self.request.missing == "copy_base":
             hint = "the base lacks it too" if self.request.base else "copy_base needs a base"
-        return f"{who} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
+        return f"{quoted_names} {'lacks' if len(lacking) == 1 else 'lack'} it; {hint}"
 
     def _require_base(self, plan: TensorPlan) -> bool:
         """Return whether the base has the tensor, if the strategy needs it; note a problem if not."""

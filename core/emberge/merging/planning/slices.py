@@ -41,12 +41,12 @@ def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -
     for name, spec in names.specs.items():
         if part.takes(name, first):
             inside = spec.name.startswith(names.prefix)
-            stored = (
+            stored_name = (
                 prefix + spec.name.removeprefix(names.prefix) if inside else names.out_name(spec)
             )
             layered = layer_number(name) is not None
-            new, stored = (shifted(n, by) if layered else n for n in (name, stored))
-            specs[new] = spec.renamed(stored)
+            new, stored_name = (shifted(n, by) if layered else n for n in (name, stored_name))
+            specs[new] = spec.renamed(stored_name)
     return replace(names, specs=specs, prefix=prefix, outer="")
 
 

@@ -51,8 +51,8 @@ def _list_names(what: str, names: Sequence[str]) -> str:
 def _describe_cost(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
     cost = forecast(plan, machine)
     times = cost.read / max(1, cost.inputs)
-    over = f", {times:.2g} times over" if times > 1.05 else ""
-    yield "reads", f"{human_size(cost.inputs)}{over}"
+    repeats = f", {times:.2g} times over" if times > 1.05 else ""
+    yield "reads", f"{human_size(cost.inputs)}{repeats}"
     yield "writes", f"{human_size(cost.write)}, {plan.dtype}"
     threads = count_noun(cost.workers, "thread")
     yield (

@@ -183,8 +183,8 @@ def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     columns = _collect_merged(plan)
     groups = {model.name: model.group for model in plan.request.inputs}
     for first, second in combinations(columns, 2):
-        apart = first != _BASE and groups[first] != groups[second]
-        if not apart and _have_same_bytes(columns[first], columns[second], files):
+        in_two_groups = first != _BASE and groups[first] != groups[second]
+        if not in_two_groups and _have_same_bytes(columns[first], columns[second], files):
             yield _describe_twins(first, second)
 
 

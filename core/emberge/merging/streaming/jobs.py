@@ -218,10 +218,10 @@ class MergeJob(TensorJob):
         block = self._read_block(rows, 0, device, base, guard=not self._read_first)
         with self._name_tensor_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
-        stored = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
+        encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.owned is not None:
-            self.owned.fill(rows, stored, self.sources, self.base)
-        return stored
+            self.owned.fill(rows, encoded, self.sources, self.base)
+        return encoded
 
     @property
     def unusable(self) -> str:
@@ -321,14 +321,14 @@ class MergeJob(TensorJob):
                 source.read(start, memory[location.start : last].view(dtype))
         count = len(self.sources)
         base = places[count] if origin else None
-        stored = StoredRows(memory, places[:count], base, shape, self.kernels)
-        damaged = stored.first_unusable() if guard else None
+        stored_rows = StoredRows(memory, places[:count], base, shape, self.kernels)
+        damaged = stored_rows.first_unusable() if guard else None
         if damaged is not None:
             raise self._build_damage_error(sources[damaged])
         if guard and start == 0 and base is not None and self.coarse:
-            self._look_for_losses(*stored.every(max(1, size // _LOOK), 0))
+            self._look_for_losses(*stored_rows.every(max(1, size // _LOOK), 0))
         return self.block.replace(
-            rows=DeltaProgram(stored, start),
+            rows=DeltaProgram(stored_rows, start),
             index=index,
             statistics=self._select_statistics(rows, "cpu"),
         )
@@ -402,8 +402,8 @@ class CopyJob(TensorJob):
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
-        numbers = self._computed and self.spec.mergeable
-        return piece.view(getattr(torch, self.spec.dtype)) if numbers else piece
+        must_be_usable = self._computed and self.spec.mergeable
+        return piece.view(getattr(torch, self.spec.dtype)) if must_be_usable else piece
 
     @property
     def _computed(self) -> bool:

@@ -385,9 +385,11 @@ def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
         need = job.row_bytes * job.grid[0] if job.whole else job.row_bytes
         if need + queued > limits.memory:
             # What waits to be written is named where the limit would do without it.
-            beside = "" if need > limits.memory else f" beside {human_size(queued)} to be written,"
+            queue_note = (
+                "" if need > limits.memory else f" beside {human_size(queued)} to be written,"
+            )
             raise CheckpointError(
-                f"{job.spec.name}: needs {human_size(need)} at once{beside} and the limit is "
+                f"{job.spec.name}: needs {human_size(need)} at once{queue_note} and the limit is "
                 f"{human_size(limits.memory)}; allow more with --memory, or give it another strategy by "
                 "a rule"
             )

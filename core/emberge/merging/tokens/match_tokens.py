@@ -79,9 +79,11 @@ class _TokenAligner:
         """Yield the faults of new tokens in a tokenizer that numbers its tokens by position."""
         if self.chosen.whole and self.chosen.algorithm != "Unigram":
             return
-        first, here = self.chosen.own, self.chosen.whole
+        first, is_whole = self.chosen.own, self.chosen.whole
         vocabulary = {t: i for t, i in self.chosen.tokens.items() if i < first}
-        vocabulary |= {t.text: t.id for t in self.new if not here or t.text not in t.owner.added}
+        vocabulary |= {
+            t.text: t.id for t in self.new if not is_whole or t.text not in t.owner.added
+        }
         added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
         added |= {t.text: t.id for t in self.new if t.text not in vocabulary}
         ordered = dict(sorted(added.items(), key=lambda item: item[1]))
@@ -223,14 +225,14 @@ class ByIds(_TokenAligner):
         return rows if needed <= rows else -(-needed // step) * step
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        here = rows if known.rows is None else min(rows, known.rows)
-        row_map = array("q", range(here)) + array("q", [NOWHERE]) * (rows - here)
+        row_count = rows if known.rows is None else min(rows, known.rows)
+        row_map = array("q", range(row_count)) + array("q", [NOWHERE]) * (rows - row_count)
         texts = known.tokens.texts if known.tokens is not None else meant
         for row, token in meant.items():
-            if texts.get(row) != token and row < here:
+            if texts.get(row) != token and row < row_count:
                 row_map[row] = NOWHERE
         for row, (_, keeper) in self.kept.items():
-            if keeper != known.name and row < here:
+            if keeper != known.name and row < row_count:
                 row_map[row] = NOWHERE
         return row_map
 
@@ -282,8 +284,8 @@ class ByTexts(_TokenAligner):
         row_map = array("q", [NOWHERE]) * rows
         for row, token in meant.items():
             model_row = tokens.tokens.get(token, NOWHERE)
-            here = known.rows is None or model_row < known.rows
-            if here and self.policy.keep.get(token, known.name) == known.name:
+            has_row = known.rows is None or model_row < known.rows
+            if has_row and self.policy.keep.get(token, known.name) == known.name:
                 row_map[row] = model_row
         return row_map
 
@@ -376,15 +378,20 @@ def _plan_by_number(
     chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...], *, sliced: bool
 ) -> TokenPlan:
     """Plan rows by their number whatever their tokens are (`mean`), or refuse that for slices."""
-    apart = ", ".join(f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokens))
-    if not apart:
+    different_models = ", ".join(
+        f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokens)
+    )
+    if not different_models:
         return TokenPlan(chosen, lines=lines)
     if not sliced:
-        warning = f"{apart} and '{chosen.folder.name}' have different tokenizers, and rows are merged by id"
+        warning = (
+            f"{different_models} and '{chosen.folder.name}' have different tokenizers, and rows are "
+            "merged by id"
+        )
         return TokenPlan(chosen, warnings=(warning,), lines=lines)
     fault = (
-        f"'{chosen.folder.name}' and {apart} have different tokenizers; stack slices of models that share "
-        "one"
+        f"'{chosen.folder.name}' and {different_models} have different tokenizers; stack slices "
+        "of models that share one"
     )
     return TokenPlan(chosen, problems=(Problem(fault),), lines=lines)
 

@@ -64,8 +64,8 @@ def _gather_rows(
     width = into.shape[1]
     nowhere = places == NOWHERE
     # A run goes on with the next row, or with one more that is nowhere.
-    apart = (np.diff(places) != 1) | nowhere[:-1]
-    new = apart & ~(nowhere[:-1] & nowhere[1:])
+    is_run_end = (np.diff(places) != 1) | nowhere[:-1]
+    new = is_run_end & ~(nowhere[:-1] & nowhere[1:])
     starts = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)] if len(places) else [0]
     for start, end in itertools.pairwise(starts):
         part = into[start:end]

@@ -114,8 +114,8 @@ def _compare_texts(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
         if only:
             listed = join_some((f"{quoted(token)} ({i})" for i, token in only), 4)
             yield f"{_count_phrase(only, 'token')} only in the {which}: {listed}"
-    apart = first.special ^ second.special
-    special = sorted(apart & first.tokens.keys() & second.tokens.keys())
+    special_in_one = first.special ^ second.special
+    special = sorted(special_in_one & first.tokens.keys() & second.tokens.keys())
     if special:
         yield f"special in one and plain in the other: {join_some(map(quoted, special), 4)}"
 
@@ -190,9 +190,9 @@ def _read_model_tokens(vocab: Any) -> dict[str, int]:
 
 def token_notes(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
     """Yield differences of two models' tokenizers except in vocabularies: `pad_token is a in one …`."""
-    mine, other = _read_settings(first), _read_settings(second)
+    first_settings, second_settings = _read_settings(first), _read_settings(second)
     for key in (*_SPECIAL, "additional_special_tokens", *_SETTINGS):
-        a, b = mine.get(key), other.get(key)
+        a, b = first_settings.get(key), second_settings.get(key)
         if a is not None and b is not None and a != b:
             yield f"the tokenizer's {key} is {_shorten_json(a)} in one and {_shorten_json(b)} in the other"
     files = [checkpoint.tokenizer_folder / _WHOLE for checkpoint in (first, second)]

@@ -216,10 +216,10 @@ class Decontaminate(DataStep):
         workspace: Workspace,
     ) -> None:
         start = training.starts[dataset.info.name]
-        mine = (verdicts.get(row) for row in range(start, start + len(dataset)))
+        set_verdicts = (verdicts.get(row) for row in range(start, start + len(dataset)))
         like = sum(
             fate is not None and fate.dropped and fate.why is not None and fate.why.way != "equal"
-            for fate in mine
+            for fate in set_verdicts
         )
         if like > _MANY * len(dataset):
             workspace.warn(

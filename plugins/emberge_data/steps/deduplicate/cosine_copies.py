@@ -43,8 +43,8 @@ class JoinedVectors:
         dimension = self._sets[int(parts[0]) if len(parts) else 0][0:1].shape[1]
         vectors = np.empty((len(parts), dimension), np.float32)
         for part in np.unique(parts).tolist():
-            here = parts == part
-            vectors[here] = self._sets[part][places[here]]
+            in_part = parts == part
+            vectors[in_part] = self._sets[part][places[in_part]]
         return vectors
 
     def of(self, numbers: Places) -> JoinedVectors:
@@ -131,23 +131,25 @@ def cosine_copies(
     The tags of both rows are equal, and each positive has a cosine of `threshold` or more with some positive
     of the earlier row. The earlier row is not a copy itself.
     """
-    numbers = np.flatnonzero(is_kept)
-    stays = np.ones(len(numbers), dtype=bool)
+    kept_rows = np.flatnonzero(is_kept)
+    stays = np.ones(len(kept_rows), dtype=bool)
     positives = Space(vectors.positives, vectors.positives, device)
 
     def same(row: int, earlier: int) -> bool:
         if rows.units(row)[0].tag != rows.units(earlier)[0].tag:
             return False
-        mine, theirs = vectors.positives_of(row), vectors.positives_of(earlier)
-        if not len(mine) or not len(theirs):
-            return len(mine) == len(theirs)
-        scores = positives.scores(mine, np.tile(theirs, (len(mine), 1)))
+        row_positives, earlier_positives = vectors.positives_of(row), vectors.positives_of(earlier)
+        if not len(row_positives) or not len(earlier_positives):
+            return len(row_positives) == len(earlier_positives)
+        scores = positives.scores(
+            row_positives, np.tile(earlier_positives, (len(row_positives), 1))
+        )
         return bool((scores.max(axis=1) >= threshold).all())
 
-    pairs = pairs_above(vectors.anchors.of(numbers), threshold, device)
+    pairs = pairs_above(vectors.anchors.of(kept_rows), threshold, device)
     for later, group in groupby(pairs, key=itemgetter(0)):
-        row = int(numbers[later])
-        others = (int(numbers[other]) for _, other in group if stays[other])
+        row = int(kept_rows[later])
+        others = (int(kept_rows[other]) for _, other in group if stays[other])
         earlier = next((other for other in others if same(row, other)), None)
         if earlier is not None:
             stays[later] = False

@@ -118,9 +118,9 @@ def equal_copies(
     """Yield (row, earlier row) of rows that equal an earlier one."""
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _split_blocks(rows.every_unit(is_kept)):
+        for row_numbers, units in _split_blocks(rows.every_unit(is_kept)):
             hashes = [_hash("\x1f".join((unit.tag, *unit.parts))) for unit in units]
-            yield numbers, np.array([hashes], dtype=np.uint64)
+            yield row_numbers, np.array([hashes], dtype=np.uint64)
 
     shared = SharedKeys(keys(), 1, folder)
     unit = _UnitAt(rows, shared)
@@ -144,14 +144,14 @@ def near_copies(
     minhash = MinHash(threshold, size)
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
-        for numbers, units in _split_blocks(rows.every_unit(is_kept)):
+        for row_numbers, units in _split_blocks(rows.every_unit(is_kept)):
             signatures = minhash.signatures([unit.parts[0] for unit in units])
             more = [number for number, unit in enumerate(units) if len(unit.parts) > 1]
             if more:
                 others = minhash.signatures([units[number].parts[1] for number in more], part=1)
                 signatures[more] = np.minimum(signatures[more], others)
             tags = np.array([_hash(unit.tag) for unit in units], dtype=np.uint64)
-            yield numbers, mix_bits(minhash.keys(signatures) + tags)
+            yield row_numbers, mix_bits(minhash.keys(signatures) + tags)
 
     shared = SharedKeys(keys(), minhash.bands, folder)
     unit = _UnitAt(rows, shared)
@@ -162,9 +162,11 @@ def near_copies(
         return texts.tag, [shingles(part, size) for part in texts.parts]
 
     def same(unit_number: int, other: int) -> bool:
-        (tag, mine), (other_tag, theirs) = sets(unit_number), sets(other)
-        alike = tag == other_tag and len(mine) == len(theirs)
-        return alike and all(map(lambda a, b: jaccard(a, b) >= threshold, mine, theirs))
+        (tag, part_sets), (other_tag, other_part_sets) = sets(unit_number), sets(other)
+        alike = tag == other_tag and len(part_sets) == len(other_part_sets)
+        return alike and all(
+            map(lambda a, b: jaccard(a, b) >= threshold, part_sets, other_part_sets)
+        )
 
     yield from first_copies(shared, same)
 

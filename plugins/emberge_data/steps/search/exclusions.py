@@ -25,8 +25,8 @@ class Lists:
         import numpy as np
 
         pairs = [(number, item) for number, entries in enumerate(lists) for item in entries]
-        numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        return cls.of_pairs(numbers, places, len(lists))
+        list_numbers, places = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        return cls.of_pairs(list_numbers, places, len(lists))
 
     @classmethod
     def of_pairs(cls, numbers: NDArray[np.int64], places: NDArray[np.int64], size: int) -> Lists:
@@ -67,10 +67,10 @@ class Lists:
         import numpy as np
 
         size = 1 + int(max(self.places.max(initial=0), places.max(initial=0)))
-        mine = np.repeat(np.arange(len(self)), np.diff(self.starts)) * size + self.places
+        listed_keys = np.repeat(np.arange(len(self)), np.diff(self.starts)) * size + self.places
         asked = numbers * size + places
-        at = np.minimum(np.searchsorted(mine, asked), max(0, len(mine) - 1))
-        return mine[at] != asked if len(mine) else np.ones(len(asked), dtype=bool)
+        at = np.minimum(np.searchsorted(listed_keys, asked), max(0, len(listed_keys) - 1))
+        return listed_keys[at] != asked if len(listed_keys) else np.ones(len(asked), dtype=bool)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,9 +92,10 @@ class Exclusions:
 
         last = first + scores.shape[1]
         rows, places = self.own.pairs(queries)
-        here = (places >= first) & (places < last)
+        in_block = (places >= first) & (places < last)
         at = (
-            torch.from_numpy(part).to(scores.device) for part in (rows[here], places[here] - first)
+            torch.from_numpy(part).to(scores.device)
+            for part in (rows[in_block], places[in_block] - first)
         )
         scores[tuple(at)] = value
         if self.group is None or self.grouped is None:

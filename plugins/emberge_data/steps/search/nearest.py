@@ -121,10 +121,10 @@ class _Search:
         documents = len(self.spaces[0].documents)
         for first in range(0, documents, columns):
             piece = slice(first, min(first + columns, documents))
-            here = [space.documents.units(piece) for space in self.spaces]
+            document_vectors = [space.documents.units(piece) for space in self.spaces]
             for row in range(0, len(self.queries), rows):
                 part = slice(row, row + rows)
-                tiles = [u[part] @ h.T for u, h in zip(units, here, strict=True)]
+                tiles = [u[part] @ h.T for u, h in zip(units, document_vectors, strict=True)]
                 self._exclude_documents(tiles, part, first, excluded)
                 for number, tile in enumerate(tiles):
                     self._keep_best(number, tile, part, first)
@@ -138,8 +138,8 @@ class _Search:
         if self._highest is not None:
             highest = [limit[part] for limit in self._highest]
             # Few queries have a document above their ceiling in any one block.
-            over = [t.amax(dim=1) > limit for t, limit in zip(tiles, highest, strict=True)]
-            rows = torch.stack(over).any(dim=0).nonzero()[:, 0]
+            exceeds_limit = [t.amax(dim=1) > limit for t, limit in zip(tiles, highest, strict=True)]
+            rows = torch.stack(exceeds_limit).any(dim=0).nonzero()[:, 0]
             parts = [tile[rows] for tile in tiles]
             above = [t > limit[rows, None] for t, limit in zip(parts, highest, strict=True)]
             forbidden = torch.stack(above).any(dim=0)

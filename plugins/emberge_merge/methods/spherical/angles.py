@@ -103,9 +103,9 @@ def slerp_in_turn(
     sums, warned = np.cumsum(weights), ""
     for j in range(1, count):
         t = float(weights[j] / sums[j]) if sums[j] else 0.0
-        here, length = span.normalised(factors)
+        walked, length = span.normalised(factors)
         directed = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
-        ends = here, span.units[..., j, :]
+        ends = walked, span.units[..., j, :]
         shares, warning = _compute_circle_factors(span, ends, directed, t, linear_threshold)
         factors = shares[..., :1] * factors + shares[..., 1:] * np.eye(count)[j]
         warned = warned or warning
@@ -120,12 +120,12 @@ def _compute_circle_factors(
     linear_threshold: float | None,
 ) -> tuple[np.ndarray, str]:
     """Return two vectors' factors and a warning; `directed` [..., 1] is True if both have a direction."""
-    apart, together = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
-    theta = 2 * np.arctan2(apart, together)
-    opposite = directed & (together <= OPPOSITE)
+    difference_length, sum_length = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
+    theta = 2 * np.arctan2(difference_length, sum_length)
+    opposite = directed & (sum_length <= OPPOSITE)
     curved = directed & (theta >= SAME_DIRECTION) & ~opposite
     if linear_threshold is not None:
-        curved = curved & (np.abs(1 - apart**2 / 2) <= linear_threshold)
+        curved = curved & (np.abs(1 - difference_length**2 / 2) <= linear_threshold)
     share = np.array([1 - t, t])
     factors = np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
     return factors, _CANCELLED if opposite.any() else ""
@@ -176,13 +176,17 @@ def _iterate_mean(
 
 def _map_to_tangents(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return the logarithms of the unit vectors at the mean, [..., m, n]."""
-    apart, together = (span.lengths(both)[..., None] for both in (units - mean, units + mean))
-    theta = 2 * np.arctan2(apart, together)
+    difference_lengths, sum_lengths = (
+        span.lengths(both)[..., None] for both in (units - mean, units + mean)
+    )
+    theta = 2 * np.arctan2(difference_lengths, sum_lengths)
     # Every way leads to the opposite point, so none is taken. A mean of directions that nearly cancel has
     # large coefficients, and what is opposite to it is so only up to their rounding.
     combined = np.abs(units + mean) @ span.norms[..., None]
-    opposite = together < np.maximum(SAME_DIRECTION, BLUR * combined)
-    logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _compute_sinc(theta))
+    opposite = sum_lengths < np.maximum(SAME_DIRECTION, BLUR * combined)
+    logs = (units - mean + difference_lengths**2 / 2 * mean) / np.where(
+        opposite, 1.0, _compute_sinc(theta)
+    )
     return np.asarray(np.where(opposite, 0.0, logs))
 
 
