@@ -14,7 +14,7 @@ from emberge.contracts import TokenisedText, TokenPredictor
 from emberge.encoding.forward_pass import device_of
 
 # Texts of the probe by row: as a text's neighbours, with padding, and alone.
-_PROBE = ((5, 3, 7), (6, 4), (8,))
+_PROBE_LENGTHS = ((5, 3, 7), (6, 4), (8,))
 
 
 def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
@@ -58,10 +58,10 @@ def packing_problem(encoder: TokenPredictor) -> str:
 
 def _measure_distance(encoder: TokenPredictor) -> float:
     """Return the difference of packed from single texts' states, relative to the rounding allowed."""
-    fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE))) % encoder.vocabulary)
+    fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE_LENGTHS))) % encoder.vocabulary)
     rows = [
         [TokenisedText([int(next(fresh)) for _ in range(size)]) for size in sizes]
-        for sizes in _PROBE
+        for sizes in _PROBE_LENGTHS
     ]
     with torch.no_grad():
         packed = _compute_states(encoder, encoder.pack(rows))

@@ -21,7 +21,7 @@ from emberge.files.strangers import open_regular
 from emberge.wording import printable
 
 # `lock_holder` takes a shared lock for a moment; a run that starts just then must not be turned away.
-_PATIENCE = 0.3
+_PATIENCE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OutInUseError(EmbergeError):
 
 
 @contextmanager
-def lock_folder(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
+def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[None]:
     """Lock the file `path` for the block; another holder gets `patience` seconds to release it.
 
     Raises:

@@ -45,7 +45,7 @@ Mode = Literal["ab", "ab+", "rb", "rb+", "xb"]
 _FILE, _FOLDER = 0o664, 0o775
 _SIDE_NAME = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
 _SAMPLES: dict[int, os.stat_result] = {}  # by disk
-_LONGEST = 200  # characters of a name in its side name, which a file system must take too
+_LONGEST_NAME = 200  # characters of a name in its side name, which a file system must take too
 _FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
 
 
@@ -142,13 +142,13 @@ def require_tree_ours(
 
 def side_name(name: str) -> str:
     """Return a hidden, unpredictable name ending with `.part` for a side file of `name`."""
-    return f".{name[:_LONGEST]}.{secrets.token_hex(8)}.part"
+    return f".{name[:_LONGEST_NAME]}.{secrets.token_hex(8)}.part"
 
 
 def is_side_name(name: str, of: str | None = None) -> bool:
     """Return whether `name` is a side name: of `of` if given, else of any file or folder."""
     match = _SIDE_NAME.fullmatch(name)
-    return match is not None and (of is None or match["name"] == of[:_LONGEST])
+    return match is not None and (of is None or match["name"] == of[:_LONGEST_NAME])
 
 
 def _walk_entries(folder: Path) -> Iterator[os.DirEntry[str]]:

@@ -10,7 +10,7 @@ import os
 
 # The kernel takes no more of one announcement than it would read ahead by itself, or than the disk moves at
 # once: this much nearly everywhere.
-_STEP = 256 << 10
+_STEP_BYTES = 256 << 10
 
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
@@ -22,7 +22,7 @@ def announce(handle: int, start: int, end: int) -> None:
     try:
         os.preadv(handle, [bytearray(1)], end - 1, _NOWAIT)
     except BlockingIOError:
-        for offset in range(start, end, _STEP):
-            os.posix_fadvise(handle, offset, min(_STEP, end - offset), os.POSIX_FADV_WILLNEED)
+        for offset in range(start, end, _STEP_BYTES):
+            os.posix_fadvise(handle, offset, min(_STEP_BYTES, end - offset), os.POSIX_FADV_WILLNEED)
     except OSError:
         return  # a file system that cannot tell

@@ -23,7 +23,7 @@ CONFIG = "adapter_config.json"
 KEY = "adapter_of"
 # Tensors up to this size are hashed whole, of larger ones 16 pages spread evenly over them: any
 # training moves all of a tensor, and a look at a base takes no longer than reading its header.
-_SMALL = 64 << 10
+_WHOLE_HASH_BYTES = 64 << 10
 _PAGES, _PAGE = 16, 4 << 10
 _SNAPSHOT = re.compile(r"models--(.+?)--(.+)$")
 # Initialisations after which the trained factors alone determine the layer. The rest (PiSSA, OLoRA, CorDA,
@@ -46,7 +46,7 @@ _READ = frozenset(
         "trainable_token_indices",
     }
 )
-_INSTEAD = "fold it into its base with the library that trained it and merge the whole model"
+_FOLD_REMEDY = "fold it into its base with the library that trained it and merge the whole model"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         raise CheckpointError(f"{path}: an adapter's config must be a mapping")
     kind = config.get("peft_type")
     if kind != "LORA":
-        raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_INSTEAD}")
+        raise CheckpointError(f"{path}: adapters of type {kind} are not merged; {_FOLD_REMEDY}")
     _refuse_unsupported(path, config)
     try:
         return _build_config(path, config)
@@ -117,11 +117,11 @@ def _refuse_unsupported(path: Path, config: Mapping[str, Any]) -> None:
     if not any(start is plain or start == plain for plain in _PLAIN_STARTS):
         raise CheckpointError(
             f"{path}: init_lora_weights is {start!r}, which takes part of the base's weights away; save it "
-            "as a plain adapter (path_initial_model_for_weight_conversion), or " + _INSTEAD
+            "as a plain adapter (path_initial_model_for_weight_conversion), or " + _FOLD_REMEDY
         )
     for option, value in config.items():
         if option not in _READ | _OF_TRAINING and value not in (None, False, [], {}, ""):
-            raise CheckpointError(f"{path}: the option '{option}' is not supported; {_INSTEAD}")
+            raise CheckpointError(f"{path}: the option '{option}' is not supported; {_FOLD_REMEDY}")
 
 
 def _build_config(path: Path, config: Mapping[str, Any]) -> AdapterConfig:
@@ -184,7 +184,7 @@ def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
 
 
 def _sample_stretches(size: int) -> Iterator[tuple[int, int]]:
-    if size <= _SMALL:
+    if size <= _WHOLE_HASH_BYTES:
         yield 0, size
         return
     for page in range(_PAGES):

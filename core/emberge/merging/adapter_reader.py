@@ -25,15 +25,15 @@ from emberge.tensor_names import HEAD, Names, usual_name
 
 WEIGHTS = "adapter_model.safetensors"
 _PICKLE = "adapter_model.bin"
-_OUTER = "base_model.model."
+_PEFT_PREFIX = "base_model.model."
 _PART = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)"
     r"(?:\.(?!(?:weight|bias)$)\w+)?(?:\.(?P<kind>weight|bias))?"
 )
 _TOKENS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.\w+)?")
 _COPY = re.compile(r"\.(?:base_layer|modules_to_save\.\w+)(?=\.)")
-# Copies of the base's own that training kept beside what it trained.
-_SPARE = (".original_module.", ".trainable_tokens_original")
+# Parts of names of unchanged copies of the base's tensors that peft saves with the trained ones.
+_UNUSED_COPY_PARTS = (".original_module.", ".trainable_tokens_original")
 _EMBEDS = {"lora_embedding_A": "lora_A", "lora_embedding_B": "lora_B"}
 _HEADED = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
@@ -85,8 +85,8 @@ def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
     modules: dict[str, Module] = {}
     full: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
-        if not any(spare in name for spare in _SPARE):
-            _sort_tensor(config, spec, name.removeprefix(_OUTER), modules, full)
+        if not any(spare in name for spare in _UNUSED_COPY_PARTS):
+            _sort_tensor(config, spec, name.removeprefix(_PEFT_PREFIX), modules, full)
     return Adapter(folder, config, metadata, modules, full)
 
 

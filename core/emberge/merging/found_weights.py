@@ -13,7 +13,7 @@ from emberge.errors import CheckpointError
 from emberge.files import write_text
 
 WEIGHTS_FILE = "weights.json"
-_LEAST = 1e-9
+_LEAST_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class FoundWeights:
             if fingerprint not in self.weights
         ]
         lacking = [
-            k for k, w in self.weights.items() if w > _LEAST and k not in name_by_fingerprint
+            k for k, w in self.weights.items() if w > _LEAST_WEIGHT and k not in name_by_fingerprint
         ]
         if not unseen and not faults:
             faults += [

@@ -108,8 +108,8 @@ def _convert_to_float32(spec: TensorSpec) -> TensorSpec:
     return AdaptedSpec(spec.name, spec.shape, _DTYPE, origin=spec, changes=())
 
 
-# Elements that are looked at together: 64 MiB of float32.
-_PIECE = 1 << 24
+# Elements that are checked at once: 64 MiB of float32.
+_CHECKED_ELEMENTS = 1 << 24
 _FLOATS = ("float", "bfloat")
 
 
@@ -136,8 +136,8 @@ def _is_usable(spec: TensorSpec, reader: TensorReader) -> bool:
 
     from emberge.merging.streaming.jobs import is_usable
 
-    for start in range(0, spec.elements, _PIECE):
-        piece = torch.empty(min(_PIECE, spec.elements - start))
+    for start in range(0, spec.elements, _CHECKED_ELEMENTS):
+        piece = torch.empty(min(_CHECKED_ELEMENTS, spec.elements - start))
         reader.read(spec, start, piece)
         if not is_usable(piece):
             return False

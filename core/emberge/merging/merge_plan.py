@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan
 
 
-_FEW = 3
-_MIXED = 0.05  # share of elements up to which another weight than their layer's is not mentioned
+_SHOWN_RANGES = 3
+_MENTIONED_MIXED_SHARE = (
+    0.05  # share of elements up to which another weight than their layer's is not mentioned
+)
 _NUMBERED = re.compile(r"(.*)\.(\d+)")
 
 
@@ -67,9 +69,9 @@ class EffectiveWeight:
         varied = len({_show_number(weight) for weight in self.layers.values()}) > 1
         if not varied:
             spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
-            return f"{spread} by tensor" if self.mixed > _MIXED else ""
+            return f"{spread} by tensor" if self.mixed > _MENTIONED_MIXED_SHARE else ""
         ranges = list(_join_layer_ranges(self.layers))
-        if len(ranges) <= _FEW:
+        if len(ranges) <= _SHOWN_RANGES:
             return ", ".join(ranges)
         numbered = [
             (la, w) for la, w in sorted(self.layers.items(), key=_sort_layer) if _find_tower(la)

@@ -19,7 +19,7 @@ from emberge.merging.tokens.token_rows import align_entry
 from emberge.tensor_files import TensorSpec
 from emberge.wording import join_some
 
-_SOME = 8
+_SHOWN_PLACES = 8
 Entries = Mapping[str, Mapping[str, TensorSpec]]
 
 
@@ -173,7 +173,7 @@ class _Entries:
         """Return the problem of a label without any entry; "" for none."""
         if label in self.places:
             return ""
-        listed = join_some(self.places, _SOME) or "nothing"
+        listed = join_some(self.places, _SHOWN_PLACES) or "nothing"
         return (
             f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
             f"there is {listed}{suggest(label, self.places)}"
@@ -181,11 +181,11 @@ class _Entries:
 
     def layer_fault(self, label: str, layers: Sequence[str]) -> str:
         """Return the problem of a label that has entries, but none for some layers."""
-        listed = join_some(self.places[label], _SOME)
+        listed = join_some(self.places[label], _SHOWN_PLACES)
         return (
             f"{self.files}: has numbers of '{label}' for {listed}, and none for "
-            f"{join_some(layers, _SOME)}, which '{self.stage.name_in_recipes}' merges; measure a model of "
-            "this architecture"
+            f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_recipes}' merges; measure a model "
+            "of this architecture"
         )
 
 

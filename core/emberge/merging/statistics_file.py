@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STATISTICS = "statistics.safetensors"
 """The file's name in the folder of a step that measures."""
 _CONTENT = "content"
-_READ = 1 << 20
+_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -248,13 +248,13 @@ def _order_specs(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
 
 def _read_data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
     """Yield the bytes of entries in the order of the file."""
-    buffer = memoryview(bytearray(_READ))
+    buffer = memoryview(bytearray(_READ_BYTES))
     with path.open("rb") as file:
         for spec in sorted(specs, key=lambda s: s.offset):
             file.seek(spec.offset)
             left = spec.nbytes
             while left:
-                got = file.readinto(buffer[: min(left, _READ)])
+                got = file.readinto(buffer[: min(left, _READ_BYTES)])
                 if not got:
                     raise CheckpointError(f"{path}: ends inside '{spec.name}'; get the file again")
                 yield buffer[:got]

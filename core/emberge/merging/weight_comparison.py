@@ -21,7 +21,7 @@ from emberge.tensor_names import Names, Part, is_buffer, is_vocabulary, layer_of
 from emberge.wording import count_by_first_word, count_noun, join_some
 
 # Elements summed in float32, before sums are added in float64: squares of 2^18 were wrong by up to 2e-6.
-_SUMMED = 1 << 16
+_FLOAT32_SUM_ELEMENTS = 1 << 16
 
 
 def compare_weights(
@@ -275,7 +275,7 @@ def _pair_sums(first: Tensor, second: Tensor, spare: Tensor, elements: int) -> T
 
 
 def _sum_squares(values: Tensor) -> float:
-    parts = torch.split(values, _SUMMED)
+    parts = torch.split(values, _FLOAT32_SUM_ELEMENTS)
     return math.fsum(float(torch.dot(part, part)) for part in parts)
 
 

@@ -41,7 +41,7 @@ _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
     *("attend_to_mask_tokens", "similarity", "dim"),
 )
-_LONG = 60
+_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _compare_key(
 
 def _shorten_value(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONG else f"{text[:_LONG]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _read_options(checkpoint: Checkpoint, module: ModuleFolder) -> Mapping[str, Any]:

@@ -46,7 +46,7 @@ _ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
 # Long files of a tokenizer, from which no library reads such keys.
 _OF_WORDS = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
 _QUANTISED = ("quantization_config", "compression_config")
-_SHOWN = 3
+_SHOWN_NAMES = 3
 
 
 def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
@@ -292,7 +292,7 @@ def origin_line(template: Checkpoint) -> str:
     """Return one line about the template: its name, and the files that are not copied, with reasons."""
     name = template.folder.name
     left = [
-        f"{join_some(names, _SHOWN)} ({reason})"
+        f"{join_some(names, _SHOWN_NAMES)} ({reason})"
         for reason, names in files_not_copied(template).items()
     ]
     omitted = f"; left out: {', '.join(left)}" if left else ""
@@ -310,6 +310,6 @@ def remarks(template: Checkpoint) -> Iterator[str]:
     code = _list_code_modules(template)
     if code and code_of_class(template.config) is None:
         yield (
-            f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN)}), which no result "
-            "takes over: the result is loaded by transformers' own class of its model_type"
+            f"'{template.folder.name}' names code of its own ({join_some(code, _SHOWN_NAMES)}), which no "
+            "result takes over: the result is loaded by transformers' own class of its model_type"
         )

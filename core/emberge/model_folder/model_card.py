@@ -11,7 +11,7 @@ import yaml
 from emberge.files import UnsoundFileError, open_regular
 
 _CARD = "README.md"
-_LONGEST = 1 << 20
+_LONGEST_CARD_BYTES = 1 << 20
 _FENCE = "---"
 # Stated in place of a licence where the terms are the author's own.
 _OWN_TERMS = ("other", "unknown", "not specified")
@@ -26,7 +26,7 @@ def read_front_matter(folder: Path) -> Mapping[str, Any]:
     """
     try:
         with open_regular(folder / _CARD) as card:
-            text = card.read(_LONGEST).decode("utf-8-sig", errors="replace")
+            text = card.read(_LONGEST_CARD_BYTES).decode("utf-8-sig", errors="replace")
         # Anybody writes cards: nothing is merged or repeated that a few lines of aliases could stand for.
         content = yaml.load(split_card(text)[0], Loader=yaml.BaseLoader)
     except (OSError, UnsoundFileError, yaml.YAMLError, RecursionError):

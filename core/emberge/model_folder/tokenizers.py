@@ -29,8 +29,8 @@ _VOCABULARIES = (
 )
 # Classes of tokenizers that have no words and no padding token but those of their files.
 _GENERIC = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
-# Tokens that a tokenizer puts into a sequence of its own accord.
-_PLACED = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
+# Tokens that a tokenizer inserts into every sequence.
+_INSERTED_TOKENS = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
 
 
 def read_tokenizer_json(path: Path) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
             f"{len(vocabulary)} special tokens); get the tokenizer's files"
         )
     rows = _find_rows(folder)
-    placed = [getattr(tokenizer, f"{name}_id") for name in _PLACED]
+    placed = [getattr(tokenizer, f"{name}_id") for name in _INSERTED_TOKENS]
     largest = max([*words, *(number for number in placed if isinstance(number, int))])
     if rows is not None and largest >= rows:
         raise CheckpointError(

@@ -32,8 +32,8 @@ SLOW_SECONDS = 30.0
 SLOW_RATE = 1000
 """The lowest rate, in bytes a second."""
 
-# Failures of connecting that a further attempt does not mend.
-_FINAL = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
+# Failures of connecting for which another attempt would not help.
+_PERMANENT_ERRNOS = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 
 Ended = Callable[[], Stop | None]
 
@@ -62,7 +62,7 @@ def connect(
             failed = error
             continue
         return _encrypt_socket(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
-    if failed.errno in _FINAL:
+    if failed.errno in _PERMANENT_ERRNOS:
         raise UnreachableError(
             f"{host}:{port}: no connection ({failed.strerror}); see to the address and the server"
         ) from failed

@@ -24,8 +24,8 @@ from emberge.wording import printable
 
 _MOST_REDIRECTS = 5
 _MOVED = (301, 302, 303, 307, 308)
-# Bytes of an answer beside its body: status, headers, the marks of chunks.
-_BESIDE = 256 << 10
+# Largest number of bytes of an answer without its body: status, headers, lengths of chunks.
+_HEADER_BYTES = 256 << 10
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _STRONG = re.compile(r'"[^"]*"')
 # What stays as it is in an address: quoted already, or with a meaning.
@@ -172,7 +172,7 @@ class WebClient:
             connection = _IDLE.take(origin)
             used = connection.sock is not None
             try:
-                connection.begin(self._stop, most + _BESIDE)
+                connection.begin(self._stop, most + _HEADER_BYTES)
                 connection.request(method, _build_request_path(url), headers=sent)
                 answer = self._read_answer(connection, method, url, most)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 _LOCAL = threading.local()
-# Bytes below which the allocator does as well.
-_SMALL = 1 << 16
+# Size in bytes below which the allocator is as fast as the pool.
+_LEAST_POOLED_BYTES = 1 << 16
 
 
 def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
@@ -26,7 +26,7 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     shape = tuple(like.shape if shape is None else shape)
     count = math.prod(shape)
     size = count * like.itemsize
-    if size < _SMALL or like.device.type != "cpu":
+    if size < _LEAST_POOLED_BYTES or like.device.type != "cpu":
         return like.new_empty(shape)
     return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
 

@@ -16,13 +16,13 @@ SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` uses kernels for small merges too, `never` uses none."""
 
 # Input numbers below which loading the kernels takes longer than what they save.
-_MANY = 1 << 28
+_WORTHWHILE_NUMBERS = 1 << 28
 
 
 def worth_compiling(numbers: int) -> bool:
     """Return whether a merge of this many input numbers should use kernels, if they are installed."""
     wish = os.environ.get(SWITCH, "")
-    return wish == "always" or (wish != "never" and numbers >= _MANY)
+    return wish == "always" or (wish != "never" and numbers >= _WORTHWHILE_NUMBERS)
 
 
 def kernels_line(numbers: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Cosines that are in memory at once: 16 MB of float32.
 _CELLS = 4 << 20
 # Length below which a row counts as one of zeros: float32 squares nothing that is shorter.
-_LEAST = 1e-30
+_LEAST_LENGTH = 1e-30
 
 
 def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
@@ -27,7 +27,7 @@ def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
 
     rows = np.asarray(rows, np.result_type(rows, np.float32))
     units: NDArray[Any] = rows / np.maximum(
-        np.linalg.norm(rows, axis=1, keepdims=True), rows.dtype.type(_LEAST)
+        np.linalg.norm(rows, axis=1, keepdims=True), rows.dtype.type(_LEAST_LENGTH)
     )
     return units
 

@@ -21,9 +21,9 @@ SPAN = _WORD - 1
 # Weyl's step of 2³² divided by the golden ratio, then the two rounds of lowbias32 (Wellons, 2018).
 _WEYL_STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
-_LAST = 15
+_LAST_SHIFT = 15
 # Values whose places are mixed together, for all models: they stay in the second cache.
-_TOGETHER = 1 << 16
+_PLACES_AT_ONCE = 1 << 16
 Line = tuple[float, float]
 """Probability for a row's smallest magnitude, and its increase with each further rank."""
 
@@ -75,7 +75,7 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     for shift, factor in _ROUNDS:
         words ^= words >> shift
         _multiply_words(words, factor)
-    words ^= words >> _LAST
+    words ^= words >> _LAST_SHIFT
     return words
 
 
@@ -136,7 +136,7 @@ def drop_ranked(
     All positions must be within the span of the hash.
     """
     flat = deltas.view(len(deltas), -1, width).numpy()
-    step = max(1, _TOGETHER // width)
+    step = max(1, _PLACES_AT_ONCE // width)
     places = np.empty(step * width, np.uint32)
     chances = [_rank_chances(line, width, deltas).numpy() for line in lines]
     multipliers = [odd_numbers((*key, 0)) for key in keys]

@@ -34,8 +34,8 @@ WAIT = datetime.timedelta(minutes=10)
 # Gradients that travel together, in numbers.
 BUCKET = 2**24
 NAMED = 5
-# Before the keys of messages, beside those that torch keeps.
-_OURS = "emberge/"
+# Prefix of the keys of messages, which distinguishes them from torch's keys.
+_KEY_PREFIX = "emberge/"
 # Types of numbers by the names that messages have for them.
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -196,7 +196,7 @@ class Ranks:
         """Store a value of JSON under a key that every rank can read."""
         text = json.dumps(value)
         with _explain_lost_rank():
-            self.store.set(_OURS + key, text)
+            self.store.set(_KEY_PREFIX + key, text)
 
     def receive(self, key: str, patience: datetime.timedelta | None = None) -> Any:
         """Return the value under a key, waiting until there is one.
@@ -206,8 +206,8 @@ class Ranks:
         """
         while True:
             try:
-                self.store.wait([_OURS + key], patience or WAIT)
-                return json.loads(self.store.get(_OURS + key))
+                self.store.wait([_KEY_PREFIX + key], patience or WAIT)
+                return json.loads(self.store.get(_KEY_PREFIX + key))
             except dist.DistStoreError as error:  # the time is over; what is lost is another error
                 if patience is not None:
                     raise RanksError(f"no word of '{key}' after {patience}") from error
@@ -288,13 +288,13 @@ def join_ranks(device: str = "cpu") -> Ranks:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Ranks(device=device)
-    if not _JOINED:
-        _JOINED.append(_join_group(device))
-    return _JOINED[0]
+    if not _JOINED_RANKS:
+        _JOINED_RANKS.append(_join_group(device))
+    return _JOINED_RANKS[0]
 
 
 # A process has one group of ranks.
-_JOINED: list[Ranks] = []
+_JOINED_RANKS: list[Ranks] = []
 
 
 def _join_group(device: str) -> Ranks:
@@ -343,4 +343,4 @@ def leave_ranks() -> None:
     """Leave the group of ranks, at the end of a process."""
     if dist.is_initialized():
         dist.destroy_process_group()
-        _JOINED.clear()
+        _JOINED_RANKS.clear()

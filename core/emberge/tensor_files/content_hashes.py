@@ -28,8 +28,8 @@ from emberge.tensor_files.write_queue import BUFFERS, DirectFile, Filled
 
 _WEIGHTS = ".safetensors"
 # The longest tick of a clock by which file systems stamp changes.
-_TICK = 10_000_000
-_READ = 1 << 20
+_TICK_NANOSECONDS = 10_000_000
+_READ_BYTES = 1 << 20
 HELD = BUFFERS * 3 // 4
 """Largest number of buffers with early pieces, over all files; the other buffers are for writing."""
 
@@ -155,9 +155,9 @@ class ContentNotes:
         """Remember a file's content."""
         status = path.stat()
         if (
-            abs(time.time_ns() - status.st_mtime_ns) < _TICK
+            abs(time.time_ns() - status.st_mtime_ns) < _TICK_NANOSECONDS
         ):  # a change within one tick does not show
-            time.sleep(_TICK / 1e9)
+            time.sleep(_TICK_NANOSECONDS / 1e9)
         self._known[_read_stamp(status)] = content
 
     def of(self, path: Path) -> FileContent | None:
@@ -264,7 +264,7 @@ class PassingHash:
         """Read the next bytes back from the file and hash them, or give up if they cannot be read."""
         while self._sound and size > 0:
             try:
-                piece = self._file.read(min(size, _READ), self._hasher.seen)
+                piece = self._file.read(min(size, _READ_BYTES), self._hasher.seen)
             except OSError:
                 piece = b""
             if not piece:

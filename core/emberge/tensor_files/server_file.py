@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 # Seconds before each further attempt: a server that answers nine in ten fails all eight once in 10^8 blocks.
 _WAITS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-_BLOCK = 8 << 20
+_BLOCK_BYTES = 8 << 20
 _WEIGHTS = (".safetensors", ".bin")
-# The longest time that a server may ask us to wait.
+# Longest time that a server may ask to wait, in seconds.
 _PATIENCE = 60.0
-# Seconds after which no further attempt begins.
+# Seconds after the first attempt from which on no further attempt begins.
 _ENOUGH = 180.0
-# Of the refusals those that pass: a slow request, one too early, and too many.
-_PASSING = (408, 425, 429)
+# Refusals that are temporary: a request that was too slow, one that was too early, too many requests.
+_TEMPORARY_STATUSES = (408, 425, 429)
 
 
 def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
@@ -167,8 +167,8 @@ class ServerFile:
             self._require_length()
         require_space(place.parent, self.size)
         with place.open("wb") as out:
-            for start in range(0, self.size, _BLOCK):
-                piece = self.read(start, min(self.size, start + _BLOCK))
+            for start in range(0, self.size, _BLOCK_BYTES):
+                piece = self.read(start, min(self.size, start + _BLOCK_BYTES))
                 with writing(place.parent, "what is read from a server"):
                     out.write(piece)
         if self.sha256 is not None and (digest := sha256_of(place)) != self.sha256:
@@ -250,7 +250,7 @@ def _find_refusal(url: str, error: Exception) -> CheckpointError | None:
         return CheckpointError(f"{url}: is not on its server (any more); see to its address")
     if any(isinstance(one, ConnectionRefusedError) for one in causes(error)):
         return UnreachableError(f"{url}: no connection; see to the address, and to the server")
-    if status is not None and 300 <= status < 500 and status not in _PASSING:
+    if status is not None and 300 <= status < 500 and status not in _TEMPORARY_STATUSES:
         return CheckpointError(f"{url}: its server refuses it ({status}); see to its address")
     return None
 

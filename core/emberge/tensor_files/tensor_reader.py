@@ -21,10 +21,10 @@ from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
 _LOCAL = threading.local()
 
-# The distance to which what follows in a file is announced: a few blocks, of each model.
-_AHEAD = 16 << 20
-# Less is not worth an announcement.
-_WORTH = 64 << 10
+# Distance between the bytes that are read and those that are announced: a few blocks of each model.
+_READ_AHEAD_BYTES = 16 << 20
+# Fewer bytes are not announced, as the call costs more than it saves.
+_LEAST_ANNOUNCED_BYTES = 64 << 10
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
@@ -76,9 +76,9 @@ class TensorReader:
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
             done += count
-        if done >= _WORTH:
+        if done >= _LEAST_ANNOUNCED_BYTES:
             # Tensors are merged in about the order that they have in their files, so this is what comes next.
-            announce(handle, offset + _AHEAD, offset + _AHEAD + done)
+            announce(handle, offset + _READ_AHEAD_BYTES, offset + _READ_AHEAD_BYTES + done)
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""

@@ -18,7 +18,7 @@ from emberge.merging.adapter_config import CONFIG
 from emberge.merging.adapter_output.low_rank import Factors
 from emberge.merging.adapter_reader import WEIGHTS
 
-_OUTER = "base_model.model."
+_PEFT_PREFIX = "base_model.model."
 _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
 
@@ -91,16 +91,16 @@ class AdapterParts:
         for module, product in self.factors.items():
             if _is_table(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
-                yield f"{_OUTER}{module}.lora_embedding_A", product.b.T.contiguous()
-                yield f"{_OUTER}{module}.lora_embedding_B", product.a.T.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_embedding_A", product.b.T.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_embedding_B", product.a.T.contiguous()
             else:
                 a, b = (product.b.T, product.a.T) if self.transposed else (product.a, product.b)
-                yield f"{_OUTER}{module}.lora_A.weight", a.contiguous()
-                yield f"{_OUTER}{module}.lora_B.weight", b.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_A.weight", a.contiguous()
+                yield f"{_PEFT_PREFIX}{module}.lora_B.weight", b.contiguous()
         for name, tensor in whole.items():
             module, last = _strip_weight(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
-            yield f"{_OUTER}{inner}.{last}", tensor.contiguous()
+            yield f"{_PEFT_PREFIX}{inner}.{last}", tensor.contiguous()
 
     def _build_config(self, base: str) -> dict[str, Any]:
         ranks = {module: factors.rank for module, factors in self.factors.items()}

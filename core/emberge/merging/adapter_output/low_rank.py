@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 12  # rows or columns multiplied at once
 # Squares of singular values below this share of the largest are rounding of the matrix itself.
-_NOISE = 1e-14
+_ROUNDING_SHARE = 1e-14
 Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
 """Function of (tensor, weights by model, depth) that returns the factor of each model's change."""
 
@@ -117,7 +117,7 @@ class Truncation:
 
     def of(self, squares: Tensor) -> int:
         """Return the number of squared singular values, in descending order, that are kept; at least one."""
-        count = int((squares > _NOISE * squares[0]).sum())
+        count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
             count = min(count, int((~reached).sum()) + 1)

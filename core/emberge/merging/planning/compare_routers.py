@@ -23,7 +23,7 @@ from emberge.tensor_files import TensorReader, TensorSpec
 
 _ROUTER = re.compile(r"(?:(?:mlp|block_sparse_moe)\.gate|router(?:\.layer)?)\.weight")
 # Cosine of two routers' rows below which their experts are not the same.
-_SAME = 0.5
+_SAME_EXPERTS_COSINE = 0.5
 # Key of config.json for the fingerprint of the upcycling that a model comes from.
 _UPCYCLING = "upcycling"
 
@@ -59,11 +59,11 @@ def _find_problem(
         # A row of zeros, as routers may begin, has no direction.
         cosines[(rows[first].norm(dim=1) == 0) | (rows[other].norm(dim=1) == 0)] = 1.0
         worst = int(cosines.argmin())
-        if float(cosines[worst]) < _SAME:
+        if float(cosines[worst]) < _SAME_EXPERTS_COSINE:
             return Problem(
                 f"'{first}' and '{other}' were upcycled apart: the rows of expert {worst} in "
-                f"{tensor.out.name} have a cosine of {float(cosines[worst]):.2f}, and below {_SAME} it is "
-                "another expert; merge models that were trained from one upcycled model, or make them dense "
+                f"{tensor.out.name} have a cosine of {float(cosines[worst]):.2f}, and below "
+                f"{_SAME_EXPERTS_COSINE} it is another expert; merge models that were trained from one upcycled model, or make them dense "
                 "with downcycle steps first"
             )
     return None

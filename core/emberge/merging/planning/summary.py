@@ -12,7 +12,7 @@ from emberge.model_folder import origin_line
 from emberge.numerics import kernels_line
 from emberge.wording import count_by_first_word, count_noun, human_size, join_some
 
-_FEW = 3
+_SHOWN_NAMES = 3
 # Mean cosines of changes from a common base. MiniLM trained for an epoch on 60 % of the same 640 rows, twice,
 # has 0.21; of eight trained on one data set each all pairs are within 0.02 of 0.
 _SIBLINGS, _STRANGERS = 0.15, 0.05
@@ -44,8 +44,8 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
 def _list_names(what: str, names: Sequence[str]) -> str:
     if what == "merged":
         return ""
-    more = ", …" if len(names) > _FEW else ""
-    return f" ({', '.join(names[:_FEW])}{more})"
+    more = ", …" if len(names) > _SHOWN_NAMES else ""
+    return f" ({', '.join(names[:_SHOWN_NAMES])}{more})"
 
 
 def _describe_cost(plan: MergePlan, machine: Machine | None) -> Iterator[tuple[str, str]]:
@@ -124,7 +124,7 @@ def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
         yield "licences", licence_line(plan.licences)
     if plan.unseen:
         assumption = ", taken to be like the others" if plan.tensors else ""
-        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _FEW)}{assumption}"
+        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _SHOWN_NAMES)}{assumption}"
 
 
 def kinship_words(cosines: Sequence[float]) -> str:

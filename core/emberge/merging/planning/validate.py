@@ -20,7 +20,7 @@ from emberge.tensor_names import HEAD, Names
 
 # The other remedy for a fault of the model that gives the result its files.
 OTHER_TEMPLATE = "or name another model as 'template'"
-_ALIKE = "merge models of one architecture, or choose one with 'template'"
+_TEMPLATE_REMEDY = "merge models of one architecture, or choose one with 'template'"
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
@@ -136,7 +136,8 @@ def compare_folders(
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
         differences = [
-            f"{pair}{u}; {_ALIKE}" for u in ModelPair(template, base).incomparable(modules=False)
+            f"{pair}{u}; {_TEMPLATE_REMEDY}"
+            for u in ModelPair(template, base).incomparable(modules=False)
         ]
         problems += map(Problem, differences)
     return problems, warnings
@@ -188,7 +189,7 @@ def _compare_settings(
     if request.template is not None:
         followed = [f"{names}{f}; the template is followed" for f in (*other_thing, *smaller)]
         return [], [*followed, *warnings]
-    faults = [f"{names}{f}; {_ALIKE}" for f in other_thing]
+    faults = [f"{names}{f}; {_TEMPLATE_REMEDY}" for f in other_thing]
     if not other_thing:
         faults += [f"{names}{f}; choose one with 'template'" for f in smaller]
     return [Problem(fault) for fault in faults], warnings

@@ -25,12 +25,12 @@ from emberge.wording import count_noun, join_some
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
 # most numbers round to the same bfloat16, a few thousand in a row do not.
-_LOOK = 4096
+_COMPARED_BYTES = 4096
 # Numbers read in each of as many places of a matrix: with seven matrices a layer, some 7,000 of each layer,
 # whose cosine is within 0.02 of that of all of them.
 _RUN, _PLACES = 256, 4
-# Models whose pairs are looked at; more tell nothing new about the others.
-_MOST = 8
+# Models whose pairs are compared; further models add little information.
+_MOST_COMPARED_MODELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _OpenFiles(ExitStack):
         handle, other_handle = self._open_file(first.file), self._open_file(second.file)
         if os.path.sameopenfile(handle, other_handle) and first.offset == second.offset:
             return True
-        size = min(_LOOK, first.nbytes)
+        size = min(_COMPARED_BYTES, first.nbytes)
         return all(
             os.pread(handle, size, first.offset + at)
             == os.pread(other_handle, size, second.offset + at)
@@ -332,7 +332,7 @@ def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float,
     """
     if plan.request.base is None or plan.request.part is not None:
         return ()
-    count = min(_MOST, len(plan.request.inputs))
+    count = min(_MOST_COMPARED_MODELS, len(plan.request.inputs))
     squares = [0.0] * count
     products = dict.fromkeys(combinations(range(count), 2), 0.0)
     for tensor in plan.tensors if count > 1 else ():

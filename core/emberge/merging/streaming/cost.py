@@ -46,7 +46,7 @@ def queue_bytes(memory: int | None) -> int:
 
 
 # Python with torch and all that a run imports: memory that is in use before the first tensor.
-_PROGRAM = 180 << 20
+_PROGRAM_BYTES = 180 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
         write=plan.bytes,
-        memory=_PROGRAM
+        memory=_PROGRAM_BYTES
         + min(plan.bytes, queue_bytes(machine.memory))
         + max((cost.memory for cost in costs), default=0),
         workers=machine.workers,

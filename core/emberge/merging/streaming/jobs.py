@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 # Elements of a tensor's first block in which lost changes are looked for.
-_LOOK = 1 << 14
+_CHECKED_ELEMENTS = 1 << 14
 _LOST = (
     "more than half of the changes are exactly zero, as base and models are stored in bfloat16; "
     "save specialists in float32"
@@ -326,7 +326,7 @@ class MergeJob(TensorJob):
         if damaged is not None:
             raise self._build_damage_error(sources[damaged])
         if guard and start == 0 and base is not None and self.coarse:
-            self._look_for_losses(*stored_rows.every(max(1, size // _LOOK), 0))
+            self._look_for_losses(*stored_rows.every(max(1, size // _CHECKED_ELEMENTS), 0))
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,

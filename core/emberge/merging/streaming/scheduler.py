@@ -27,7 +27,7 @@ Work = Callable[[], None]
 # The measures of a job's finished passes, by id of the job.
 Stats = dict[int, list[Measures]]
 # Measures that are joined at once.
-_TOGETHER = 16
+_MEASURES_PER_JOIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class _OrderedReducer:
 
     def join_some(self) -> None:
         """Join consecutive measures if enough are ready and no other thread is joining."""
-        while len(self._ready) >= _TOGETHER and self._joining.acquire(blocking=False):
+        while len(self._ready) >= _MEASURES_PER_JOIN and self._joining.acquire(blocking=False):
             try:
                 self._join_next()
             finally:
@@ -320,16 +320,16 @@ class _OrderedReducer:
     def result(self) -> Measures:
         """Return all measures joined, after all were added."""
         with self._joining:
-            while len(self._ready) >= _TOGETHER:
+            while len(self._ready) >= _MEASURES_PER_JOIN:
                 self._join_next()
             return self._join([*self._joined, *self._ready])
 
     def _join_next(self) -> None:
         # Others only append meanwhile.
-        oldest = self._ready[:_TOGETHER]
-        if len(oldest) == _TOGETHER:
+        oldest = self._ready[:_MEASURES_PER_JOIN]
+        if len(oldest) == _MEASURES_PER_JOIN:
             self._joined = [self._join([*self._joined, *oldest])]
-            del self._ready[:_TOGETHER]
+            del self._ready[:_MEASURES_PER_JOIN]
 
 
 class _Meter:

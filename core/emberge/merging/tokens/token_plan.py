@@ -14,8 +14,8 @@ from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, given_ids
 from emberge.model_folder import read_json
 
-# Files with the vocabulary in a form of their own, which cannot be changed here.
-_CLOSED = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
+# Files with the vocabulary in formats that cannot be changed here.
+_UNCHANGEABLE_FILES = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 NOWHERE = -1
 """The row of a token that a model lacks."""
@@ -172,7 +172,7 @@ def _split_merge(merge: Any) -> tuple[str, str]:
 
 def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
     """Write the vocabulary into files of older formats, and remove files that cannot represent it."""
-    for name in _CLOSED:
+    for name in _UNCHANGEABLE_FILES:
         (folder / name).unlink(missing_ok=True)
     vocabulary = model["vocab"]
     path = folder / "vocab.txt"

@@ -17,7 +17,7 @@ from emberge.model_folder import (
 )
 from emberge.wording import join_some
 
-_CUT = ("normalizer", "pre_tokenizer")
+_SETTINGS_PARTS = ("normalizer", "pre_tokenizer")
 _CONFIG, _TOKENS, _WHOLE = "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"
 _SPECIAL = tuple(f"{n}_token" for n in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _SETTINGS = (
@@ -26,7 +26,7 @@ _SETTINGS = (
 )
 # Parts of tokenizer.json between the text and the vocabulary, and after it.
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor")
-_LONG = 60
+_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Tokenizer:
             str(model.get("type") or "WordPiece"),
             tokens,
             added,
-            {part: whole.get(part) for part in _CUT} if whole else {},
+            {part: whole.get(part) for part in _SETTINGS_PARTS} if whole else {},
             _read_chat_template(folder),
             len(model.get("vocab") or tokens),
             bool(whole),
@@ -96,7 +96,7 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     if first.algorithm != second.algorithm:
         yield f"{first.algorithm} in one and {second.algorithm} in the other"
     yield from _compare_texts(first, second)
-    for part in _CUT:
+    for part in _SETTINGS_PARTS:
         if first.settings and second.settings and first.settings[part] != second.settings[part]:
             yield f"their {part}s differ"
     if first.template != second.template:
@@ -219,4 +219,4 @@ def _read_token_text(value: Any) -> Any:
 
 def _shorten_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONG else f"{text[:_LONG]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
