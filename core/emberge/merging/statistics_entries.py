@@ -184,8 +184,8 @@ class _Entries:
         listed = join_some(self.places[label], _SHOWN_PLACES)
         return (
             f"{self.files}: has numbers of '{label}' for {listed}, and none for "
-            f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_recipes}' merges; measure a model "
-            "of this architecture"
+            f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_recipes}' merges; measure a "
+            "model of this architecture"
         )
 
 

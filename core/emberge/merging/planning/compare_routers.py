@@ -63,7 +63,8 @@ def _find_problem(
             return Problem(
                 f"'{first}' and '{other}' were upcycled apart: the rows of expert {worst} in "
                 f"{tensor.out.name} have a cosine of {float(cosines[worst]):.2f}, and below "
-                f"{_SAME_EXPERTS_COSINE} it is another expert; merge models that were trained from one upcycled model, or make them dense "
+                f"{_SAME_EXPERTS_COSINE} it is another expert; merge models that were trained from one "
+                "upcycled model, or make them dense "
                 "with downcycle steps first"
             )
     return None
