@@ -1,4 +1,4 @@
-"""Evaluation during a training: its scores, when it ends, and which model is its result."""
+"""Evaluation during a training: scores, early stopping, and the choice of the result."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class EvaluateDuringTraining:
     """
 
     every: Count
-    """Steps from one scoring to the next; the model of the last step is always scored."""
+    """Number of steps between two scorings; the model of the last step is always scored."""
     evaluators: tuple[Evaluator, ...]
     """Evaluators that score it: `{mteb: {data: …}}`, as in a step `evaluate`."""
     metric: str = "all"
     """Deciding score, in the words of `select`: `all`, `kinds`, `ind`, `ood`, a kind of task, or one task."""
     patience: Count | None = None
-    """End after so many scorings in turn without a new best one; by default train to the end."""
+    """Number of scorings in a row without a new best score that ends the training; by default none does."""
     best: bool = True
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 

@@ -52,23 +52,23 @@ TRACKERS = "trackers"
 
 @dataclass(frozen=True, kw_only=True)
 class Train(FitOptions, Step):
-    """Training of one model on datasets, one dataset an optimizer step as the sampler groups them.
+    """Training of one model on datasets; the sampler decides which rows are in each optimizer step.
 
-    Options have the names of transformers' TrainingArguments where one exists.
+    If transformers' TrainingArguments have an option, its name is the same here.
 
-    Trainings with equal data, lengths, sampler, seed, number of steps and tokenizer see the same rows in the
-    same order, whatever their ids, losses, models and learning rates are. So the arms of an ablation differ
+    Trainings with equal data, lengths, sampler, seed, number of steps and tokenizer use the same rows in the
+    same order, independent of their ids, losses, models and learning rates. So the arms of an ablation differ
     only in the option that was changed.
 
     At each logged point `metrics.jsonl` and the trackers get `loss`, `loss/<dataset>` and `task_loss/<task>`
     as means since the previous logged point, `tokens_per_second` without padding, `padding_share` and
-    `kept_share` of the tokens that the model was run on, the most memory used until then (`memory_gib`, and
+    `kept_share` of the tokens that the model was run on, the peak memory until then (`memory_gib`, and
     `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
     examples; `score` and `score/<task>` are logged at the steps that were scored.
 
-    The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset of which the
-    sampler took only a part, the row numbers in `bags/<dataset>.npy`. If the backbone trains an adapter, the
-    result is the adapter, and `$id` means the model with the adapter.
+    The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset from which
+    the sampler selected only some rows, the row numbers in `bags/<dataset>.npy`. If the backbone trains an
+    adapter, the result is the adapter, and `$id` means the model with the adapter.
 
     Example:
         trained:
@@ -94,7 +94,7 @@ class Train(FitOptions, Step):
     """A weighted sum of losses for every task or dataset; losses over tokens, such as mlm, are for the task
     `text`."""
     backbone: Backbone = component("text_encoder")
-    """Encoder of the model's folder; everything that the folder has is kept."""
+    """Backbone that loads the model's folder; the folder's modules and settings are kept."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     learning_rate_of: StepRef | None = None
@@ -269,7 +269,7 @@ class Train(FitOptions, Step):
         context.expect(expected_of(ahead, self.model))
 
     def _resolve_sampler(self, context: Preflight) -> list[Sampler] | None:
-        """Return the sampler with the files that it reads; None while those are missing or unfit."""
+        """Return the sampler with the files that it reads; None if these are missing or do not fit."""
         places = {
             file: context.earlier_result(file) if file.step is not None else context.data(file)
             for sampler in self.sampler
@@ -421,7 +421,7 @@ def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
 def _describe_used_rows(
     tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the rows taken of each dataset, with the file of their numbers where they are not all."""
+    """Return the number of used rows of each dataset, with the file of row numbers if not all were used."""
     return {
         name: {
             "task": task,

@@ -1,4 +1,4 @@
-"""AnglE: pairs with a higher score shall have a smaller angle between complex vectors."""
+"""AnglE: a loss that gives pairs with a higher score a smaller angle between complex vectors."""
 
 from __future__ import annotations
 

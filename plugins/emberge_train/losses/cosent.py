@@ -1,4 +1,4 @@
-"""CoSENT: pairs with a higher score shall have a higher cosine."""
+"""CoSENT: a loss that gives pairs with a higher score a higher cosine."""
 
 from __future__ import annotations
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class TableSide:
     """Candidates of one side of a score table, with the ids and groups that decide which pairs count.
 
-    vectors [m, d] of length one; row [m] is whose text it is, text [m] its id, valid [m] whether it is one;
-    `own` [m] is whether it may be a negative of its own row; guide [m, g] its direction in a guide.
+    vectors [m, d] have length one. For each text, row [m] is its row, text [m] its id, valid [m] is False for
+    padding, `own` [m] is True if it may be a negative of its own row, and guide [m, g] is its direction by
+    the guide.
     """
 
     vectors: Tensor
@@ -145,19 +146,19 @@ class InfoNCE(Loss):
     never its negatives (CoDiEmb, arXiv:2508.11442, equation 2).
 
     `positives_in_denominator` takes all positives of other rows or only those of the same slot.
-    `own_negatives_only` leaves out the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
-    paper (arXiv:2502.07972); its authors' code takes the hard negatives of all rows, which is the default
+    `own_negatives_only` excludes the hard negatives of other rows, as in equation 3 of the Nomic Embed v2
+    paper (arXiv:2502.07972); the authors' code uses the hard negatives of all rows, which is the default
     here. `slot_reduction` averages or sums over a row's positives. `symmetric` adds the loss from positives
     to anchors and halves the sum. `contrast_anchors` also takes other rows' anchors as negatives.
     `contrast_positives` also adds the similarities between the row's positive and other rows' positives (Li
     et al., 2023, arXiv:2308.03281). All four need other rows.
 
-    `mask_equal_text` leaves out candidates whose text equals the row's anchor or one of its positives.
-    `mask_equal_label` leaves out candidates from rows with the anchor's label. With a `guide` model a
-    candidate is left out if its similarity to the anchor, as the guide sees it, exceeds that of the least
-    similar positive minus `guide_margin` (an absolute similarity, or with `guide_margin_kind: relative` a
-    share of the positive's similarity); candidates with equal text are left out too (GISTEmbed, Solatorio,
-    2024, arXiv:2402.16829, which contrasts anchors and positives too).
+    `mask_equal_text` excludes candidates whose text equals the row's anchor or one of its positives.
+    `mask_equal_label` excludes candidates from rows with the anchor's label. With a `guide` model a candidate
+    is excluded if its similarity to the anchor, by the guide's embeddings, exceeds that of the least similar
+    positive minus `guide_margin` (an absolute similarity, or with `guide_margin_kind: relative` a share of
+    the positive's similarity); candidates with equal text are excluded too (GISTEmbed, Solatorio, 2024,
+    arXiv:2402.16829, which contrasts anchors and positives too).
 
     `learn_temperature` trains the temperature, beginning with the given value and never below
     `lowest_temperature` (Radford et al., 2021, arXiv:2103.00020). Tables of scores are computed in blocks, so
@@ -312,7 +313,7 @@ class InfoNCE(Loss):
 
 
 def _compute_terms(positive: Tensor, against: Tensor) -> Tensor:
-    """Return -own + log(e^own + e^against), exact where the second is far the smaller."""
+    """Return -own + log(e^own + e^against), exact also if e^against is much smaller than e^own."""
     import torch
 
     gap = against - positive
@@ -322,7 +323,7 @@ def _compute_terms(positive: Tensor, against: Tensor) -> Tensor:
 def _sum_own_negatives(
     anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor
 ) -> Tensor:
-    """Return log-sums [b, 1] over each row's own negatives alone."""
+    """Return log-sums [b, 1] over only each row's own negatives."""
     import torch
 
     rows = len(anchors.row)

@@ -49,9 +49,9 @@ class KeepSpace(Loss):
     guide: Guide
     """The old model."""
     side: Literal["documents", "queries", "query"] = "documents"
-    """Texts that are kept, or `query` for queries that search the guide's documents."""
+    """Side whose embeddings stay near the old ones, or `query` for queries on the guide's documents."""
     temperature: Annotated[Positive, Requires("side", value="query")] = 0.05
-    """Divisor of the cosines, with `side: query` alone."""
+    """Divisor of the cosines; only with `side: query`."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:

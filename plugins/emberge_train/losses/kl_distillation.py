@@ -1,4 +1,4 @@
-"""KL distillation: the texts of a row get the probabilities that a teacher gives them."""
+"""KL distillation: a loss that makes probabilities over a row's texts equal to a teacher's."""
 
 from __future__ import annotations
 

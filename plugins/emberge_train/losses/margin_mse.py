@@ -1,4 +1,4 @@
-"""Margin MSE: the margin between positive and negative is that of a teacher."""
+"""Margin MSE: a loss that makes the margin between positive and negative equal to a teacher's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matryoshka: the first numbers of an embedding are an embedding too."""
+"""Matryoshka: losses also on the first numbers of embeddings, so that these can be used alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Matryoshka(OuterLoss):
     For every size m in `dims`, the first m numbers of each embedding are scaled to length one and given to
     `loss` (one loss, or a weighted sum of several). The total is the sum of the values, each times its entry
     of `weights` (by default 1). The guide's embeddings are not cut. `loss` decides whether ranks gather and
-    which layers are read; if it is a sum, all its losses must agree in that. The model runs once for all
-    sizes.
+    which layers are read; if it is a sum, these settings must be equal in all its losses. The model runs once
+    for all sizes.
 
     Example:
         trained:

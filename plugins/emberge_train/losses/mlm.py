@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden tokens are predicted from those around them."""
+"""Masked language modelling: masked tokens are predicted from the other tokens of the text."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class OrderLoss(Loss):
     scale: Positive = 20.0
     """One over the temperature."""
     unscored: bool = False
-    """Take positives without a score as 1 and negatives without one as 0."""
+    """Count positives without a score as 1 and negatives without a score as 0."""
     cross_rank: bool = False
 
     def __post_init__(self) -> None:

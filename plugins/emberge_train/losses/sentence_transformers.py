@@ -38,13 +38,13 @@ class SentenceTransformersLoss(Loss):
 
     `reads` states the columns that the loss reads; it is needed only for a loss that this release does not
     know. With `columns` they are anchor, positive and negatives, once for every positive of a row (row by row
-    if other rows are not negatives); `two_columns` leaves negatives out; `triplets` are all triplets of a
-    row. `scores` are a row's pairs with their scores; `truths` are the pairs with 1 for a score of at least
-    one half or for a positive without a score. `teacher` are a row's texts with a teacher's scores. `classes`
-    are anchors and positives, each with the row's label; `pair_classes` are pairs of both with the label.
-    `guide` are texts with the `guide`'s embeddings. `dimension` is the size of embeddings, for a loss that
-    learns a projection. Columns must have no gaps, so rows with fewer negatives than others need `fill:
-    repeat`. By default each rank compares only its own rows, as in the library.
+    if other rows are not negatives); `two_columns` omits negatives; `triplets` are all triplets of a row.
+    `scores` are a row's pairs with their scores; `truths` are the pairs with 1 for a score of at least one
+    half or for a positive without a score. `teacher` are a row's texts with a teacher's scores. `classes` are
+    anchors and positives, each with the row's label; `pair_classes` are pairs of both with the label. `guide`
+    are texts with the `guide`'s embeddings. `dimension` is the size of embeddings, for a loss that learns a
+    projection. Columns must have no gaps, so rows with fewer negatives than others need `fill: repeat`. By
+    default each rank compares only its own rows, as in the library.
 
     Example:
         trained:
@@ -60,7 +60,7 @@ class SentenceTransformersLoss(Loss):
     options: dict[str, Annotated[int, NumberRange()] | AnyNumber | bool | str] = field(
         default_factory=dict
     )
-    """The arguments of that class, but for the model and what is the runner's."""
+    """Arguments of that class, except the model and those that the runner sets."""
     reads: Reads | None = None
     guide: Guide | None = None
     dimension: Count | None = None

@@ -79,7 +79,7 @@ _DISTANCES = (
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Columns of embeddings, each [k, d], and their label: one number a row, one a text, or a vector."""
+    """Columns of embeddings, each [k, d], and labels: a number per row, a number per text, or a vector."""
 
     columns: tuple[Tensor, ...]
     label: Tensor | None = None
@@ -265,7 +265,7 @@ def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
 
 
 def _resolve_value(stock: Any, option: str, value: Any, default: Any) -> Any:
-    """Return the value of a recipe's name where the loss takes a function or a module."""
+    """Return the function or module that a name in the recipe stands for."""
     import sentence_transformers.util as functions
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Parts of losses over tokens: which tokens are hidden, and the cross-entropy of the scored ones."""
+"""Parts of losses over tokens: the choice of masked tokens, and the cross-entropy of scored tokens."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from emberge_train.samplers.one_dataset import OneDataset
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShuffle(OneDataset):
-    """Batches of one dataset each; those of all datasets are shuffled.
+    """Batches of one dataset each; the batches of all datasets are shuffled together.
 
     One optimizer step sees one dataset, so in-batch negatives stay within a task (BOOM's BLS,
     arXiv:2602.05787; CoDiEmb's sampler, arXiv:2508.11442; first Liu et al., 2019, arXiv:1901.11504). Each row

@@ -32,10 +32,10 @@ class Mixture(Sampler):
     0.8}` and four other sets, each of the four gets 0.05 (the mix that BidirLM adapts models on,
     arXiv:2604.02045). A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any
     number of batches of one pass over a set, a set's tokens differ from its share by less than its longest
-    window. An epoch ends when each set was seen once, except for a rest smaller than the set's part of a
-    batch. Until then smaller sets are repeated, in another order. A training reads `max_steps` times
-    `batch_tokens` tokens, and each set gives its share of them; a set on a hub needs no more rows (`first`)
-    than contain that share.
+    window. An epoch ends when each set was read once, except for a remainder that is smaller than the set's
+    part of a batch. Until then smaller sets are repeated, in another order. A training reads `max_steps`
+    times `batch_tokens` tokens, and each set gives its share of them; a set on a hub needs no more rows
+    (`first`) than contain that share.
 
     Example:
         adapted:

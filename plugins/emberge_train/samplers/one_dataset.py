@@ -116,12 +116,12 @@ class Shares(OneDataset):
     """Batches of one dataset each, in random order, each dataset with a share of the epoch.
 
     `weight` multiplies a dataset's share, by task or dataset, and so does the `weight` of the data's own
-    entry. `size_limit` is the number of rows above which a dataset counts as no larger. Shares are of
-    examples or, with `share_of: batches`, of batches; the two differ if batch sizes differ. With shares of
-    examples, a smaller batch size gives a task more steps. An epoch has about `epoch_examples` examples, by
-    default as many as there are rows, and at least one batch of each dataset. Shares are not drawn at random:
-    each is met to within one batch. Rows of a dataset are repeated, in another order, only after each of them
-    was seen, except for a dropped tail.
+    entry. `size_limit` is the largest number of rows that counts as a dataset's size. Shares are of examples
+    or, with `share_of: batches`, of batches; the two differ if batch sizes differ. With shares of examples, a
+    smaller batch size gives a task more steps. An epoch has about `epoch_examples` examples, by default as
+    many as there are rows, and at least one batch of each dataset. Shares are not drawn at random: each is
+    met to within one batch. Rows of a dataset are repeated, in another order, only after each row was used
+    once, except for a dropped tail.
     """
 
     weight: PerDataset[Positive] = field(default_factory=lambda: PerDataset(default=1.0))

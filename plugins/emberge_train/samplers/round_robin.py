@@ -1,4 +1,4 @@
-"""Datasets in turn: as many steps for each."""
+"""Datasets in turn, with equally many steps for each."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from emberge_train.samplers.one_dataset import OneDataset
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(OneDataset):
-    """Batches of each dataset in turn, so that each gets as many steps.
+    """Batches of each dataset in turn, so that all datasets get equally many steps.
 
     The order of the datasets is drawn for each epoch. `until` sets when the epoch ends: with `shortest` when
     the first dataset has no more batches, as with sentence-transformers' ROUND_ROBIN; with `longest` when the
     longest dataset was seen once, while shorter datasets are repeated with their rows in another order; with
     `all` when every dataset was seen once, while finished datasets are skipped. With `shortest` some rows of
-    larger datasets are left out, different rows in each epoch.
+    larger datasets are not used, different rows in each epoch.
 
     Example:
         trained:

@@ -1,4 +1,4 @@
-"""Retrieval first, then every task with hard negatives alone."""
+"""Retrieval first, then every task with only hard negatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRIEVAL = ("retrieval", "reranking")
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStage(OneDataset):
-    """Retrieval first, then every task with hard negatives alone (BOOM, arXiv:2602.05787).
+    """Retrieval first, then every task with only hard negatives (BOOM, arXiv:2602.05787).
 
     Stage one shuffles the batches of the retrieval and reranking sets, with other rows' texts as negatives.
     Stage two shuffles the batches of all other sets and of a sample of the retrieval sets, the share
