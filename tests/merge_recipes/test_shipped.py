@@ -17,7 +17,7 @@ from tests.support.places import ROOT
 TEXTS = {
     name: one.path.read_text("utf-8")
     for name, one in shipped_recipes().items()
-    if not name.startswith(("boom/static", "codiemb/paper"))
+    if not name.startswith(("boom/paper", "codiemb/paper"))
 }
 NAME_HUB = [
     name for name, text in TEXTS.items() if any(model in text for model in (*MODELS, *REAL))
