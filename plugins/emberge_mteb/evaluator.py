@@ -43,6 +43,7 @@ from emberge_mteb.kept_index import (
 )
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
 from emberge_mteb.model import Prompts
+from emberge_mteb.relevance import relevance_figures
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -96,6 +97,8 @@ class Mteb(Evaluator):
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
     A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
     its last size is scored.
+
+    An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
 
     With `documents_of` retrieval and reranking are also scored on indexes that were built with another model:
     documents are embedded by the index's model, with its own prompts, and queries by the model that is
@@ -298,6 +301,9 @@ class Mteb(Evaluator):
                     score = 0.0
                 shown.end()
                 yield TaskScore(task, score, units, result)
+
+    def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
+        return relevance_figures(scores)
 
     def _require_read(self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace) -> None:
         """Check, before loading a model, that it reads the media of all local sets.

@@ -143,6 +143,7 @@ class Artifact:
       text];
     - `lines`: `x` and `y`, labels of the axes, `labels`, names of the positions on the x axis, and `series`,
       which maps a name to a list of one number for each position, in which null is a gap;
+    - `bars`: the same as `lines`, drawn as bars side by side, such as a histogram;
     - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
       a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
       label of the axis; and `label`, the tree in words.

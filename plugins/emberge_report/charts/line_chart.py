@@ -16,7 +16,7 @@ Curve = Sequence[tuple[float, float]]
 POINTS = 400
 
 WIDTH, HEIGHT = 1040, 300
-_LEFT, _TOP, _BOTTOM = 56, 22, 40
+LEFT, TOP, BOTTOM = 56, 22, 40
 _NAME_ROOM = 24
 
 
@@ -57,9 +57,9 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
     """Return the chart, `WIDTH` × `HEIGHT` units wide."""
     room = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
     right = WIDTH - 24 - 6.8 * room
-    x = Scale(*_find_x_range(lines, chart), _LEFT, right)
-    y = Scale(*_find_y_range(lines, chart), HEIGHT - _BOTTOM, _TOP)
-    parts = [_draw_y_axis(y, right, chart), _draw_x_axis(x, chart)]
+    x = Scale(*_find_x_range(lines, chart), LEFT, right)
+    y = Scale(*_find_y_range(lines, chart), HEIGHT - BOTTOM, TOP)
+    parts = [draw_axes(x, y, chart)]
     for line in lines:
         parts += (
             [_draw_path(thin(line.faint), x, y, f"raw {line.look.style}")] if line.faint else []
@@ -93,12 +93,17 @@ def _find_y_range(lines: Sequence[Line], chart: Chart) -> tuple[float, float]:
     return (low if chart.from_zero and low == 0 else low - margin), high + margin
 
 
+def draw_axes(x: Scale, y: Scale, chart: Chart) -> Markup:
+    """Return both axes with ticks, grid lines and labels."""
+    return tag("g", _draw_y_axis(y, x.end, chart), _draw_x_axis(x, chart))
+
+
 def _draw_y_axis(y: Scale, right: float, chart: Chart) -> Markup:
     marks = y.ticks(5)
     rows = [
         (
-            tag("line", class_="grid", x1=_LEFT, x2=right, y1=y(t), y2=y(t)),
-            text(_LEFT - 8, y(t) + 4, number(t, marks) + chart.unit, "tick", "end"),
+            tag("line", class_="grid", x1=LEFT, x2=right, y1=y(t), y2=y(t)),
+            text(LEFT - 8, y(t) + 4, number(t, marks) + chart.unit, "tick", "end"),
         )
         for t in marks
     ]
@@ -106,7 +111,7 @@ def _draw_y_axis(y: Scale, right: float, chart: Chart) -> Markup:
 
 
 def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
-    base = HEIGHT - _BOTTOM
+    base = HEIGHT - BOTTOM
     if chart.labels:
         every = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
         shown = [
@@ -151,7 +156,7 @@ def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
     """Return each line's name at the height of its end, right of the chart, moved apart if they overlap."""
     ends = [(line, last) for line in lines if (last := _find_end(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
-    heights = _spread_heights([y(b) for _, (_, b) in ends], 15, _TOP, HEIGHT - _BOTTOM)
+    heights = _spread_heights([y(b) for _, (_, b) in ends], 15, TOP, HEIGHT - BOTTOM)
     parts = []
     for (line, (a, b)), height in zip(ends, heights, strict=True):
         points = f"M{x(a) + 5:.1f} {y(b):.1f}L{x.end + 6:.1f} {height:.1f}"

@@ -25,7 +25,7 @@ _LEFT, _TOP, _BOTTOM = 64, 24, 44
 _NAME = 24
 _LETTER_WIDTH = 6.8
 _LINE = 13.0
-_SERIES = 20
+SERIES = 20  # height of a name
 
 
 def point_chart(
@@ -55,7 +55,7 @@ def point_chart(
     across: Scale = Scale(*_find_range(places), _LEFT, right)
     if logarithmic:
         across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
-    height = max(HEIGHT, _TOP + _BOTTOM + _SERIES * len(listed))
+    height = max(HEIGHT, _TOP + _BOTTOM + SERIES * len(listed))
     up = Scale(*_find_range([p[1] for p in points]), height - _BOTTOM, _TOP)
     chosen = looks(series) if chosen is None else chosen
     marks = [
@@ -71,7 +71,9 @@ def point_chart(
             _draw_line(line, across, up) if line else None,
             tag("g", marks),
             _draw_words(points, across, up),
-            _draw_names({name: look for name, look in chosen.items() if name in listed}, right),
+            draw_series_names(
+                {name: look for name, look in chosen.items() if name in listed}, right
+            ),
         ),
         viewBox=f"0 0 {WIDTH} {height}",
         class_="points",
@@ -161,7 +163,7 @@ class _Box:
         return not (beside_each_other or self.bottom <= other.top or other.bottom <= self.top)
 
 
-def _draw_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Markup:
+def draw_series_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Markup:
     """Return the names of the series, each with its marker, right of the chart."""
     named_looks = [(name, look) for name, look in looks_by_name.items() if name]
     return tag(
@@ -170,8 +172,8 @@ def _draw_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Marku
             tag(
                 "g",
                 tag("title", name),
-                marker(right + 18, _TOP + 8 + _SERIES * i, look, 4.6),
-                text(right + 29, _TOP + 12 + _SERIES * i, short(name, _NAME)),
+                marker(right + 18, _TOP + 8 + SERIES * i, look, 4.6),
+                text(right + 29, _TOP + 12 + SERIES * i, short(name, _NAME)),
             )
             for i, (name, look) in enumerate(named_looks)
         ],

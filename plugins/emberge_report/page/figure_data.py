@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from emberge import DataError
 from emberge.tensor_names import layer_order
+from emberge.wording import join_some
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -113,7 +114,10 @@ class PointsData(_Strict):
 
 
 class LinesData(_Strict):
-    """Labels of the axes and of the places on the x axis, and a number for each place in each series."""
+    """Labels of the axes and of the places on the x axis, and a number for each place in each series.
+
+    The numbers are drawn as lines or as bars.
+    """
 
     x: str
     y: str
@@ -125,7 +129,7 @@ class LinesData(_Strict):
         for name, values in self.series.items():
             if len(values) != len(self.labels):
                 raise ValueError(
-                    f"the line '{name}' has {len(values)} values for {len(self.labels)} labels"
+                    f"the series '{name}' has {len(values)} values for {len(self.labels)} labels"
                 )
         return self
 
@@ -180,13 +184,15 @@ class FigureData(_Strict):
     heat_map: HeatMapData | None = None
     points: PointsData | None = None
     lines: LinesData | None = None
+    bars: LinesData | None = None
     tree: TreeData | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> FigureData:
-        kinds = (self.file, self.heat_map, self.points, self.lines, self.tree)
-        if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("a figure is one of 'file', 'heat_map', 'points', 'lines' and 'tree'")
+        kinds = ("file", "heat_map", "points", "lines", "bars", "tree")
+        if sum(getattr(self, kind) is not None for kind in kinds) != 1:
+            quoted = [f"'{kind}'" for kind in kinds]
+            raise ValueError(f"a figure is one of {join_some(quoted, len(kinds))}")
         return self
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from emberge import DataError
 
+from emberge_report.charts.bar_chart import bar_chart
 from emberge_report.charts.heat_map import heat_map
 from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
@@ -85,6 +86,9 @@ def _draw_figure(folder: Path, entry: FigureData) -> tuple[Markup, TableData]:
         return point_chart(points_data.x, points_data.y, points_data.series), points_data.table
     if entry.lines is not None:
         return _draw_lines(entry.title, entry.lines), entry.lines.table
+    if entry.bars is not None:
+        bars = entry.bars
+        return bar_chart(bars.x, bars.y, bars.labels, bars.series), bars.table
     if entry.tree is not None:
         tree = entry.tree
         return tree_chart(tree.x, tree.names, tree.unions, tree.label), tree.table

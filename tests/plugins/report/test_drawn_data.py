@@ -249,9 +249,9 @@ BAD: dict[str, tuple[Any, str]] = {
     "points without an axis": ({"points": {"x": "x", "series": {"a": []}}}, r"\.points\.y"),
     "two at once": (
         {"heat_map": MAP, "points": POINTS},
-        "one of 'file', 'heat_map', 'points', 'lines' and 'tree'",
+        "one of 'file', 'heat_map', 'points', 'lines', 'bars', 'tree'",
     ),
-    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points', 'lines' and 'tree'"),
+    "none": ({"title": "So"}, "one of 'file', 'heat_map', 'points', 'lines', 'bars', 'tree'"),
     "another kind": ({"heatmap": MAP}, r"\.heatmap"),
     "no mapping": (5, r"\[0\]: must be a mapping, not 5"),
     "a title of numbers": ({"title": 5, "points": POINTS}, r"\.title"),
@@ -311,6 +311,51 @@ def test_lines_over_named_places_are_drawn_with_gaps_and_a_table() -> None:
 def test_lines_with_too_few_values_are_refused_by_name() -> None:
     lines = {"x": "layer", "y": "cosine", "labels": ["E", "0"], "series": {"total": [0.5]}}
     with pytest.raises(
-        DataError, match=r"'diff': figures\[0\].lines: the line 'total' has 1 values"
+        DataError, match=r"'diff': figures\[0\].lines: the series 'total' has 1 values"
     ):
         figure_data("diff", [{"lines": lines}])
+
+
+BARS = {
+    "x": "relevant documents",
+    "y": "share of queries",
+    "labels": ["1", "2", "3", "4 or more"],
+    "series": {"Du": [0.5, 0.25, 0.25, None], "T2": [0.1, 0.2, 0.3, 0.4]},
+}
+
+
+def test_bars_of_several_series_stand_side_by_side_and_are_as_high_as_their_numbers() -> None:
+    found = cells(drawn(bars=BARS))
+    boxes = {
+        title: {name: float(value) for name, value in rect.items() if name != "class"}
+        for title, group in found.items()
+        for rect in group.iter("rect")
+        if ": 0." in title
+    }
+    assert len(boxes) == 7, "a gap has no bar"
+    unit = boxes["Du, 1: 0.500"]["height"]
+    assert boxes["T2, 4 or more: 0.400"]["height"] == pytest.approx(0.8 * unit, rel=0.02)
+    ends = {box["y"] + box["height"] for box in boxes.values()}
+    assert max(ends) - min(ends) < 0.3, "all begin at 0"
+    sides = sorted((box["x"], box["x"] + box["width"]) for box in boxes.values())
+    assert all(right <= left + 0.3 for (_, right), (left, _) in pairwise(sides))
+    assert {"Du", "T2", "4 or more"} <= set(words(drawn(bars=BARS)))
+
+
+def test_bars_below_zero_hang_from_it() -> None:
+    bars = {**BARS, "labels": ["a"], "series": {"gain": [-0.5], "loss": [0.5]}}
+    found = cells(drawn(bars=bars))
+    down, up = (
+        next(found[name].iter("rect"))
+        for name in ("gain, a: \N{MINUS SIGN}0.500", "loss, a: 0.500")
+    )
+    assert float(down.get("y", "")) == pytest.approx(
+        float(up.get("y", "")) + float(up.get("height", "")), abs=0.3
+    )
+
+
+def test_bars_without_a_table_have_one_of_their_numbers() -> None:
+    (data,) = figure_data("scores", [{"bars": BARS}])
+    drawn_figure = figure_of(data)
+    assert list(drawn_figure.head) == ["relevant documents", "Du", "T2"]
+    assert drawn_figure.rows[3][1] == "–"

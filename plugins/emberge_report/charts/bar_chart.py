@@ -1,0 +1,73 @@
+"""Bar charts of numbers at named places, such as a histogram; series stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from emberge_report.charts.heat_map import digits_of, formatted
+from emberge_report.charts.line_chart import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Chart, draw_axes
+from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.point_chart import SERIES, draw_series_names
+from emberge_report.charts.svg import MarkerStyle, Scale, looks
+
+_NAME = 24  # letters of a series' name
+_LETTER_WIDTH = 6.8
+_FILLED = 0.8  # share of a place that its bars fill
+
+
+def bar_chart(
+    x: str, y: str, labels: Sequence[str], series: Mapping[str, Sequence[float | None]]
+) -> Markup:
+    """Return the chart of a group of bars at each label, `WIDTH` units wide; bars begin at 0."""
+    right = WIDTH - 24 - 16 - _LETTER_WIDTH * min(_NAME, max(map(len, series)))
+    numbers = [value for values in series.values() for value in values if value is not None]
+    low, high = min([0.0, *numbers]), max([0.0, *numbers])
+    top = high + 0.06 * (high - low) or 1.0
+    across = Scale(-0.5, len(labels) - 0.5, LEFT, right)
+    up = Scale(low, top, HEIGHT - BOTTOM, TOP)
+    styles, scales, digits = looks(series), (across, up), digits_of(max(high, -low))
+    bars = [
+        _draw_bar(
+            f"{name}, {labels[place]}: {formatted(value, digits)}",
+            value,
+            _find_sides(place, i, len(series)),
+            scales,
+            look,
+        )
+        for i, (name, look) in enumerate(styles.items())
+        for place, value in enumerate(series[name])
+        if value is not None
+    ]
+    height = max(HEIGHT, TOP + SERIES * len(series))
+    label = f"Bars of {y} over {x}: {', '.join(series)}"
+    return tag(
+        "svg",
+        draw_axes(across, up, Chart(label=label, x=x, y=y, labels=labels)),
+        tag("g", bars),
+        draw_series_names(styles, right),
+        viewBox=f"0 0 {WIDTH} {height}",
+        class_="lines",
+        role="img",
+        aria_label=label,
+    )
+
+
+def _find_sides(place: int, series: int, count: int) -> tuple[float, float]:
+    """Return the left and right side of a series' bar, in units of places."""
+    width = _FILLED / count
+    left = place - _FILLED / 2 + series * width
+    return left, left + width
+
+
+def _draw_bar(
+    title: str,
+    value: float,
+    sides: tuple[float, float],
+    scales: tuple[Scale, Scale],
+    look: MarkerStyle,
+) -> Markup:
+    across, up = scales
+    left, right = map(across, sides)
+    upper, lower = sorted((up(value), up(0.0)))
+    box = {"x": left, "y": upper, "width": right - left, "height": lower - upper}
+    return tag("g", tag("title", title), tag("rect", class_=f"mark {look.style}", **box))
