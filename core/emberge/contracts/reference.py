@@ -161,7 +161,7 @@ class Artifact:
         """Return the artifact described by the content of an artifact.json, ignoring unknown keys.
 
         Raises:
-            ValueError: for a field of a wrong type, or an artifact without a kind.
+            ValueError: if a field has a wrong type, or the artifact has no kind.
         """
         if not isinstance(record, dict) or record.get("kind") not in get_args(ArtifactKind):
             raise ValueError("it is of no kind")

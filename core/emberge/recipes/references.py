@@ -42,7 +42,7 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
 
     Raises:
         CheckpointError: if the model does not exist; names the places searched and the remedy.
-        ConnectionError: when it could not be looked for.
+        ConnectionError: if it could not be searched for.
     """
     whole = resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
     if whole is not None and whole.is_dir():  # even if its name contains a plus sign
@@ -60,7 +60,7 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
 
     Raises:
         CheckpointError: if the adapter is missing, or the folder has no adapter.
-        ConnectionError: when it could not be looked for.
+        ConnectionError: if it could not be searched for.
     """
     text = reference.adapter or ""
     adapter = _locate_folder(text, reference, plugins, files)

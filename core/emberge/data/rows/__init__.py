@@ -1,1 +1,1 @@
-"""Columns of files, and the rows that are read from them."""
+"""Columns of files, and the rows read from them."""

@@ -54,7 +54,7 @@ class Verification:
 
     @property
     def differences(self) -> tuple[Finding, ...]:
-        """The findings that differ from what was published."""
+        """The findings that differ from the published result."""
         return tuple(finding for finding in self.findings if finding.wrong)
 
     def lines(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """A new plugin: a separate repository, written from the example that emberge ships.
 
-The example is the only template, so the user's files are those that are linted, type-checked and tested here.
+The example is the only template, so the files that users get are linted, type-checked and tested here.
 """
 
 from __future__ import annotations

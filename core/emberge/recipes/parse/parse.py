@@ -66,7 +66,7 @@ def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> 
     """Read a recipe file; `overrides` have the form of `--set`: `step.kind.option=value`.
 
     Raises:
-        RecipeError: with every problem of the recipe, each with `file:line`.
+        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
     """
     return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
 
@@ -77,7 +77,7 @@ def parse_recipe(
     """Read a recipe's text; paths in it are relative to the folder of `path`.
 
     Raises:
-        RecipeError: with every problem of the recipe, each with `file:line`.
+        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
     """
     ours, label = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []

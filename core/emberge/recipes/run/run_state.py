@@ -110,7 +110,7 @@ class RunState:
         """Raise the errors of steps, or of requirements that the finished steps did not meet.
 
         Raises:
-            StepsFailedError: when several steps failed; a single failure is raised as it is.
+            StepsFailedError: if several steps failed; a single error is raised as it is.
             RequirementError: if all steps are done and a requirement was not met.
         """
         if len(self.failed) > 1:

@@ -70,9 +70,9 @@ def open_session(
     is loaded.
 
     Raises:
-        CheckpointError: for a checkpoint that cannot be loaded.
-        DataError: for data that the losses or the sampler cannot use.
-        RanksError: for ranks that do not find each other.
+        CheckpointError: if the checkpoint cannot be loaded.
+        DataError: if the losses or the sampler cannot use the data.
+        RanksError: if the ranks do not find each other.
     """
     if takes_losses and (harm := job.backbone.describe(job.checkpoint).training_problems):
         raise CheckpointError("\n".join(harm))
