@@ -137,9 +137,9 @@ def _read_stock_types() -> frozenset[str]:
     """Return transformers' own model types, read from its source: importing it takes a second."""
     spec = find_spec("transformers")
     places = spec.submodule_search_locations if spec is not None else None
-    tables = (Path(place, "models", "auto", name) for place in places or () for name in _TABLES)
+    tables = (Path(folder, "models", "auto", name) for folder in places or () for name in _TABLES)
     texts = (table.read_text("utf-8") for table in tables if table.is_file())
-    return frozenset(found for text in texts for found in _ENTRY.findall(text))
+    return frozenset(model_type for text in texts for model_type in _ENTRY.findall(text))
 
 
 @contextlib.contextmanager

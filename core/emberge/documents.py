@@ -63,9 +63,9 @@ class Card:
 
     def with_sections(self, *sections: Section) -> Card:
         """Return the card with `sections` at its end; sections that had the same titles are removed."""
-        titles = {one.title for one in sections}
-        others = (one for one in self.sections if one.title not in titles)
-        return replace(self, sections=(*others, *sections))
+        titles = {section.title for section in sections}
+        other_sections = (section for section in self.sections if section.title not in titles)
+        return replace(self, sections=(*other_sections, *sections))
 
 
 @dataclass(frozen=True, slots=True)

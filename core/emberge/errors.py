@@ -118,5 +118,5 @@ def is_passing(error: BaseException) -> bool:
 
 def suggest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the closest known word, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else ""

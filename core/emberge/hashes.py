@@ -93,9 +93,9 @@ class HashCache:
         """Return a hash of a file's bytes, or of all files below a folder except hidden ones."""
         if not path.is_dir():
             return self.of(path)
-        inside = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}
-        hidden = {name for name in inside if any(part.startswith(".") for part in name.parts)}
-        return self.of_files({n.as_posix(): p for n, p in inside.items() if n not in hidden})
+        files = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}
+        hidden = {name for name in files if any(part.startswith(".") for part in name.parts)}
+        return self.of_files({n.as_posix(): p for n, p in files.items() if n not in hidden})
 
     def of_files(self, files: Mapping[str, Path]) -> str:
         """Return a hash of the content of files by name.
@@ -191,7 +191,7 @@ def read_file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
             announce(stream.fileno(), start, start + mapped)
             window = mmap.mmap(stream.fileno(), mapped, access=mmap.ACCESS_READ, offset=start)
             view = memoryview(window)
-            yield from (view[at : at + size] for at in range(0, mapped, size))
+            yield from (view[offset : offset + size] for offset in range(0, mapped, size))
 
 
 def sha256_of(path: Path) -> str:

@@ -24,8 +24,8 @@ def python_command(*words: str) -> list[str]:
 
 def list_import_paths() -> list[str]:
     """Return the folders that this process imports from, except the current folder."""
-    here = os.path.realpath(os.curdir)
-    return [path for path in sys.path if path and os.path.realpath(path) != here]
+    current_folder = os.path.realpath(os.curdir)
+    return [path for path in sys.path if path and os.path.realpath(path) != current_folder]
 
 
 # Numbers of mallopt's parameters, from malloc.h.

@@ -92,8 +92,8 @@ def require_place(source: PluginSource, kind: str, name: str, place: str) -> Non
         PluginError: if the name or the place is bad.
     """
     label = _require_name(source, kind, name)
-    module, colon, inside = place.partition(":")
-    if not (colon and inside.isidentifier() and all(map(str.isidentifier, module.split(".")))):
+    module, colon, attribute = place.partition(":")
+    if not (colon and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))):
         raise PluginError(f"{label}: its place is written 'module:Name', not '{place}'")
 
 

@@ -242,9 +242,9 @@ class Plugins:
         if len(matches) == 1:
             return matches[0]
         if len({match.plugin for match in matches}) == 1:
-            both = " and to a ".join(match.kind for match in matches)
+            kinds_text = " and to a ".join(match.kind for match in matches)
             raise PluginError(
-                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {both}; "
+                f"plugin '{matches[0].plugin}' gives the name '{matches[0].name}' to a {kinds_text}; "
                 "its author must name one differently"
             )
         if matches:
@@ -297,8 +297,8 @@ class Plugins:
                     _require_file_name(name): _require_text(text)
                     for name, text in dict(added or {}).items()
                 }
-                if both := sorted(new.keys() & completion.files.keys()):
-                    raise PluginError(f"another plugin adds {both[0]}")
+                if clashing := sorted(new.keys() & completion.files.keys()):
+                    raise PluginError(f"another plugin adds {clashing[0]}")
             except (Exception, SystemExit) as error:
                 why = printable(str(error) or repr(error), most=200)
                 completion.failures.append(f"plugin '{plugin}' has failed and adds nothing: {why}")

@@ -126,7 +126,7 @@ def adopt_launcher(ranks: int | None) -> None:
     numbering = {
         name: environment[variable]
         for name, names in BY_MPI.items()
-        if (variable := next((each for each in names if each in environment), None))
+        if (variable := next((candidate for candidate in names if candidate in environment), None))
     }
     if RANK in numbering and SIZE in numbering and "MASTER_ADDR" in environment:
         environment.update(numbering)
@@ -188,17 +188,17 @@ def _join_team(
     if count == 1:
         yield None
         return
-    others = RankProcesses(words, count) if started == 1 else None
+    other_ranks = RankProcesses(words, count) if started == 1 else None
     try:
-        team = form(others.ended if others else None)
+        team = form(other_ranks.ended if other_ranks else None)
         yield team
         team.dismiss()
     except BaseException:
-        if others is not None:
-            others.stop()
+        if other_ranks is not None:
+            other_ranks.stop()
         raise
-    if others is not None:
-        others.leave()
+    if other_ranks is not None:
+        other_ranks.leave()
 
 
 def _require_possible(count: int, started: int, machine: Machine) -> None:
@@ -207,10 +207,11 @@ def _require_possible(count: int, started: int, machine: Machine) -> None:
     if started not in (1, count):
         raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")
     gpus = len(machine.devices)
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    if machine.device.startswith("cuda") and here > gpus:
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    if machine.device.startswith("cuda") and ranks_here > gpus:
         raise RecipeError(
-            f"{here} ranks on this machine, which has {gpus} GPUs for them; take as many, or --devices cpu"
+            f"{ranks_here} ranks on this machine, which has {gpus} GPUs for them; take as many, or "
+            "--devices cpu"
         )
 
 
@@ -227,12 +228,12 @@ class RankProcesses:
         # port in between.
         self._listener = socket.create_server((HOST, 0))
         port = self._listener.getsockname()[1]
-        numbers = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        shared = {name: str(value) for name, value in numbers.items()}
+        values_by_name = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        shared = {name: str(value) for name, value in values_by_name.items()}
         shared |= {"MASTER_ADDR": HOST, SECRET: secrets.token_hex(32)}
         first = {**shared, RANK: "0", "LOCAL_RANK": "0", LISTENER: str(self._listener.fileno())}
         self._before = {name: os.environ.get(name) for name in first}
-        others = {**os.environ, **shared, LEASH: "1"}
+        environment = {**os.environ, **shared, LEASH: "1"}
         os.environ.update(first)
         self._processes = [
             subprocess.Popen(
@@ -242,7 +243,7 @@ class RankProcesses:
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env={**others, RANK: str(rank), "LOCAL_RANK": str(rank)},
+                env={**environment, RANK: str(rank), "LOCAL_RANK": str(rank)},
                 start_new_session=True,  # Ctrl-C is for the first rank, which ends the others
             )
             for rank in range(1, ranks)

@@ -264,14 +264,14 @@ class Names:
         outer = find_outer_prefix(trunk)
         prefix = outer + prefix_of(name.removeprefix(outer) for name in trunk)
         specs: dict[str, TensorSpec] = {}
-        inside: list[str] = []
-        outside: list[str] = []
+        backbone_names: list[str] = []
+        other_names: list[str] = []
         for name, spec in stored.items():
             if modules and name.startswith(modules):
                 short = name
             else:
                 short = usual_name(_remove_prefix(name, prefix, outer))
-                (inside if name.startswith(prefix) else outside).append(short)
+                (backbone_names if name.startswith(prefix) else other_names).append(short)
             if short in specs:
                 raise CheckpointError(
                     f"{folder}: tensors '{specs[short].name}' and '{name}' are both '{short}' of "
@@ -282,7 +282,7 @@ class Names:
             prefix,
             specs,
             outer=outer.partition("thinker.")[0],
-            heads=heads_in(outside, inside, wrapped=prefix != outer),
+            heads=heads_in(other_names, backbone_names, wrapped=prefix != outer),
             task=task_of(config),
             tied=config.get("tie_word_embeddings"),
             modules=modules,
@@ -314,10 +314,10 @@ class Names:
     def shares_head(self, other: Names, name: str) -> bool:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
         head = head_of(name)
-        if not any(head_of(own) == head for own in self.heads):
+        if not any(head_of(own_name) == head for own_name in self.heads):
             return self.stands_for(name) is not None
-        alike = self.task == other.task or not self.task or not other.task
-        return alike or head == POOLER
+        same_task = self.task == other.task or not self.task or not other.task
+        return same_task or head == POOLER
 
     def is_tied_copy(self, name: str) -> bool:
         """Return whether a tied model derives this tensor itself, or only other models have this head."""

@@ -42,8 +42,8 @@ _RULES = {"l": "---", "r": "---:"}
 def join_some(words: Iterable[str], most: int = 3) -> str:
     """Return the first `most` words with commas, and the number of the other words: `a, b, c and 2 more`."""
     listed = list(words)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    more_text = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more_text
 
 
 def count_noun(count: int, noun: str) -> str:
@@ -92,10 +92,12 @@ def printable(text: object, most: int | None = None) -> str:
     Control characters (terminal escapes, line ends), lone surrogates and marks of writing direction are
     written as escapes, `\x1b`. With `most`, longer text is cut and ends with an ellipsis.
     """
-    plain = str(text)
+    plain_text = str(text)
     # Nearly all texts are plain; checking each of their characters would take a hundred times as
     # long.
-    shown = plain if plain.isprintable() else "".join(map(_escape_unprintable, plain))
+    shown = (
+        plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
+    )
     return shown if most is None or len(shown) <= most else f"{shown[: max(most - 1, 0)]}…"
 
 

@@ -267,8 +267,8 @@ class _Reading:
         return Fields(entries, self.where(node), lines)
 
     def _read_merged_fields(self, node: yaml.Node) -> Iterator[Fields]:
-        several = isinstance(node, yaml.SequenceNode)
-        for inner in node.value if several else [node]:
+        is_list = isinstance(node, yaml.SequenceNode)
+        for inner in node.value if is_list else [node]:
             converted = self.node(inner)
             if isinstance(converted, Fields):
                 yield converted

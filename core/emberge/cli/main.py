@@ -121,9 +121,9 @@ def _show_user_error(error: EmbergeError, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
-    place = f" ({notes[0]})" if notes else ""
+    note_text = f" ({notes[0]})" if notes else ""
     for line in str(error).splitlines():
-        _print_error("error", f"{line}{place}")
+        _print_error("error", f"{line}{note_text}")
     return error.exit_code
 
 
@@ -138,8 +138,8 @@ def _show_unforeseen_error(error: Exception, debug: bool) -> int:
         traceback.print_exception(error)
     first = (str(error).splitlines() or [""])[0]
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
-    place = f" {notes[0]}" if notes else ""
-    _print_error("error", f"{type(error).__name__}{place}: {first} (--debug shows where)")
+    note_text = f" {notes[0]}" if notes else ""
+    _print_error("error", f"{type(error).__name__}{note_text}: {first} (--debug shows where)")
     return 1
 
 

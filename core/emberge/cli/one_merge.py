@@ -138,23 +138,25 @@ def run_one_merge(
         RecipeError: if `out` exists, or the check finds an error.
         NotOursError: if another user made the hidden folder, or it is a link.
     """
-    beside = out.parent / f".{out.name}.merging"
+    work_folder = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
-        if not _is_under_way(beside):
-            _remove_work(beside)  # the process was killed after all work was done
+        if not _is_under_way(work_folder):
+            _remove_work(work_folder)  # the process was killed after all work was done
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
     last = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
     try:
-        results = run_recipe(recipe, beside, plugins, machine=machine, quiet=quiet)
-        sync(beside / ".work")  # otherwise a power cut could restore work that looks unfinished
+        results = run_recipe(recipe, work_folder, plugins, machine=machine, quiet=quiet)
+        sync(
+            work_folder / ".work"
+        )  # otherwise a power cut could restore work that looks unfinished
         publish(results[last].resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
-            _remove_work(beside)
+            _remove_work(work_folder)
         raise
-    _remove_work(beside)
+    _remove_work(work_folder)
 
 
 def _find_last_step(recipe: Recipe) -> str:

@@ -120,9 +120,9 @@ def check(options: argparse.Namespace) -> int:
     for note in report.notes:
         key = note.title, note.lines
         steps_of[key] = (*steps_of.get(key, ()), note.step)
-    for (title, lines), (first, *more) in steps_of.items():
-        others = f" and {count_noun(len(more), 'more step')}" if more else ""
-        print(f"{first}{others}: {title}")
+    for (title, lines), (first, *other_steps) in steps_of.items():
+        others_text = f" and {count_noun(len(other_steps), 'more step')}" if other_steps else ""
+        print(f"{first}{others_text}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
     _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
@@ -230,9 +230,11 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
         "--weight": options.weight,
         "--dtype": options.dtype,
     }
-    beside = [name for name, value in values.items() if value]
-    if beside:
-        raise RecipeError(f"{config} says what is merged and how; leave out {', '.join(beside)}")
+    given_options = [name for name, value in values.items() if value]
+    if given_options:
+        raise RecipeError(
+            f"{config} says what is merged and how; leave out {', '.join(given_options)}"
+        )
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -376,8 +378,10 @@ def _require_check(report: CheckReport, quiet: bool) -> None:
 def _show_unseen(report: CheckReport) -> None:
     """Print each model or dataset that could not be checked, once."""
     for message, places in report.unseen_places.items():
-        more = f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
-        where = f"{places[0]}{more}: " if places[0] else ""
+        others_text = (
+            f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""
+        )
+        where = f"{places[0]}{others_text}: " if places[0] else ""
         print(f"not seen: {printable(f'{where}{message}')}", file=sys.stderr)
 
 

@@ -333,8 +333,8 @@ class Block:
 
         labels = tuple(dict.fromkeys(self.groups))
         rows = [merged[label] for label in labels]
-        into = pooled_like(rows[0], (len(rows), *rows[0].shape))
-        program = self.rows.with_tensors(torch.stack(rows, out=into))
+        buffer = pooled_like(rows[0], (len(rows), *rows[0].shape))
+        program = self.rows.with_tensors(torch.stack(rows, out=buffer))
         return self._replace_models(labels, weights, program)
 
     def _replace_models(

@@ -64,9 +64,9 @@ class KeptIndex:
         """The name in tables: `name`, or a name built from `model` and `translations`."""
         if self.name is not None:
             return self.name
-        steps = dict.fromkeys(_shorten_reference(one) for one in self.translations)
-        by = f" by {' or '.join(steps)}" if steps else ""
-        return f"{_shorten_reference(self.model)}{by}{f', {self.anew} anew' if self.anew else ''}"
+        steps = dict.fromkeys(_shorten_reference(translation) for translation in self.translations)
+        steps_text = f" by {' or '.join(steps)}" if steps else ""
+        return f"{_shorten_reference(self.model)}{steps_text}{f', {self.anew} anew' if self.anew else ''}"
 
 
 def _shorten_reference(reference: FileRef | ModelRef) -> str:
@@ -127,8 +127,8 @@ class TaskInfo:
     @property
     def plain_name(self) -> str:
         """Name of the task on every index, at every size and under every seed."""
-        plain = replace(self, name=self.name_without_seed)
-        return replace(plain, name=plain.name_without_size).name_without_index
+        without_seed = replace(self, name=self.name_without_seed)
+        return replace(without_seed, name=without_seed.name_without_size).name_without_index
 
     def at_seed(self, seed: int) -> TaskInfo:
         """Return the task under a seed, with another name and fingerprint."""

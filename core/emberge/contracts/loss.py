@@ -166,28 +166,35 @@ class OuterLoss(Loss):
     def __post_init__(self) -> None:
         if not self.loss:
             raise ValueError("loss takes at least one loss")
-        guides = [one.guided_by for one in self.loss if one.guided_by is not None]
+        guides = [
+            inner_loss.guided_by for inner_loss in self.loss if inner_loss.guided_by is not None
+        ]
         if any(guide != guides[0] for guide in guides):
             raise ValueError("its losses have different guides; wrap each of them by itself")
-        layers = {layer for one in self.loss for layer in one.layers}
+        layers = {layer for inner_loss in self.loss for layer in inner_loss.layers}
         object.__setattr__(self, "layers", tuple(sorted(layers)))
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset().union(*(one.needs for one in self.loss))
+        return frozenset().union(*(inner_loss.needs for inner_loss in self.loss))
 
     @property
     def guided_by(self) -> Guide | None:
-        return next((one.guided_by for one in self.loss if one.guided_by is not None), None)
+        return next(
+            (inner_loss.guided_by for inner_loss in self.loss if inner_loss.guided_by is not None),
+            None,
+        )
 
     def check(self, dimension: int) -> Sequence[str]:
-        return [fault for one in self.loss for fault in one.check(dimension)]
+        return [fault for inner_loss in self.loss for fault in inner_loss.check(dimension)]
 
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
-        return [fault for one in self.loss for fault in one.check_scores(lowest, highest)]
+        return [
+            fault for inner_loss in self.loss for fault in inner_loss.check_scores(lowest, highest)
+        ]
 
     def warnings(self) -> Sequence[str]:
-        return [warning for one in self.loss for warning in one.warnings()]
+        return [warning for inner_loss in self.loss for warning in inner_loss.warnings()]
 
     def parameters(self) -> Mapping[str, Tensor]:
         return {
@@ -353,7 +360,7 @@ def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str
     """Yield reasons why losses cannot learn from a dataset's scores; none if the scores are unknown."""
     if info.scores is None:
         return
-    for loss in (one for one in losses if isinstance(one, Loss)):
+    for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
         for text in loss.check_scores(*info.scores):
             yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 
@@ -364,7 +371,7 @@ def dimension_problems(
     """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if that is None."""
     losses_given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
-    for loss in (one for several in losses_given for one in several or ()):
+    for loss in (any_loss for losses_of_set in losses_given for any_loss in losses_of_set or ()):
         if dimension is not None and isinstance(loss, Loss) and loss not in checked:
             checked.append(loss)
             yield from (f"loss {type(loss).__name__}: {text}" for text in loss.check(dimension))

@@ -84,7 +84,7 @@ TextLength = Annotated[int, NumberRange(least=2, most=2**24)]
 def limits_of(annotation: Any) -> NumberRange | None:
     """Return the limits that a type declares; None if it declares none."""
     metadata = getattr(annotation, "__metadata__", ())
-    return next((one for one in metadata if isinstance(one, NumberRange)), None)
+    return next((item for item in metadata if isinstance(item, NumberRange)), None)
 
 
 def is_sound_number(value: object) -> bool:

@@ -75,15 +75,15 @@ class ModelRef(Reference):
         The names are ids of steps such as `model=bls.seed=1`. They stay different on every file system.
         """
         names: dict[str, str] = {}
-        taken: set[str] = set()
+        used_names: set[str] = set()
         for text in dict.fromkeys(reference.text for reference in references):
             # A step's id has no `+`, which would begin an adapter, and does not end in `.checkpoints`.
-            plain = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
-            slug = re.sub(r"[^\w.,=-]+", "-", plain)[-_LONGEST:].strip("-.") or "0"
+            step_text = text.removeprefix("$").replace(".checkpoints", "-checkpoints")
+            slug = re.sub(r"[^\w.,=-]+", "-", step_text)[-_LONGEST:].strip("-.") or "0"
             name, number = slug, 2
-            while name.casefold() in taken:
+            while name.casefold() in used_names:
                 name, number = f"{slug}-{number}", number + 1
-            taken.add(name.casefold())
+            used_names.add(name.casefold())
             names[text] = f"model={name}"
         return names
 

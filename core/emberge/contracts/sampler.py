@@ -58,7 +58,7 @@ class Batches:
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         """Return the pairs of dataset and negatives that occur; by default all batches are read."""
-        return frozenset((part.dataset, each.negatives) for each in self for part in each.parts)
+        return frozenset((part.dataset, batch.negatives) for batch in self for part in batch.parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,9 +146,9 @@ def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
     if not isinstance(value, tuple):
         return value
     x = (len(value) - 1) * depth
-    low = min(int(x), len(value) - 1)
-    high = min(low + 1, len(value) - 1)
-    return value[low] + (x - low) * (value[high] - value[low])
+    lower = min(int(x), len(value) - 1)
+    upper = min(lower + 1, len(value) - 1)
+    return value[lower] + (x - lower) * (value[upper] - value[lower])
 
 
 def _convert_entry(entry: Filtered) -> dict[str, Any]:

@@ -255,9 +255,9 @@ def _convert_value(value: Any) -> Any:
     if isinstance(value, Stage | PerTensor):
         return value.plain()
     if isinstance(value, tuple | list):
-        return [_convert_value(one) for one in value]
+        return [_convert_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _convert_value(one) for key, one in value.items()}
+        return {key: _convert_value(item) for key, item in value.items()}
     return value.text if isinstance(value, Reference) else value
 
 

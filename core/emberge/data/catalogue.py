@@ -271,10 +271,10 @@ class _CatalogueReader(_NodeReader):
 
     def score_range(self, node: yaml.Node) -> tuple[float, float]:
         items = node.value if isinstance(node, yaml.SequenceNode) else []
-        numbers = [self.number(item) for item in items]
-        if len(numbers) != 2 or not numbers[0] < numbers[1]:
+        bounds = [self.number(item) for item in items]
+        if len(bounds) != 2 or not bounds[0] < bounds[1]:
             raise self.error(node, "score_range is [lowest, highest]")
-        return numbers[0], numbers[1]
+        return bounds[0], bounds[1]
 
     def columns(self, node: yaml.Node) -> Columns:
         keys = self.mapping(node)

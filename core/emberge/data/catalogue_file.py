@@ -53,8 +53,8 @@ def write_json_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     count = 0
     with (
         path.open("wb") as raw,
-        _open_packed(raw) if path.suffix == ".gz" else raw as plain,
-        io.TextIOWrapper(plain, encoding="utf-8", newline="\n") as file,
+        _open_packed(raw) if path.suffix == ".gz" else raw as stream,
+        io.TextIOWrapper(stream, encoding="utf-8", newline="\n") as file,
     ):
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

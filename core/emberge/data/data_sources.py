@@ -125,7 +125,7 @@ def _list_catalogue_sources(
             f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(sets)} sets; leave "
             "it out, or pick one with `only`"
         )
-    return [_build_set_source(entry, each, readers) for each in sets]
+    return [_build_set_source(entry, set_entry, readers) for set_entry in sets]
 
 
 def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
@@ -134,7 +134,7 @@ def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
     Raises:
         DataError: if the split is `dev` and the catalogue has no development sets.
     """
-    if entry.split != "dev" or any(each.hub for each in catalogue.train):
+    if entry.split != "dev" or any(set_entry.hub for set_entry in catalogue.train):
         return catalogue
     if not catalogue.dev:
         raise DataError(
@@ -149,22 +149,22 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
     Raises:
         DataError: if the catalogue lacks a name in `only`.
     """
-    names = [str(each.name) for each in catalogue.train]
+    names = [str(set_entry.name) for set_entry in catalogue.train]
     for name in only:
         if name not in names:
             hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
             raise DataError(f"{shown(catalogue.path)}: there is no training set '{name}'{hint}")
-    return [each for each in catalogue.train if not only or each.name in only]
+    return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
 def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """Return the source of a catalogue's set; options in the recipe replace the set's options."""
     nothing = DataEntry()
     names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
-    over = {
+    recipe_options = {
         name: value for name in names if (value := getattr(entry, name)) != getattr(nothing, name)
     }
-    entry = _fill_prompt(dataclasses.replace(each, **over), each.prompt)
+    entry = _fill_prompt(dataclasses.replace(each, **recipe_options), each.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)
     return _build_file_source(entry, Path(entry.path.text), readers)
@@ -177,12 +177,12 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
                 f"{shown(path)}: `{option}` chooses a part of a hub dataset, and this is a file; leave it out"
             )
     if not path.is_file():
-        near = suggest(
+        hint = suggest(
             path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         )
         if path.exists():
             raise DataError(f"{shown(path)}: not a regular file; give a file of rows")
-        raise DataError(f"{shown(path)}: there is no such file{printable(near)}")
+        raise DataError(f"{shown(path)}: there is no such file{printable(hint)}")
     reader = find_reader(path, readers)
     suffix = next(s for s in _sort_suffixes(reader) if path.name.lower().endswith(s))
     return DataSource(entry.name or printable(path.name[: -len(suffix)]), entry, path, reader)
@@ -218,14 +218,15 @@ def refuse_clashes(sources: Iterable[DataSource]) -> None:
     Raises:
         DataError: if two datasets have the same name; names both places.
     """
-    seen: dict[str, DataSource] = {}
+    sources_by_name: dict[str, DataSource] = {}
     for source in sources:
-        if source.name in seen:
+        if source.name in sources_by_name:
             raise DataError(
-                f"two datasets are named '{source.name}' ({seen[source.name].place} and {source.place}); "
+                f"two datasets are named '{source.name}' "
+                f"({sources_by_name[source.name].place} and {source.place}); "
                 "give one another name"
             )
-        seen[source.name] = source
+        sources_by_name[source.name] = source
 
 
 def _hash_file(path: Path) -> str:
@@ -255,7 +256,7 @@ def in_domain_tasks(
         unseen |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
             sets += pick(load_catalogue(path), entry.only)
-        declared += [each.ind_tasks for each in sets if each.ind_tasks is not None]
+        declared += [set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None]
     if entries and not declared and not unseen:
         places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
         raise DataError(

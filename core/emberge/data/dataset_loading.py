@@ -98,8 +98,8 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     decisions = decide_data(summary, source.entry)
     assert rows is not None  # otherwise decide_data has raised an error
     limits = [n for n in (limit, source.entry.limit) if n is not None]
-    numbers = sample_rows(len(rows), min(limits, default=None), source.name)
-    return StoredDataset(source.name, rows, numbers, decisions, source.entry)
+    row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
+    return StoredDataset(source.name, rows, row_numbers, decisions, source.entry)
 
 
 def step_datasets(

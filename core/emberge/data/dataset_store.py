@@ -59,9 +59,9 @@ def open_rows(
     Without a store, the rows are in a temporary folder that exists as long as the result. If a file has bad
     rows, none of its rows are stored, and only the summary is returned.
     """
-    stored = _read_kept(store, key) if store is not None and key is not None else None
-    if stored is not None and (stored / "summary.json").is_file():
-        rows = Rows(stored)
+    stored_folder = _read_kept(store, key) if store is not None and key is not None else None
+    if stored_folder is not None and (stored_folder / "summary.json").is_file():
+        rows = Rows(stored_folder)
         return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
@@ -71,9 +71,9 @@ def open_rows(
         summary = write(folder)
         if summary.bad_row_count or not summary.rows:
             return None, summary
-        if stored is not None:
-            publish(folder, stored, once=True)
-            return Rows(stored), summary
+        if stored_folder is not None:
+            publish(folder, stored_folder, once=True)
+            return Rows(stored_folder), summary
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
         lasts = True
@@ -86,7 +86,7 @@ def open_rows(
 def _read_kept(store: Path, key: str) -> Path:
     """Return the folder of rows with this key and unchanged media files, or the first unused folder."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
-    return next(place for place in places if not place.is_dir() or _is_media_unchanged(place))
+    return next(folder for folder in places if not folder.is_dir() or _is_media_unchanged(folder))
 
 
 def _is_media_unchanged(folder: Path) -> bool:
@@ -111,7 +111,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
 
     The digest depends on the content of media, not on their paths.
     """
-    digest, stored, ends, position = sha256(), sha256(), array("Q"), 0
+    digest, stored_digest, ends, position = sha256(), sha256(), array("Q"), 0
     media: dict[str, None] = {}
     with (folder / "rows.jsonl").open("wb") as file:
         for row in rows:
@@ -122,7 +122,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
             file.write(encoded)
             digest.update(content_key(line).encode())
             if summary.media:
-                stored.update(encoded)
+                stored_digest.update(encoded)
                 media |= dict.fromkeys(_list_media_paths(row))
             position += len(encoded)
             ends.append(position)
@@ -133,7 +133,7 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     (folder / "ends.bin").write_bytes(ends.tobytes())
     summary.digest = digest.hexdigest()
     if media:
-        summary.stored = stored.hexdigest()
+        summary.stored = stored_digest.hexdigest()
         write_json(folder / _MEDIA, [[path, *_read_stamp(path)] for path in media], durable=False)
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
@@ -227,12 +227,14 @@ class _ByLabel:
 
     def example(self, number: int, row: Row) -> Example:
         label = str(row.label)
-        same = self.groups[label]
-        positive = _draw_positive(same, number, self.name)
+        same_label_rows = self.groups[label]
+        positive = _draw_positive(same_label_rows, number, self.name)
         negatives = []
-        others = [other for other in self.labels if other != label]
+        other_labels = [other for other in self.labels if other != label]
         for turn in range(DRAWN_NEGATIVES):
-            group = self.groups[others[even_place(self.name, number, turn) % len(others)]]
+            group = self.groups[
+                other_labels[even_place(self.name, number, turn) % len(other_labels)]
+            ]
             negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
         return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)
@@ -240,15 +242,17 @@ class _ByLabel:
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
     """Return another row of the label; repeated calls return the same row."""
-    others = [row for row in same if row != number]
-    return others[even_place(name, number) % len(others)]
+    other_rows = [row for row in same if row != number]
+    return other_rows[even_place(name, number) % len(other_rows)]
 
 
 def _group_by_label(name: str, rows: Rows) -> _ByLabel:
     groups: dict[str, list[int]] = {}
     for number in range(len(rows)):
         groups.setdefault(str(rows[number].label), []).append(number)
-    require_pairs({label: len(numbers) for label, numbers in groups.items()}, rows.summary.place)
+    require_pairs(
+        {label: len(label_rows) for label, label_rows in groups.items()}, rows.summary.place
+    )
     return _ByLabel(name, rows, groups)
 
 

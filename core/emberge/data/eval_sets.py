@@ -51,7 +51,7 @@ def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
 
 
 def _pick_named(sets: Sequence[EvalSet], only: Sequence[str], label: str) -> list[EvalSet]:
-    sets_by_name = {one.name: one for one in sets}
+    sets_by_name = {eval_set.name: eval_set for eval_set in sets}
     for name in only:
         if name not in sets_by_name:
             hint = suggest(name, sets_by_name) or f"; there are {', '.join(sets_by_name)}"
@@ -70,7 +70,7 @@ def check_eval_sets(
         path = context.data(reference)
         if path is not None:
             sets = pick_eval_sets(path, only)
-            return sets, [fault for one in sets if (fault := lacking_half(one, split))]
+            return sets, [fault for eval_set in sets if (fault := lacking_half(eval_set, split))]
         expected = context.expected(reference) if reference.step is not None else None
         if expected is None or not expected.sets:
             return [], []
@@ -205,8 +205,8 @@ class _Half:
 def _load_pairs(half: _Half) -> PairData:
     rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
-    for row, (where, plain) in zip(rows, half.plain(half.split), strict=True):
-        subset = plain.get("subset")
+    for row, (where, fields) in zip(rows, half.plain(half.split), strict=True):
+        subset = fields.get("subset")
         if isinstance(subset, bool) or not isinstance(subset, str | int | None):
             raise DataError(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
         subsets.append(subset)
@@ -310,8 +310,10 @@ def _reduce_corpus(
     documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
 ) -> dict[str, str]:
     needed = {document for grades in relevant.values() for document in grades}
-    others = sorted((d for d in documents if d not in needed), key=lambda d: even_place(name, d))
-    names = needed.union(others[:limit])
+    other_documents = sorted(
+        (d for d in documents if d not in needed), key=lambda d: even_place(name, d)
+    )
+    names = needed.union(other_documents[:limit])
     return {document: text for document, text in documents.items() if document in names}
 
 

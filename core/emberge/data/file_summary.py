@@ -90,11 +90,11 @@ class FileSummary:
 
     def add_media(self, line: int, row: Row, looks: Mapping[str, Look]) -> None:
         """Count the kind of a row's pair, and the facts of its media."""
-        others = (*row.positives, *row.negatives)
-        self.pairs.setdefault(pair_kind(row.anchor, others), line)
+        other_texts = (*row.positives, *row.negatives)
+        self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
         if not looks:
             return
-        for text in (row.anchor, *others):
+        for text in (row.anchor, *other_texts):
             for part in split_parts(text):
                 if isinstance(part, Media):
                     self.media.setdefault(part.kind, line)
@@ -114,14 +114,15 @@ class FileSummary:
         """Return the facts of the file's media for checks; None for a file of texts."""
         if not self.media:
             return None
-        at = f"{self.place}:{{}}".format
+        format_place = f"{self.place}:{{}}".format
         return MediaFacts(
             pair=next(iter(self.pairs)),
             kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.media),
-            where=at(min(self.media.values())),
-            rates=tuple((int(rate), at(line)) for rate, line in self.rates.items()),
-            largest=self.largest and (self.largest[0], self.largest[1], at(self.largest[2])),
-            longest=self.longest and (self.longest[0], at(self.longest[1])),
+            where=format_place(min(self.media.values())),
+            rates=tuple((int(rate), format_place(line)) for rate, line in self.rates.items()),
+            largest=self.largest
+            and (self.largest[0], self.largest[1], format_place(self.largest[2])),
+            longest=self.longest and (self.longest[0], format_place(self.longest[1])),
             stored=self.stored,
         )
 
@@ -203,9 +204,11 @@ class DataDecisions:
 
     def example(self, row: Row) -> Example:
         """Return the row as an example, its scores scaled to 0–1."""
-        above = self._scale_scores(row.positive_scores)
-        below = self._scale_scores(row.negative_scores)
-        return Example(row.anchor, row.positives, row.negatives, above, below, row.label)
+        positive_scores = self._scale_scores(row.positive_scores)
+        negative_scores = self._scale_scores(row.negative_scores)
+        return Example(
+            row.anchor, row.positives, row.negatives, positive_scores, negative_scores, row.label
+        )
 
     def _scale_scores(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
         return None if scores is None else tuple(map(self.scaled, scores))
@@ -243,11 +246,14 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
 
 
 def _require_agreement(summary: FileSummary) -> None:
-    for count, what in ((summary.scored, "scores"), (summary.labels, "a label")):
+    for count, noun in ((summary.scored, "scores"), (summary.labels, "a label")):
         if 0 < count < summary.rows:
-            line, other = summary.lines[f"without {what}"], summary.lines[f"with {what}"]
+            line, other = (
+                summary.lines[f"without {noun}"],
+                summary.lines[f"with {noun}"],
+            )
             raise DataError(
-                f"{summary.place}:{line}: this row has no {what.removeprefix('a ')} and line {other} has; "
+                f"{summary.place}:{line}: this row has no {noun.removeprefix('a ')} and line {other} has; "
                 "give them to every row or to none"
             )
     if len(summary.pairs) > 1:

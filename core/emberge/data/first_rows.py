@@ -73,8 +73,8 @@ class FirstRows:
 def _count_texts(part: str, texts: Sequence[str], scores: Sequence[float] | None) -> Iterator[str]:
     for i, text in enumerate(texts[:2]):
         score = f" (score {scores[i]:.3g})" if scores is not None else ""
-        more = f" (and {len(texts) - 2} more)" if i == 1 and len(texts) > 2 else ""
-        yield f"{part}: {_cut_text(text)}{score}{more}"
+        more_text = f" (and {len(texts) - 2} more)" if i == 1 and len(texts) > 2 else ""
+        yield f"{part}: {_cut_text(text)}{score}{more_text}"
 
 
 def _cut_text(text: str) -> str:
@@ -152,16 +152,16 @@ def _check_first_rows(
     summary, rows = FileSummary(source.place), source.rows(head=True)
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent), thorough=True)
     first: Row | None = None
-    most = count = 0
+    most_negatives = count = 0
     anchors: set[str] = set()
-    others: set[str] = set()
+    other_texts: set[str] = set()
     try:
         for row in understood(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
-            most = max(most, len(row.negatives))
+            most_negatives = max(most_negatives, len(row.negatives))
             count += 1
             anchors.add(row.anchor)
-            others.update(row.positives, row.negatives)
+            other_texts.update(row.positives, row.negatives)
         if summary.bad_row_count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -176,9 +176,9 @@ def _check_first_rows(
         media=summary.media_facts(),
     )
     shown = (decisions.prompt, decisions.symmetric, summary.columns, decisions.notes)
-    negatives = DRAWN_NEGATIVES if summary.labelled else most
-    whole = source.path is not None and count < limit_rows and not summary.labelled
-    texts = len(anchors) + len(others) if whole else None
+    negatives = DRAWN_NEGATIVES if summary.labelled else most_negatives
+    is_whole_file = source.path is not None and count < limit_rows and not summary.labelled
+    texts = len(anchors) + len(other_texts) if is_whole_file else None
     return [], FirstRows(info, example, *shown, negatives, texts)
 
 

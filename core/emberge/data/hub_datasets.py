@@ -20,10 +20,10 @@ _REMEMBERED = 300.0  # seconds for which an answer is reused
 
 def describe_hub_entry(entry: DataEntry) -> str:
     """Return the entry's name for messages: `owner/name/subset[split]@revision`."""
-    place = "".join(f"/{part}" for part in (entry.subset, entry.folder) if part)
+    subpath = "".join(f"/{part}" for part in (entry.subset, entry.folder) if part)
     revision = f"@{entry.revision}" if entry.revision else ""
     documents = f" with {entry.documents}" if entry.documents else ""
-    return f"{entry.hub}{place}[{entry.split}]{revision}{documents}"
+    return f"{entry.hub}{subpath}[{entry.split}]{revision}{documents}"
 
 
 def read_hub_rows(
@@ -63,7 +63,7 @@ class _Documents:
                     f"dataset {self._name} has no column '{column}' (columns: "
                     f"{', '.join(self._rows.column_names)}); correct `documents`"
                 )
-        self._places = {str(key): place for place, key in enumerate(self._rows["id"])}
+        self._places = {str(key): row_number for row_number, key in enumerate(self._rows["id"])}
 
     def text(self, key: str) -> str:
         """Return a document's text.
@@ -71,10 +71,10 @@ class _Documents:
         Raises:
             DataError: if there is no document with the id, or the document has no text.
         """
-        place = self._places.get(key)
-        text = None if place is None else self._rows[place]["text"]
+        row_number = self._places.get(key)
+        text = None if row_number is None else self._rows[row_number]["text"]
         if not text:
-            fault = "no document" if place is None else "no text for the document"
+            fault = "no document" if row_number is None else "no text for the document"
             raise DataError(
                 f"dataset {self._name} has {fault} '{key}'; restore the texts as the dataset's page says, "
                 "and give the result as path"
@@ -168,8 +168,8 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
     for name, feature in (stream.features or {}).items():
         # The library needs a further package to decode sounds; here the bytes are read like those
         # of any file.
-        if (plain := _disable_decoding(feature)) != feature:
-            stream = stream.cast_column(name, plain)
+        if (plain_feature := _disable_decoding(feature)) != feature:
+            stream = stream.cast_column(name, plain_feature)
     return stream
 
 
@@ -182,7 +182,7 @@ def _disable_decoding(feature: Any) -> Any:
     if isinstance(feature, datasets.List | datasets.LargeList):
         return replace(feature, feature=_disable_decoding(feature.feature))
     if isinstance(feature, dict):
-        return {name: _disable_decoding(one) for name, one in feature.items()}
+        return {name: _disable_decoding(inner_feature) for name, inner_feature in feature.items()}
     return feature
 
 

@@ -34,10 +34,10 @@ def parse_source(path: Path) -> tuple[ast.Module, str] | None:
 def first_paragraph(docstring: str) -> str:
     """Return the text before the first empty line, on one line."""
     lines = inspect.cleandoc(docstring).splitlines()
-    taken: list[str] = []
+    paragraph_lines: list[str] = []
     for line in lines:
         if not line.strip():
             break
-        taken.append(line)
+        paragraph_lines.append(line)
     # A docstring may contain half of a surrogate pair, which cannot be encoded.
-    return " ".join(" ".join(taken).split()).encode(errors="replace").decode()
+    return " ".join(" ".join(paragraph_lines).split()).encode(errors="replace").decode()

@@ -77,21 +77,26 @@ def read_plain_rows(
     rows = list(islice(source.rows(head=first is not None), first))
     _refuse_bad_rows(source, rows)
     limits = [n for n in (limit, entry.limit) if n is not None]
-    numbers = sample_rows(len(rows), min(limits, default=None), source.name)
+    row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
     folder = MediaFolder(store, beside=source.path and source.path.parent)
     media = MediaValues(folder, thorough=first is not None)
-    chosen = [rows[row] for row in numbers]
+    chosen = [rows[row] for row in row_numbers]
     return PlainRows(source.name, source.place, key, chosen, media)  # type: ignore[arg-type]
 
 
 def _refuse_bad_rows(
     source: DataSource, rows: Sequence[tuple[int, Mapping[str, Any] | BadRow]]
 ) -> None:
-    bad = [(number, row.message) for number, row in rows if isinstance(row, BadRow)]
-    if bad:
+    bad_rows = [(number, row.message) for number, row in rows if isinstance(row, BadRow)]
+    if bad_rows:
         lines = [
-            f"{source.place}:{number}: {printable(message)}" for number, message in bad[:_SHOWN]
+            f"{source.place}:{number}: {printable(message)}"
+            for number, message in bad_rows[:_SHOWN]
         ]
-        more = [f"{source.place}: … and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []
-        raise DataError("\n".join([*lines, *more]))
+        count_line = (
+            [f"{source.place}: … and {len(bad_rows) - _SHOWN} more"]
+            if len(bad_rows) > _SHOWN
+            else []
+        )
+        raise DataError("\n".join([*lines, *count_line]))

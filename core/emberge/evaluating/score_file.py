@@ -54,7 +54,7 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "arms": [_build_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _build_comparison_entries(pooled.comparisons) if pooled else [],
         "arm_forgetting": _build_comparison_entries(pooled.forgetting) if pooled else [],
-        "gains_kept": [asdict(one) for one in scores.gains_kept],
+        "gains_kept": [asdict(gain) for gain in scores.gains_kept],
         "arm_against_linear": _build_comparison_entries(pooled.against_linear) if pooled else [],
         "arm_headroom": list(pooled.headroom) if pooled else [],
         "curves": [_build_curve_entry(curve) for curve in scores.curves],
@@ -158,10 +158,10 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         means=_select_finite(content.get("means") or {}),
         comparisons=_read_comparisons(content.get("comparisons")),
         forgetting=_read_comparisons(content.get("forgetting")),
-        gains_kept=tuple(GainKept(**one) for one in content.get("gains_kept") or ()),
+        gains_kept=tuple(GainKept(**entry) for entry in content.get("gains_kept") or ()),
         against_linear=_read_comparisons(content.get("against_linear")),
         headroom=tuple(content.get("headroom") or ()),
-        requirements=tuple(Verdict(**one) for one in content.get("requirements") or ()),
+        requirements=tuple(Verdict(**entry) for entry in content.get("requirements") or ()),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])
             for m in content["models"]
@@ -182,7 +182,9 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
     """Return the scores of arms in the form of models' scores."""
     estimates = {
-        arm["name"]: {on: Estimate(**one) for on, one in {**arm["scores"], **arm["means"]}.items()}
+        arm["name"]: {
+            on: Estimate(**estimate) for on, estimate in {**arm["scores"], **arm["means"]}.items()
+        }
         for arm in arms
     }
     return replace(
@@ -191,11 +193,13 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         values={arm["name"]: _select_numbers(arm["scores"], "mean") for arm in arms},
         means={arm["name"]: _select_numbers(arm["means"], "mean") for arm in arms},
         intervals={
-            name: {on: one.interval for on, one in row.items() if one.interval}
+            name: {on: estimate.interval for on, estimate in row.items() if estimate.interval}
             for name, row in estimates.items()
         },
         spreads={
-            name: {on: one.spread for on, one in row.items() if one.spread is not None}
+            name: {
+                on: estimate.spread for on, estimate in row.items() if estimate.spread is not None
+            }
             for name, row in estimates.items()
         },
         members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
@@ -219,7 +223,7 @@ def _map_arms_to_facts(
 
 
 def _select_numbers(row: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
-    return {on: float(one[key]) for on, one in row.items() if _is_finite(one.get(key))}
+    return {on: float(entry[key]) for on, entry in row.items() if _is_finite(entry.get(key))}
 
 
 def _is_finite(value: Any) -> bool:
@@ -238,7 +242,7 @@ def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
         CurvePlace(
             float(point["at"]),
             tuple(point["models"]),
-            {on: Estimate(**one) for on, one in point["means"].items()},
+            {on: Estimate(**estimate) for on, estimate in point["means"].items()},
         )
         for point in entry["points"]
     )

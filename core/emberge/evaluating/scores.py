@@ -194,7 +194,7 @@ class Scores:
     @property
     def confidence(self) -> float:
         """Confidence of all intervals."""
-        return next((one.confidence for one in self.comparisons), 0.95)
+        return next((comparison.confidence for comparison in self.comparisons), 0.95)
 
     def members_of(self, model: str) -> tuple[str, ...]:
         """Return the names of an arm's models, or the model's own name."""
@@ -322,14 +322,14 @@ class Scores:
                 return comparison
         if reference is None or model == reference:
             return None
-        mine, other = self.value(model, on), self.value(reference, on)
-        if mine is None or other is None:
+        score, reference_score = self.value(model, on), self.value(reference, on)
+        if score is None or reference_score is None:
             return None
-        return Comparison(model, reference, on, mine - other, less=self.less)
+        return Comparison(model, reference, on, score - reference_score, less=self.less)
 
 
 def _normalise_ranks(scores: Sequence[float]) -> list[float]:
     """Return the normalised ranks of models by their scores on one task."""
     best, worst = max(scores), min(scores)
     span = best - worst
-    return [(len(scores) - 1) * (best - one) / span if span else 0.0 for one in scores]
+    return [(len(scores) - 1) * (best - score) / span if span else 0.0 for score in scores]

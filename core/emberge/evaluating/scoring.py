@@ -66,8 +66,8 @@ def score_tasks(
     missing = [task for task in tasks if scores[task.name] is None]
     if missing:
         with workspace.whole_model(model) as folder:
-            whole = replace(model, folder=folder, adapter=None)
-            for score in evaluator.evaluate(whole, missing, workspace):
+            whole_model = replace(model, folder=folder, adapter=None)
+            for score in evaluator.evaluate(whole_model, missing, workspace):
                 store.write(model, score)
                 scores[score.task.name] = score
     return {name: score for name, score in scores.items() if score is not None}

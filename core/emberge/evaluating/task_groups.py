@@ -28,8 +28,8 @@ def kind_of_group(group: str) -> str | None:
 def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
     """Return the groups that have means: groups of `MEAN_OF` with tasks, and kinds if there are two."""
     kinds = dict.fromkeys(task.kind for task in tasks)
-    each = [f"{_KIND}{kind}" for kind in kinds] if len(kinds) > 1 else []
-    return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *each]
+    kind_groups = [f"{_KIND}{kind}" for kind in kinds] if len(kinds) > 1 else []
+    return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *kind_groups]
 
 
 def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:

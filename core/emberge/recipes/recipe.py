@@ -56,11 +56,11 @@ def to_plain(
         if _is_record(part):
             return record(part, inner)
         if isinstance(part, Mapping):
-            return {str(key): inner(one) for key, one in part.items()}
+            return {str(key): inner(child) for key, child in part.items()}
         if isinstance(part, list | tuple):
-            return [inner(one) for one in part]
+            return [inner(child) for child in part]
         if isinstance(part, set | frozenset):
-            return sorted((inner(one) for one in part), key=_sort_key)
+            return sorted((inner(child) for child in part), key=_sort_key)
         return leaf(part)
 
     return inner(value)
@@ -70,9 +70,9 @@ def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
     if _is_record(value):
         yield from fields_in(value)
     elif isinstance(value, Mapping):
-        yield from ((str(key), one) for key, one in value.items())
+        yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((str(index), one) for index, one in enumerate(value))
+        yield from ((str(index), child) for index, child in enumerate(value))
 
 
 def _is_record(value: Any) -> bool:

@@ -44,9 +44,11 @@ def locate_model(reference: ModelRef, plugins: Plugins, files: Files = "all") ->
         CheckpointError: if the model does not exist; names the places searched and the remedy.
         ConnectionError: if it could not be searched for.
     """
-    whole = resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
-    if whole is not None and whole.is_dir():  # even if its name contains a plus sign
-        return LocatedModel(whole.name, _require_model(whole, reference.text))
+    whole_path = (
+        resolve_outside_path(reference.text, reference) if is_folder(reference.text) else None
+    )
+    if whole_path is not None and whole_path.is_dir():  # even if its name contains a plus sign
+        return LocatedModel(whole_path.name, _require_model(whole_path, reference.text))
     folder = _locate_folder(reference.main, reference, plugins, files)
     name = folder.name if is_folder(reference.main) else reference.main
     if reference.adapter is None:
@@ -77,8 +79,8 @@ def locate_file(reference: DataRef | FileRef) -> Path:
     """
     path = resolve_outside_path(reference.text, reference)
     if not path.exists():
-        close = _suggest_name(path)
-        raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){close}")
+        hint = _suggest_name(path)
+        raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){hint}")
     return path
 
 
@@ -90,14 +92,18 @@ def resolve_outside_path(text: str, reference: Reference) -> Path:
 
 def list_kept_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
-    inside = folder / "checkpoints"
-    folders = [p for p in inside.iterdir() if p.is_dir()] if inside.is_dir() else []
+    checkpoints_folder = folder / "checkpoints"
+    folders = (
+        [p for p in checkpoints_folder.iterdir() if p.is_dir()]
+        if checkpoints_folder.is_dir()
+        else []
+    )
     return sorted((p for p in folders if not p.name.startswith(".")), key=_number_key)
 
 
 def _number_key(path: Path) -> tuple[int, str]:
-    numbers = re.findall(r"\d+", path.name)
-    return (int(numbers[-1]) if numbers else -1, path.name)
+    digit_runs = re.findall(r"\d+", path.name)
+    return (int(digit_runs[-1]) if digit_runs else -1, path.name)
 
 
 def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: Files) -> Path:
@@ -109,9 +115,9 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
                 f"'{text}': there is no such folder (looked for {folder.absolute()}){hint}"
             )
         return _require_model(folder, text)
-    name, at, revision = text.rpartition("@")
+    name, separator, revision = text.rpartition("@")
     located = plugins.hook.locate_model(
-        reference=name if at else text, revision=revision if at else None, files=files
+        reference=name if separator else text, revision=revision if separator else None, files=files
     )
     if located is None:
         raise CheckpointError(_describe_missing(text, reference, plugins))
@@ -121,8 +127,8 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
 def _require_model(folder: Path, text: str) -> Path:
     if any((folder / sign).is_file() for sign in _SIGNS):
         return folder
-    inside = sorted(p.parent.name for sign in _SIGNS for p in folder.glob(f"*/{sign}"))
-    hint = f"; did you mean '{text.rstrip('/')}/{inside[0]}'?" if inside else ""
+    model_subfolders = sorted(p.parent.name for sign in _SIGNS for p in folder.glob(f"*/{sign}"))
+    hint = f"; did you mean '{text.rstrip('/')}/{model_subfolders[0]}'?" if model_subfolders else ""
     raise CheckpointError(
         f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
     )
@@ -130,16 +136,18 @@ def _require_model(folder: Path, text: str) -> Path:
 
 def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
     asked = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
-    who = f"asked: {', '.join(asked)}" if asked else "no plugin that looks for models is loaded"
-    here = (reference.folder / text).exists()
+    asked_text = (
+        f"asked: {', '.join(asked)}" if asked else "no plugin that looks for models is loaded"
+    )
+    is_local = (reference.folder / text).exists()
     fix = (
         f"write ./{text} for the folder"
-        if here
+        if is_local
         else f"addresses are read that begin with {', '.join(KINDS)}"
         if "://" in text
         else f"if you meant the folder ./{text} write it so"
     )
-    return f"there is no model '{text}' ({who}); {fix}"
+    return f"there is no model '{text}' ({asked_text}); {fix}"
 
 
 def _suggest_name(path: Path) -> str:
@@ -234,9 +242,17 @@ class Targets:
             assert value.path is not None
             return {"content": self._hash_data(locate_file(value.path), value.only)}
         if value.step is not None:
-            here = {"step": value.step, "part": value.part, "made": self.step(value).fingerprint}
+            step_value = {
+                "step": value.step,
+                "part": value.part,
+                "made": self.step(value).fingerprint,
+            }
             adapter = self._locate_adapter(value)
-            return {**here, "adapter": model_fingerprint(adapter, self.hashes)} if adapter else here
+            return (
+                {**step_value, "adapter": model_fingerprint(adapter, self.hashes)}
+                if adapter
+                else step_value
+            )
         if isinstance(value, ModelRef):
             return {"model": self.model(value).fingerprint}
         if isinstance(value, DataRef | FileRef):
@@ -247,7 +263,7 @@ class Targets:
         """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
         return list(
             dict.fromkeys(
-                one for part in _find_references(value) for one in self._list_inputs(part)
+                input_ for part in _find_references(value) for input_ in self._list_inputs(part)
             )
         )
 

@@ -61,17 +61,22 @@ class Leftovers:
     @property
     def size(self) -> int:
         """Bytes that are freed if the leftovers are removed."""
-        return sum(one.size for one in self.removable)
+        return sum(leftover.size for leftover in self.removable)
 
     @property
     def lines(self) -> Sequence[str]:
         """Lines of a table: size, kind and name of each removable leftover, then the work that is kept."""
-        rows = [(human_size(one.size), one.what, one.name) for one in self.removable]
+        rows = [
+            (human_size(leftover.size), leftover.what, leftover.name) for leftover in self.removable
+        ]
         if len(rows) > 1:
             rows.append((human_size(self.size), "in all", ""))
         sizes, whats = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
-        table = [f"{size:>{sizes}}  {what:<{whats}}  {name}".rstrip() for size, what, name in rows]
-        kept_lines = [f"kept: {one.name}, {human_size(one.size)}: {one.what}" for one in self.kept]
+        table = [f"{size:>{sizes}}  {kind:<{whats}}  {name}".rstrip() for size, kind, name in rows]
+        kept_lines = [
+            f"kept: {leftover.name}, {human_size(leftover.size)}: {leftover.what}"
+            for leftover in self.kept
+        ]
         return [*(table or ["there is nothing to remove"]), *kept_lines]
 
     @property
@@ -91,12 +96,12 @@ def find_leftovers(out: Path) -> Leftovers:
     """
     out = Path(out).resolve()
     out_folder = OutFolder(out)
-    beside = _merge_work_folder(out)
-    for path in (out_folder.lock, beside / ".lock"):
-        who = lock_holder(path)
-        if who is not None:
+    merge_work = _merge_work_folder(out)
+    for path in (out_folder.lock, merge_work / ".lock"):
+        holder = lock_holder(path)
+        if holder is not None:
             raise OutInUseError(
-                f"{path.parent} is in use by {who}; clean it when that has ended, nothing was removed"
+                f"{path.parent} is in use by {holder}; clean it when that has ended, nothing was removed"
             )
     if not (_is_run(out_folder) or any(_find_interrupted_merge(out))):
         raise NoRunError(f"{printable(out)} holds no run of a recipe")
@@ -115,13 +120,13 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
     """
     confirmed = {leftover.paths for leftover in found.removable}
     with contextlib.ExitStack() as locks:
-        out_folder, beside = OutFolder(found.out), _merge_work_folder(found.out)
+        out_folder, merge_work = OutFolder(found.out), _merge_work_folder(found.out)
         if _is_run(out_folder):
             locks.enter_context(lock_folder(out_folder.lock))
-        if _is_folder(beside):
-            locks.enter_context(lock_folder(beside / ".lock"))
-        again = _find_all(found.out).removable
-        gone = tuple(leftover for leftover in again if leftover.paths in confirmed)
+        if _is_folder(merge_work):
+            locks.enter_context(lock_folder(merge_work / ".lock"))
+        still_removable = _find_all(found.out).removable
+        gone = tuple(leftover for leftover in still_removable if leftover.paths in confirmed)
         for leftover in gone:
             for path in leftover.paths:
                 _remove_path(path)
@@ -135,8 +140,8 @@ def _merge_work_folder(out: Path) -> Path:
 
 def _find_interrupted_merge(out: Path) -> Iterator[Path]:
     """Yield the existing work folder of a merge, and the remains of one whose removal was interrupted."""
-    beside = _merge_work_folder(out)
-    for path in (beside, beside.with_name(_build_removal_name(beside))):
+    merge_work = _merge_work_folder(out)
+    for path in (merge_work, merge_work.with_name(_build_removal_name(merge_work))):
         if _is_folder(path):
             yield path
 
@@ -181,12 +186,12 @@ def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> 
     for path in sorted(out_folder.path.iterdir()):
         if not _is_folder(path) or path.name in current:
             continue
-        whole = path.resolve()
-        if any(target == whole or whole in target.parents for target in linked):
+        target_path = path.resolve()
+        if any(target == target_path or target_path in target.parents for target in linked):
             continue
-        what = _name_kind_of_result(path, steps)
-        if what is not None:
-            yield _build_leftover(path, what, path.name)
+        kind = _name_kind_of_result(path, steps)
+        if kind is not None:
+            yield _build_leftover(path, kind, path.name)
 
 
 def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
@@ -296,7 +301,7 @@ def _count_freed_bytes(paths: Iterable[Path]) -> int:
     """Return the bytes that are freed by removing the paths; a file with a hard link elsewhere frees none."""
     names: dict[tuple[int, int], int] = {}
     freed = 0
-    for path in (file for one in paths for file in _list_files(one)):
+    for path in (file for root in paths for file in _list_files(root)):
         status = path.lstat()
         file = status.st_dev, status.st_ino
         names[file] = names.get(file, 0) + 1

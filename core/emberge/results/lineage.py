@@ -193,8 +193,8 @@ def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
 def _find_result_link(text: str, out: Path) -> Path:
     """Return the link of a step's result, if a step made it: `$id`, `id`, or a kept state `id/step-100`."""
     name = text.partition("+")[0].removeprefix("$").removesuffix(".checkpoints")
-    whole = OutFolder(out).link(name)
-    return whole if whole.is_dir() else OutFolder(out).link(name.partition("/")[0])
+    link = OutFolder(out).link(name)
+    return link if link.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
 def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
@@ -206,17 +206,17 @@ def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
     listed = (
         _build_trained(str(name), used, licences.get(str(name))) for name, used in datasets.items()
     )
-    return tuple(one for one in listed if one.rows != 0)
+    return tuple(trained for trained in listed if trained.rows != 0)
 
 
 def _build_trained(name: str, used: Any, licence: str | None) -> Trained:
     counts = used if isinstance(used, Mapping) else {}
-    rows, whole = counts.get("rows"), counts.get("of")
+    rows, total = counts.get("rows"), counts.get("of")
     return Trained(
         name,
         task=str(counts.get("task") or ""),
         rows=rows if isinstance(rows, int) else None,
-        whole=whole if isinstance(whole, int) else None,
+        whole=total if isinstance(total, int) else None,
         licence=licence,
     )
 

@@ -21,14 +21,14 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
     import numpy as np
 
     written: dict[str, str] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for name, rows in bags.items():
-        plain = re.sub(r"[^\w.-]", "_", name)
-        stem, count = plain, 1
-        while stem.casefold() in taken:
+        safe_name = re.sub(r"[^\w.-]", "_", name)
+        stem, count = safe_name, 1
+        while stem.casefold() in used_names:
             count += 1
-            stem = f"{plain}-{count}"
-        taken.add(stem.casefold())
+            stem = f"{safe_name}-{count}"
+        used_names.add(stem.casefold())
         path = folder / FOLDER / f"{stem}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, np.asarray(rows, dtype=np.int64))
@@ -56,19 +56,19 @@ def rows_seen(folder: Path) -> dict[str, Rows]:
         )
     rows_by_dataset: dict[str, Rows] = {}
     for name, used in datasets.items():
-        rows, whole, bag = int(used["rows"]), int(used["of"]), used.get("bag")
-        if bag is None and rows in (0, whole):
+        rows, total, bag = int(used["rows"]), int(used["of"]), used.get("bag")
+        if bag is None and rows in (0, total):
             rows_by_dataset[str(name)] = range(rows)
             continue
         if bag is None:
             raise DataError(f"{folder}: keeps no row numbers of '{name}', of which it saw {rows}")
         try:
-            numbers = np.load(folder / bag, mmap_mode="r", allow_pickle=False)
+            bag_rows = np.load(folder / bag, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
             raise DataError(f"{folder / bag}: cannot be read: {error}") from error
-        if len(numbers) != rows:
+        if len(bag_rows) != rows:
             raise DataError(
-                f"{folder / bag}: holds {len(numbers)} rows of '{name}', and the training saw {rows}"
+                f"{folder / bag}: holds {len(bag_rows)} rows of '{name}', and the training saw {rows}"
             )
-        rows_by_dataset[str(name)] = numbers
+        rows_by_dataset[str(name)] = bag_rows
     return rows_by_dataset

@@ -202,7 +202,7 @@ def artifact_record(
         **facts,
         "component": component,
         "seconds": round(seconds, 3),
-        "inputs": [_build_input_entry(one) for one in inputs],
+        "inputs": [_build_input_entry(input_) for input_ in inputs],
         "files": {name: content.plain() for name, content in files.items()},
     }
     try:

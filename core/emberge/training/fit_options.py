@@ -160,10 +160,10 @@ class FitOptions(BatchOptions):
             raise ValueError(
                 f"decay_share is a share above 0 and at most 1, not {self.decay_share:g}"
             )
-        together = self.warmup_share(self.max_steps) + self.decay_share
-        if self.schedule == "warmup_stable_decay" and together > 1 + 1e-9:
+        total_share = self.warmup_share(self.max_steps) + self.decay_share
+        if self.schedule == "warmup_stable_decay" and total_share > 1 + 1e-9:
             raise ValueError(
-                f"the warm-up and decay_share are {together:g} of the steps together; lower one of them"
+                f"the warm-up and decay_share are {total_share:g} of the steps together; lower one of them"
             )
 
     def warmup_share(self, steps: int | None) -> float:
@@ -184,7 +184,7 @@ class FitOptions(BatchOptions):
 
         Options that the step does not have get their defaults; `changes` override both.
         """
-        names = [one.name for one in dataclasses.fields(FitOptions)]
+        names = [option.name for option in dataclasses.fields(FitOptions)]
         values = {name: getattr(options, name) for name in names if hasattr(options, name)}
         return FitOptions(**{**values, **changes})
 

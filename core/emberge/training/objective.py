@@ -63,11 +63,11 @@ class Objective:
             self.parameters |= {f"loss.{number}.{name}": v for name, v in learned.items()}
 
     def _list_distinct_losses(self) -> Iterator[Loss]:
-        seen: set[int] = set()
+        seen_ids: set[int] = set()
         for losses in self._losses.values():
             for loss in losses:
-                if id(loss) not in seen:
-                    seen.add(id(loss))
+                if id(loss) not in seen_ids:
+                    seen_ids.add(id(loss))
                     yield loss
 
     @staticmethod
@@ -116,8 +116,8 @@ class Objective:
         only the gradient of its own rows.
         """
         losses = [loss for loss in self._losses[dataset] if loss.cross_rank]
-        whole = self._sum(losses, embeddings, ranks)
-        return _WholeGradient.apply(whole, ranks)  # type: ignore[no-any-return,no-untyped-call]
+        total = self._sum(losses, embeddings, ranks)
+        return _WholeGradient.apply(total, ranks)  # type: ignore[no-any-return,no-untyped-call]
 
     def local(self, dataset: str, embeddings: Embeddings) -> Tensor:
         """Return the weighted sum of the losses that read a rank's own rows."""

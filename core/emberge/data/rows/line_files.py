@@ -132,8 +132,12 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
             "the line is nested too deeply to be a row; one JSON object a line is expected"
         )
     except json.JSONDecodeError as error:
-        whole = line.strip() in (b"[", b"{")
-        hint = "; one object a line is expected (jq -c '.[]' writes a list so)" if whole else ""
+        is_opening_bracket = line.strip() in (b"[", b"{")
+        hint = (
+            "; one object a line is expected (jq -c '.[]' writes a list so)"
+            if is_opening_bracket
+            else ""
+        )
         return BadRow(
             f"not JSON: {error.msg} at column {error.colno}{hint or '; correct the line'}"
         )

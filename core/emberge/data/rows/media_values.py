@@ -97,9 +97,9 @@ class MediaValues:
         listed = fields["parts"]
         if len(fields) > 1 or not isinstance(listed, list | tuple) or not listed:
             raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
-        if any(isinstance(one, Mapping) and "parts" in one for one in listed):
+        if any(isinstance(item, Mapping) and "parts" in item for item in listed):
             raise DataError(f"'{column}' has parts within parts; write them as one list")
-        return [part for one in listed for part in self._read_parts(one, column)]
+        return [part for item in listed for part in self._read_parts(item, column)]
 
     def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
         """Return the reference to a medium of a known kind: a path, or bytes or an array.
@@ -113,7 +113,13 @@ class MediaValues:
             return self._look_at_media(self.folder.add_bytes(kind, value), value)
         if isinstance(value, Mapping):
             return self._read_stored(
-                {name: one for name, one in value.items() if one is not None}, column, kind
+                {
+                    name: field_value
+                    for name, field_value in value.items()
+                    if field_value is not None
+                },
+                column,
+                kind,
             )
         raise DataError(f"'{column}' has {type(value).__name__} as {kind}; {_FORMS}")
 

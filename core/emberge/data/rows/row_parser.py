@@ -118,13 +118,15 @@ def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) 
             f"'{layout.positives[0]}' holds no positive; a row needs one, so add it or remove the row"
         )
     negatives = _read_texts(row, layout.negatives, media)
-    above, below = _read_both_scores(row, layout, len(positives), len(negatives))
+    positive_scores, negative_scores = _read_both_scores(
+        row, layout, len(positives), len(negatives)
+    )
     return Row(
         anchor,
         positives,
         negatives,
-        above,
-        below,
+        positive_scores,
+        negative_scores,
         label,
         _read_optional(row, layout.prompt),
         _read_optional(row, layout.kind),
@@ -192,22 +194,22 @@ def _read_both_scores(
     value = row.get(layout.score)
     if value is None:
         return None, None
-    numbers = tuple(
+    scores = tuple(
         _read_number(v, layout.score)
         for v in (value if isinstance(value, list | tuple) else [value])
     )
-    if layout.unit_score and not all(0 <= n <= 1 for n in numbers):
+    if layout.unit_score and not all(0 <= n <= 1 for n in scores):
         raise RowError(
             f"'{layout.score}' is {value!r}, neither 0 or 1 nor between; if it is a score, write "
             f"columns: {{anchor: {layout.anchor}, positive: {layout.positives[0]}, score: {layout.score}}} "
             "and score_range"
         )
-    if len(numbers) == positives:
-        return numbers, None
-    if len(numbers) == positives + negatives:
-        return numbers[:positives], numbers[positives:]
+    if len(scores) == positives:
+        return scores, None
+    if len(scores) == positives + negatives:
+        return scores[:positives], scores[positives:]
     raise RowError(
-        f"'{layout.score}' has {len(numbers)} scores for {positives} positives and {negatives} negatives; "
+        f"'{layout.score}' has {len(scores)} scores for {positives} positives and {negatives} negatives; "
         "give one for each text"
     )
 

@@ -142,12 +142,12 @@ class _Lookup:
     def _look_for_all(self) -> None:
         """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
         named = [r for step in self.recipe.steps for r in references(step.step)]
-        outside = {
+        references_by_text = {
             (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
         }
         with request_threads(8) as (threads, _):
-            results = threads.map(self._locate_model, outside.values())
-            self._seen.update(zip(outside, results, strict=True))
+            results = threads.map(self._locate_model, references_by_text.values())
+            self._seen.update(zip(references_by_text, results, strict=True))
 
     def _locate_model(self, reference: ModelRef) -> LocatedModel | Problem:
         if not self.deep and _is_elsewhere(reference.main):

@@ -126,10 +126,14 @@ def _read_progress(path: Path) -> dict[str, Any]:
     """Return the progress that a running step wrote, without values of a wrong type."""
     record = _read_record(path)
     texts = {key: record[key] for key in ("unit", "note") if isinstance(record.get(key), str)}
-    numbers = {key: record[key] for key in ("done", "total", "time") if _is_number(record.get(key))}
-    since = record.get("since")
-    pair = isinstance(since, list) and len(since) == 2 and all(map(_is_number, since))
-    return {**texts, **numbers, **({"since": since} if pair else {})}
+    progress_numbers = {
+        key: record[key] for key in ("done", "total", "time") if _is_number(record.get(key))
+    }
+    rate_start = record.get("since")
+    has_rate_start = (
+        isinstance(rate_start, list) and len(rate_start) == 2 and all(map(_is_number, rate_start))
+    )
+    return {**texts, **progress_numbers, **({"since": rate_start} if has_rate_start else {})}
 
 
 def _is_number(value: Any) -> bool:
@@ -165,9 +169,9 @@ def _format_progress(step: StepStatus) -> str:
     counted = (
         f"{_format_count(step.done)} of {_format_count(step.total)} {printable(step.unit)}".rstrip()
     )
-    far = f"{step.done / step.total:.0%} ({counted}"
+    progress_text = f"{step.done / step.total:.0%} ({counted}"
     left = f" {_format_seconds(step.left)} left" if step.left is not None else ""
-    return f"{far}){left} {printable(step.note)}".rstrip()
+    return f"{progress_text}){left} {printable(step.note)}".rstrip()
 
 
 def _format_count(number: float) -> str:
@@ -214,13 +218,13 @@ def read_result_table(folder: Path, artifact: Artifact) -> str:
 def results_shown(out: Path, recipe: Recipe) -> list[str]:
     """Return the lines shown after a run: the folder of each finished result, and its table if it has one."""
     try:
-        done = {step.id for step in status(out).steps if step.state == "done"}
+        done_steps = {step.id for step in status(out).steps if step.state == "done"}
     except EmbergeError:
         return []  # the run ended before its first step
     out_folder, lines = OutFolder(out), []
     for step in recipe.steps:
         link = out_folder.link(step.id)
-        artifact = read_artifact(link) if step.id in done else None
+        artifact = read_artifact(link) if step.id in done_steps else None
         if artifact is None:
             continue
         if table := read_result_table(link, artifact):

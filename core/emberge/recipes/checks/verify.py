@@ -86,10 +86,12 @@ def verify_result(folder: Path, inputs: Iterator[Finding] | None = None) -> Veri
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder")
     record = read_record(folder)
-    inside = sorted(p.parent.name for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink())
-    if record is None and inside:
+    linked_results = sorted(
+        p.parent.name for p in folder.glob(f"*/{ARTIFACT}") if p.parent.is_symlink()
+    )
+    if record is None and linked_results:
         raise CheckpointError(
-            f"{folder}: holds results, and is none; name one of them: {folder / inside[0]}"
+            f"{folder}: holds results, and is none; name one of them: {folder / linked_results[0]}"
         )
     headers = _read_headers(folder)
     if record is None and not any(headers.values()):
@@ -167,11 +169,11 @@ def _compare_contents(name: str, recorded: FileContent, current: FileContent) ->
             recorded.size - current.size,
             "fewer" if current.size < recorded.size else "more",
         )
-        what = f"has {abs(less):,} bytes {words} than it was published with"
+        description = f"has {abs(less):,} bytes {words} than it was published with"
     else:
-        what = "is not as it was published"
+        description = "is not as it was published"
     return Finding(
-        name, "differs", f"{what}{_describe_tensor_changes(recorded, current)}; {_AGAIN}"
+        name, "differs", f"{description}{_describe_tensor_changes(recorded, current)}; {_AGAIN}"
     )
 
 
@@ -258,10 +260,10 @@ def _check_provenance(
         if other != header and Path(name).parent == Path(first).parent:
             words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
             yield Finding(f"header of {name}", "differs", words)
-    unlike = [] if record is None else list(_describe_differences(header, record))
-    for words in unlike:
+    differences = [] if record is None else list(_describe_differences(header, record))
+    for words in differences:
         yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_AGAIN}")
-    if not unlike:
+    if not differences:
         yield Finding("header", "holds", _describe_merge(header))
 
 
@@ -289,9 +291,11 @@ def _describe_method_differences(
         ("weights", "weight", "weights"),
         ("models", "content", "models' hashes"),
     ):
-        here = details.get(key)
+        recorded = details.get(key)
         values = [model.get(part) for model in models.values() if isinstance(model, Mapping)]
-        if isinstance(here, Mapping) and not all(value in values for value in here.values()):
+        if isinstance(recorded, Mapping) and not all(
+            value in values for value in recorded.values()
+        ):
             yield f"its {words} are not those of the weights' header"
 
 
@@ -303,8 +307,8 @@ def _describe_merge(header: Mapping[str, Any]) -> str:
     models = header.get("models")
     count = count_noun(len(models) if isinstance(models, Mapping) else 1, "model")
     versions = header.get("versions")
-    by = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
-    return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{by}"
+    version_text = f", emberge {versions.get('emberge')}" if isinstance(versions, Mapping) else ""
+    return f"{' → '.join(map(str, links))} of {count}, seed {header.get('seed')}{version_text}"
 
 
 def _shorten_value(value: Any) -> str:
@@ -344,17 +348,17 @@ class _InputLookup:
 
     def at(self, one: Mapping[str, Any]) -> Finding:
         text = str(one["reference"])
-        what = f"input {text if one['name'] in text else one['name']}"
+        label = f"input {text if one['name'] in text else one['name']}"
         try:
             content = self._hash_input(one, text)
         except (EmbergeError, ConnectionError, OSError) as error:
-            return Finding(what, "not seen", str(error))
+            return Finding(label, "not seen", str(error))
         if content == one["content"]:
-            return Finding(what, "holds", "as it was")
+            return Finding(label, "holds", "as it was")
         words = (
             "is not what it was when this was made; to make the same again, get that version of it"
         )
-        return Finding(what, "differs", words)
+        return Finding(label, "differs", words)
 
     def _hash_input(self, one: Mapping[str, Any], text: str) -> str:
         kind = one.get("kind", "model")

@@ -71,7 +71,9 @@ def _build_option_row(
     record = _find_record(option.form)
     if record is not None and record not in inside:
         nested = document_options(record, plugins)
-        row["options"] = [_build_option_row(one, plugins, (*inside, record)) for one in nested]
+        row["options"] = [
+            _build_option_row(inner_option, plugins, (*inside, record)) for inner_option in nested
+        ]
     return row
 
 

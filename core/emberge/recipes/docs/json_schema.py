@@ -74,8 +74,12 @@ class _SchemaWriting:
     def record_name(self, owner: type) -> str:
         """Return the definition's name for a nested dataclass: its class name, numbered if shared."""
         if owner not in self._records:
-            alike = sum(known.__name__ == owner.__name__ for known in self._records)
-            self._records[owner] = f"{owner.__name__}.{alike + 1}" if alike else owner.__name__
+            namesakes = sum(
+                recorded_class.__name__ == owner.__name__ for recorded_class in self._records
+            )
+            self._records[owner] = (
+                f"{owner.__name__}.{namesakes + 1}" if namesakes else owner.__name__
+            )
         return self._records[owner]
 
     # ── components ──────────────────────────────────────────────────────────────────────────────
@@ -205,7 +209,7 @@ class _SchemaWriting:
         """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
         item = self.form(form.item)
         tasks = dict.fromkeys(TASK_KINDS, item)
-        long = {
+        by_data_schema = {
             "type": "object",
             "properties": {
                 "default": item,
@@ -215,7 +219,7 @@ class _SchemaWriting:
             "additionalProperties": False,
             "minProperties": 1,
         }
-        return _join_choices(item, long)
+        return _join_choices(item, by_data_schema)
 
 
 def _find_first_form(owner: type) -> Form | None:

@@ -72,7 +72,7 @@ def document_options(component: Component | type, plugins: Plugins) -> list[Docu
 
 def _sort_options(owner: type) -> list[Option]:
     """Return options in the order of their declaration, the class's own options before inherited options."""
-    depth = {one: index for index, one in enumerate(owner.__mro__)}
+    depth = {class_: index for index, class_ in enumerate(owner.__mro__)}
     return sorted(options_of(owner).values(), key=lambda option: depth[option.owner])
 
 
@@ -86,9 +86,9 @@ def _document_option(option: Option, owner: type, plugins: Plugins) -> Documente
         default = plain_default(option.component, plugins)
     elif not option.required:
         default = plain_default(option.default, plugins)
-    within = option.default.within if isinstance(option.default, PerTensor) else None
+    limits = option.default.within if isinstance(option.default, PerTensor) else None
     return Documented(
-        option.name, option.form, default, find_option_doc(owner, option.name), within
+        option.name, option.form, default, find_option_doc(owner, option.name), limits
     )
 
 
@@ -145,11 +145,13 @@ def _read_field_docs(owner: Any) -> Mapping[str, str]:
         return {}
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
     docs: dict[str, str] = {}
-    for field, below in itertools.pairwise(body):
+    for field, statement_below in itertools.pairwise(body):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
             continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            text = below.value.value
+        if isinstance(statement_below, ast.Expr) and isinstance(
+            statement_below.value, ast.Constant
+        ):
+            text = statement_below.value.value
             if isinstance(text, str):
                 docs[field.target.id] = " ".join(text.split())
     return docs
@@ -163,8 +165,10 @@ def _find_in_docstring(text: str, name: str) -> str:
         for paragraph in paragraphs
         for sentence in re.split(r"(?<=[.;])\s+", " ".join(paragraph.split()))
     ]
-    naming = [one for one in sentences if re.search(rf"`{re.escape(name)}(`|:)", one)]
-    naming.sort(key=lambda one: not one.startswith(f"`{name}"))
+    naming = [
+        text_part for text_part in sentences if re.search(rf"`{re.escape(name)}(`|:)", text_part)
+    ]
+    naming.sort(key=lambda text_part: not text_part.startswith(f"`{name}"))
     if not naming:
         return ""
     return naming[0].removesuffix(";").removesuffix(".") + "."

@@ -106,8 +106,8 @@ def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: Optio
     if missing:
         noun = "option" if len(missing) == 1 else plural("option")
         return build.refuse(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)
-    sound = all(name in options for name in given.fields.entries)
-    if not sound or any(value is BROKEN for value in values.values()):
+    all_known = all(name in options for name in given.fields.entries)
+    if not all_known or any(value is BROKEN for value in values.values()):
         return BROKEN
     if _has_idle_options(build, options, values, given):
         return BROKEN
@@ -118,11 +118,11 @@ def _has_idle_options(
     build: Builder, options: Mapping[str, Option], values: Mapping[str, Any], given: _GivenOptions
 ) -> bool:
     """Return whether a given option lacks the option that it requires, and note each such option."""
-    every = {name: one.default for name, one in options.items()} | dict(values)
+    all_values = {name: option.default for name, option in options.items()} | dict(values)
     idle = False
     for name in given.fields.entries:
         requires = options[name].requires
-        lacking = requires.lacking(every) if requires else ""
+        lacking = requires.lacking(all_values) if requires else ""
         if lacking:
             message = (
                 f"option '{name}' of {given.label} has no effect without {lacking}; leave it out"
@@ -213,9 +213,9 @@ def build_component(
     build.lines.setdefault(inner.written, named.where)
     if not _is_accepted(component, contracts):
         contract_names = " or a ".join(contract.__name__ for contract in contracts)
-        what = "chain" if isinstance(component.type, ChainSpec) else _name_contract(component.type)
+        kind = "chain" if isinstance(component.type, ChainSpec) else _name_contract(component.type)
         message = (
-            f"{_label_component(component)} is a {what}, and {at.label} takes a {contract_names}"
+            f"{_label_component(component)} is a {kind}, and {at.label} takes a {contract_names}"
         )
         build.refuse(message, named.where)
         return None
@@ -257,7 +257,7 @@ def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
 
 
 def _name_contract(owner: type) -> str:
-    return next(one.__name__ for one in owner.__mro__ if one in CONTRACTS)
+    return next(class_.__name__ for class_ in owner.__mro__ if class_ in CONTRACTS)
 
 
 def _is_accepted(component: Component, contracts: tuple[type, ...]) -> bool:
@@ -307,16 +307,16 @@ def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _Given
     """Return the given options that a link has, and the chain's defaults for its other options."""
     link_options = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in link_options}
-    ready: dict[str, Any] = {}
+    chain_values: dict[str, Any] = {}
     for name, value in spec.defaults.items():
         if name in link_options and name not in entries:
             node = node_of(value, given.where)
             if node is None:
-                ready[name] = value
+                chain_values[name] = value
             else:
                 entries[name] = node
     fields = Fields(entries, given.fields.where, given.fields.lines)
-    return given._replace(fields=fields, ready=ready)
+    return given._replace(fields=fields, ready=chain_values)
 
 
 def _shift_place(at: OptionPath, by: int) -> OptionPath:
@@ -330,12 +330,12 @@ def _shift_place(at: OptionPath, by: int) -> OptionPath:
 def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) -> Any:
     nodes = _list_nodes(form, node)
     links: list[_Link] = []
-    sound = True
+    all_built = True
     for index, item in enumerate(nodes):
         inner = at.under(index if isinstance(node, Items) else None, len(links))
         built = build_component(build, form.contracts, item, inner)
         if built is None or built[1] is BROKEN:
-            sound = False
+            all_built = False
             continue
         component, value = built
         where = _find_name_place(item)
@@ -343,9 +343,9 @@ def _build_parts(build: Builder, form: forms.Parts, node: Node, at: OptionPath) 
         links += [_Link(part, _label_component(component), where) for part in values]
     if not nodes:
         return build.refuse(f"{at.label} is an empty list", node.where)
-    if sound and not _check_order(build, form, links):
+    if all_built and not _check_order(build, form, links):
         return BROKEN
-    return tuple(link.value for link in links) if sound else BROKEN
+    return tuple(link.value for link in links) if all_built else BROKEN
 
 
 def _list_nodes(form: forms.Parts, node: Node) -> tuple[Node, ...]:

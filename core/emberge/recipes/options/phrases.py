@@ -38,7 +38,7 @@ def _describe_leaf(form: Form) -> str:
         case forms.Fixed(items):
             return f"a list of {len(items)} ({', '.join(describe_form(item) for item in items)})"
         case forms.Either(choices):
-            return " or ".join(describe_form(one) for one in choices)
+            return " or ".join(describe_form(choice) for choice in choices)
         case _:
             return "a path" if isinstance(form, forms.Folder) else "any plain value"
 
@@ -55,10 +55,10 @@ def _describe_container(form: Any) -> str:
 
 def _describe_value(kind: Any) -> str:
     limits = limits_of(kind)
-    within = f" {limits.words()}" if limits and limits.words() else ""
+    limits_text = f" {limits.words()}" if limits and limits.words() else ""
     if get_origin(kind) is not None and hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
-    return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}") + within
+    return _SCALARS.get(kind, f"a {getattr(kind, '__name__', kind)}") + limits_text
 
 
 def _describe_reference(accepts: tuple[str, ...]) -> str:
@@ -81,5 +81,8 @@ def _describe_component(form: Form, contracts: tuple[type, ...]) -> str:
         return article("merge stage" if stage else kinds[0])
     if form.chain:  # type: ignore[union-attr]
         return "a merge strategy or a chain that ends with one"
-    many = {"sampler": "a sampler or a chain of them", "loss": "a loss or a list of them, summed"}
-    return many.get(kinds[0], f"one or more {kinds[0]}s")
+    phrases_by_kind = {
+        "sampler": "a sampler or a chain of them",
+        "loss": "a loss or a list of them, summed",
+    }
+    return phrases_by_kind.get(kinds[0], f"one or more {kinds[0]}s")

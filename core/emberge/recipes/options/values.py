@@ -100,13 +100,13 @@ def _build_path(build: Builder, form: forms.Folder, node: Node, at: OptionPath) 
 
 
 def _build_schedule(build: Builder, form: forms.Schedule, node: Node, at: OptionPath) -> Any:
-    within = at.default.within if isinstance(at.default, PerTensor) else None
+    limits = at.default.within if isinstance(at.default, PerTensor) else None
     if isinstance(node, StepUse):
         return build.misfit(form, node, at)
     if not _has_sound_numbers(build, node, at):
         return BROKEN
     try:
-        return form.type(plain(node), within=within)
+        return form.type(plain(node), within=limits)
     except ValueError as error:
         return build.refuse(f"{at.label}: {error}", node.where)
 
@@ -148,9 +148,11 @@ def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: Op
     if len(candidates) > 1:
         if at.entry:
             raise _SeveralSteps(node.group, candidates)
-        few = ", ".join(step.id for step in candidates[:3]) + (", …" if len(candidates) > 3 else "")
+        first_ids = ", ".join(step.id for step in candidates[:3]) + (
+            ", …" if len(candidates) > 3 else ""
+        )
         return build.refuse(
-            f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({few})",
+            f"{at.label} takes one, and ${node.group} is {len(candidates)} steps ({first_ids})",
             node.where,
         )
     (step,) = candidates
@@ -194,12 +196,12 @@ def _have_equal_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) -> Any:
     if isinstance(node, Scalar) and node.value is None:
         return build.misfit(form, node, at)
-    alone = not isinstance(node, Items)
-    nodes = [node] if alone else node.items  # type: ignore[union-attr]
+    is_single = not isinstance(node, Items)
+    nodes = [node] if is_single else node.items  # type: ignore[union-attr]
     values: list[Any] = []
     for index, item in enumerate(nodes):
         inner = dataclasses.replace(at, entry=True, default=None)
-        inner = inner.under(None if alone else index)
+        inner = inner.under(None if is_single else index)
         values += _build_entries(build, form.item, item, inner, len(values))
     return BROKEN if BROKEN in values else form.container(values)
 
@@ -264,8 +266,8 @@ def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPat
 
 def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at: OptionPath) -> Any:
     if not isinstance(node, Fields):
-        what = "task kinds" if key == "by_task" else "dataset names"
-        return build.refuse(f"{at.label}: '{key}' is a mapping of {what} to values", node.where)
+        key_noun = "task kinds" if key == "by_task" else "dataset names"
+        return build.refuse(f"{at.label}: '{key}' is a mapping of {key_noun} to values", node.where)
     broken = False
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
@@ -292,10 +294,12 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
             build.lines.update(trial.lines)
             return value
         tries.append((alternative, trial.problems))
-    near = [problems for alternative, problems in tries if _is_shape_accepted(alternative, node)]
-    if len(near) != 1:
+    nearest_problems = [
+        problems for alternative, problems in tries if _is_shape_accepted(alternative, node)
+    ]
+    if len(nearest_problems) != 1:
         return build.misfit(form, node, at)
-    build.problems += near[0]
+    build.problems += nearest_problems[0]
     return BROKEN
 
 

@@ -57,8 +57,8 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
 
 
 def _describe_node(node: Node) -> str:
-    inside = getattr(node, "items", getattr(node, "entries", None))
-    return f"an empty {words(node)[2:]}" if inside is not None and not inside else words(node)
+    children = getattr(node, "items", getattr(node, "entries", None))
+    return f"an empty {words(node)[2:]}" if children is not None and not children else words(node)
 
 
 def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -102,16 +102,18 @@ def _build_logspace(node: Node, where: str, problems: list[Problem]) -> tuple[No
         return ()
     first, last, count = value
     ratio = (last / first) ** (1 / (count - 1))
-    texts = [f"{first * ratio**place:.4g}" for place in range(count)]
+    texts = [f"{first * ratio**exponent:.4g}" for exponent in range(count)]
     return tuple(Scalar(float(text), text, where) for text in texts)
 
 
 def _is_logspace(value: Any) -> bool:
     if not isinstance(value, list) or len(value) != 3:
         return False
-    numbers = all(type(one) in (int, float) for one in value) and type(value[2]) is int
-    sound = numbers and all(is_sound_number(one) and one > 0 for one in value[:2])
-    return sound and 2 <= value[2] <= _MOST_ROWS
+    are_numbers = all(type(number) in (int, float) for number in value) and type(value[2]) is int
+    are_positive = are_numbers and all(
+        is_sound_number(number) and number > 0 for number in value[:2]
+    )
+    return are_positive and 2 <= value[2] <= _MOST_ROWS
 
 
 def _read_rows(node: Items, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -146,7 +148,7 @@ def _build_slugs(column: Sequence[Node]) -> list[str]:
     """Return a text for each value that every file system accepts; equal texts are replaced by numbers."""
     distinct: list[Any] = []
     for node in column:
-        if not any(_is_same(plain(node), known) for known in distinct):
+        if not any(_is_same(plain(node), distinct_value) for distinct_value in distinct):
             distinct.append(plain(node))
     places = [next(i for i, v in enumerate(distinct) if _is_same(plain(n), v)) for n in column]
     first = [column[places.index(index)] for index in range(len(distinct))]
@@ -209,9 +211,9 @@ class Substitution:
         return Fields(entries, node.where, lines)
 
     def _fill_scalar(self, node: Scalar, text: str) -> Node:
-        whole = _USE.fullmatch(text)
-        if whole:
-            name, part, remainder = whole.groups(default="")
+        match = _USE.fullmatch(text)
+        if match:
+            name, part, remainder = match.groups(default="")
             if name in self.variables and not part and not remainder:
                 self.used.add(name)
                 return self.variables[name]

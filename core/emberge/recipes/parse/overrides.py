@@ -46,8 +46,8 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
     if len(keys) < 2 or keys[1] not in [*names, "foreach"]:
         hint = suggest(keys[1], names) if len(keys) > 1 else ""
         hint = hint or f"; its options are set as {keys[0]}.{(names or ['kind'])[-1]}.…"
-        what = ".".join(keys[:2])
-        problems.append(Problem(f"nothing is called '{what}'{hint}", where))
+        option_path = ".".join(keys[:2])
+        problems.append(Problem(f"nothing is called '{option_path}'{hint}", where))
         return root
     changed = _put_value(step, keys[1:], value, problems)
     return _replace_entry(root, "steps", _replace_entry(steps, keys[0], changed))

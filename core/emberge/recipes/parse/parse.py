@@ -28,8 +28,10 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError(f"{path}: there is no such recipe{suggest(path.name, beside)}") from None
+        sibling_names = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise RecipeError(
+            f"{path}: there is no such recipe{suggest(path.name, sibling_names)}"
+        ) from None
     except IsADirectoryError:
         raise RecipeError(f"{path}: this is a folder; name the recipe in it") from None
     except UnicodeDecodeError as error:
@@ -180,10 +182,10 @@ class _RecipeReading:
             start = ring.index(min(ring, key=index_by_id.__getitem__))
             ring = [*ring[start:], *ring[: start + 1]]
             self.refuse(_describe_ring(ring), groups[index_by_id[ring[0]]].where)
-        ready: list[str] = []
-        while ready := [*ready, *sorter.get_ready()]:
-            first = min(ready, key=index_by_id.__getitem__)
-            ready.remove(first)
+        ready_ids: list[str] = []
+        while ready_ids := [*ready_ids, *sorter.get_ready()]:
+            first = min(ready_ids, key=index_by_id.__getitem__)
+            ready_ids.remove(first)
             yield groups[index_by_id[first]]
             sorter.done(first)
 
@@ -268,8 +270,8 @@ class _RecipeReading:
         for row, options in group.options:
             builder = Builder(HANDLERS, self.plugins, self.folder, self.instances, row.values)
             node = Fields({group.kind: options}, group.where, {group.kind: group.kind_where})
-            at = OptionPath(f"step '{group.id}'")
-            built = build_component(builder, (Step,), node, at)
+            step_path = OptionPath(f"step '{group.id}'")
+            built = build_component(builder, (Step,), node, step_path)
             self.problems += builder.problems
             if built is None or built[1] is BROKEN:
                 produced = built[0].type.produces if built else ""
@@ -277,7 +279,7 @@ class _RecipeReading:
                 continue
             component, step = built
             lines = _remove_kind(builder.lines, group.kind)
-            whole = RecipeStep(
+            whole_step = RecipeStep(
                 group.id + row.suffix,
                 group.id,
                 component.full_name,
@@ -286,7 +288,7 @@ class _RecipeReading:
                 group.where,
                 lines,
             )
-            parts, gathering = self._expand_step(whole)
+            parts, gathering = self._expand_step(whole_step)
             self.steps += [*parts, *gathering]
             for part in gathering or parts:
                 produces.append(Instance(part.id, part.variables, part.step.produces))
@@ -314,21 +316,23 @@ class _RecipeReading:
 
     def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
         """Return an earlier step that does exactly the same work as `part`, or None."""
-        alike = (one for one in self.steps if one.kind == part.kind and one.id != part.id)
-        return next((one for one in alike if one.step == part.step), None)
+        same_kind_steps = (
+            step for step in self.steps if step.kind == part.kind and step.id != part.id
+        )
+        return next((step for step in same_kind_steps if step.step == part.step), None)
 
     def _refuse_twins(self) -> None:
-        seen: dict[tuple[str, str], list[RecipeStep]] = {}
+        steps_by_content: dict[tuple[str, str], list[RecipeStep]] = {}
         for step in self.steps:
-            alike = seen.setdefault((step.kind, repr(step.step)), [])
-            for other in alike:
+            equal_steps = steps_by_content.setdefault((step.kind, repr(step.step)), [])
+            for other in equal_steps:
                 if step.step == other.step:
                     message = f"'{other.id}' and '{step.id}' are the same run"
                     seeded = hasattr(step.step, "seed")
                     hint = "vary `seed`" if seeded else "leave one out"
                     self.refuse(f"{message}; {hint}", step.where)
                     break
-            alike.append(step)
+            equal_steps.append(step)
 
 
 def _describe_ring(ring: list[str]) -> str:

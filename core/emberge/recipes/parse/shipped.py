@@ -31,8 +31,8 @@ def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recip
 def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:
     if path.is_dir():
         return f"{path} is a folder; name the recipe file in it"
-    beside = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
-    hint = suggest(str(path), [*shipped, *map(str, beside)])
+    sibling_paths = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+    hint = suggest(str(path), [*shipped, *map(str, sibling_paths)])
     return f"{path}: there is no such file, nor a shipped recipe of this name{hint}"
 
 
@@ -49,7 +49,7 @@ def shipped_recipes() -> dict[str, ShippedRecipe]:
     """Return the recipes that come with emberge, by name (`boom/demo`)."""
     package = Path(__file__).parents[2]
     places = (package / "merge_recipes", package.parents[1] / "merge_recipes")
-    folder = next((place for place in places if place.is_dir()), None)
+    folder = next((candidate for candidate in places if candidate.is_dir()), None)
     if folder is None:
         return {}
     # Recipes share catalogues of data, which are not recipes.

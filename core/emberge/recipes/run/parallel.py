@@ -218,11 +218,11 @@ class ParallelRun:
         if code is not None and code >= 0 and code not in _ASKED_TO_END:
             self.run.fail(step, self._build_unexplained_error(ended))
         elif attempt.number < retries:
-            again = attempt.number + 1
-            self._ready.insert(0, _Ready(step, attempt.fingerprint, again))
+            attempt_number = attempt.number + 1
+            self._ready.insert(0, _Ready(step, attempt.fingerprint, attempt_number))
             self.run.log.step_warned(
                 step.id,
-                f"{_describe_end(ended)}; it goes on from its last state ({again} of {retries})",
+                f"{_describe_end(ended)}; it goes on from its last state ({attempt_number} of {retries})",
             )
         else:
             times = f" {attempt.number + 1} times" if attempt.number else ""
@@ -236,8 +236,10 @@ class ParallelRun:
         lines = [line.removeprefix("error: ") for line in ended.last_lines.splitlines()]
         message = "; ".join(lines) or f"its process ended with exit code {ended.code} and no result"
         if shutil.disk_usage(self.run.place.path).free < _NOTHING_FREE:
-            out = self.run.place.path
-            message = f"the disk of {out} is full; make room and run again: what is done is kept"
+            out_path = self.run.place.path
+            message = (
+                f"the disk of {out_path} is full; make room and run again: what is done is kept"
+            )
         return LaunchedError(message, ended.code or EmbergeError.exit_code)
 
     # ── the end before the end ──────────────────────────────────────────────────────────────────
@@ -250,7 +252,9 @@ class ParallelRun:
                 self.run.log.step_stopped(attempt.step.id)
         end = time.monotonic() + LEAVING
         while self._running and time.monotonic() < end:
-            self._running = [each for each in self._running if each.launched.ended() is None]
+            self._running = [
+                running for running in self._running if running.launched.ended() is None
+            ]
             time.sleep(TICK)
 
 

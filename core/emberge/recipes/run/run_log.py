@@ -196,7 +196,7 @@ def _drop_broken_lines(path: Path) -> None:
     with open_ours(path, "rb+") as file:
         content = file.read()
         zeros = content.find(b"\0")
-        sound = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1
-        if sound != len(content):
-            file.truncate(sound)
+        sound_length = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1
+        if sound_length != len(content):
+            file.truncate(sound_length)
             os.fsync(file.fileno())  # otherwise the old lines could reappear between new lines

@@ -166,7 +166,7 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
     """
 
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
-        options = {name: inner(one) for name, one in fields_in(item)}
+        options = {name: inner(part) for name, part in fields_in(item)}
         if isinstance(item, DataEntry) and item.only and item.path and not item.path.step:
             options["path"] = inner(refer(item))
         return {**_name_component(item, plugins), "options": options}

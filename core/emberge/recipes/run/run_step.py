@@ -116,7 +116,9 @@ def run_step(
             inputs = targets.inputs(step.step)
             content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = out_folder.publish(step.id, fingerprint, content)
-            targets.hashes.learn({folder / name: one.hash for name, one in files.items()})
+            targets.hashes.learn(
+                {folder / name: file_content.hash for name, file_content in files.items()}
+            )
         finally:
             workspace.close()
             return_freed_memory()

@@ -90,8 +90,8 @@ def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
             content = file.read()
     except FileNotFoundError:
         return [], since
-    whole = content[: content.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line], since + len(whole)
+    whole_lines = content[: content.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole_lines.splitlines() if line], since + len(whole_lines)
 
 
 def rebuild_error(event: Mapping[str, Any]) -> Exception:
@@ -195,7 +195,7 @@ def build_finished_targets(
     """Return the references' targets, including finished steps, for a process that runs only one step."""
     hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
     targets = Targets(plugins, hashes)
-    adapts = {each.id: each.step.adapts() for each in recipe.steps}
+    adapts = {recipe_step.id: recipe_step.step.adapts() for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)
         artifact = read_artifact(folder)

@@ -170,8 +170,14 @@ class StepWorkspace:
             if self._since is None or done < self._since[1]:  # a new phase: the rate starts again
                 self._since = (time.time(), done)
         if file:
-            now = {"done": done, "total": total, "unit": unit, "note": note, "time": time.time()}
-            write_json(self.work / PROGRESS, {**now, "since": self._since}, durable=False)
+            snapshot = {
+                "done": done,
+                "total": total,
+                "unit": unit,
+                "note": note,
+                "time": time.time(),
+            }
+            write_json(self.work / PROGRESS, {**snapshot, "since": self._since}, durable=False)
         if event:
             self.context.listener.step_progressed(self.id, done, total, unit, note)
 

@@ -135,8 +135,8 @@ class SaveClock:
 
     def is_due(self) -> bool:
         """Return whether the next state is due."""
-        since = time.monotonic() - self._saved
-        return since >= max(self._seconds, self._share * self._cost)
+        elapsed = time.monotonic() - self._saved
+        return elapsed >= max(self._seconds, self._share * self._cost)
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:

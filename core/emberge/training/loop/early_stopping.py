@@ -51,8 +51,8 @@ class ScoreHistory:
         """True if the last `patience` scores were not better than the best score before them."""
         if self.rule is None or self.rule.patience is None or self.best is None:
             return False
-        since = sum(step > self.best[0] for step, _ in self.scores)
-        return since >= self.rule.patience
+        scores_since_best = sum(step > self.best[0] for step, _ in self.scores)
+        return scores_since_best >= self.rule.patience
 
     @property
     def leads(self) -> bool:

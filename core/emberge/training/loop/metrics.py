@@ -69,7 +69,7 @@ class ModelMetrics:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the sums and points that `facts` returned."""
-        self.points = [(at, dict(values)) for at, values in facts["points"]]
+        self.points = [(step, dict(values)) for step, values in facts["points"]]
         if facts["sums"] is not None:
             self._sums = torch.tensor(facts["sums"], dtype=torch.float64)
         self._warned = set(facts["warned"])
@@ -161,16 +161,16 @@ class MetricLog:
         values = torch.stack([passed.loss, gradient_norm.to(passed.loss)])
         if passed.counts is not None and passed.metrics is not None:
             values = torch.cat([values.to(passed.counts), passed.counts.flatten()])
-        arrived, behind = None, 1
+        arrived, most_waiting = None, 1
         if values.device.type == "cuda":
             host = torch.empty(len(values), dtype=values.dtype, pin_memory=True)
             host.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-            values, behind = host, max(1, min(self.every, BEHIND))
+            values, most_waiting = host, max(1, min(self.every, BEHIND))
         step = _Waiting(batch, passed, learning_rate, values, arrived, self.clock())
         self._waiting.append(step)
-        while len(self._waiting) > behind:
+        while len(self._waiting) > most_waiting:
             self._read_step(self._waiting.popleft())
 
     def flush_losses(self) -> None:
@@ -197,8 +197,8 @@ class MetricLog:
             step.arrived.synchronize()
         loss, norm = (float(v) for v in step.values[:2])
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            what = "gradient" if math.isfinite(loss) else "loss"
-            raise TrainingError(self._describe_failure(step.batch, what), step.batch.step + 1)
+            quantity = "gradient" if math.isfinite(loss) else "loss"
+            raise TrainingError(self._describe_failure(step.batch, quantity), step.batch.step + 1)
         self.losses.append(loss)
         self.names.append(step.batch.name)
         self.examples += step.batch.size
@@ -211,26 +211,30 @@ class MetricLog:
         self._update_note(loss)
 
     def _log(self, step: _Waiting, norm: float) -> None:
-        since, at = self._since, step.batch.step + 1
-        values = [v for losses in since.datasets.values() for v in losses]
-        counted = torch.tensor([since.tokens, since.padded, since.kept], dtype=torch.float64)
+        sums, step_number = self._since, step.batch.step + 1
+        values = [v for losses in sums.datasets.values() for v in losses]
+        counted = torch.tensor([sums.tokens, sums.padded, sums.kept], dtype=torch.float64)
         tokens, padded, kept_tokens = self.ranks.total(counted).tolist()
         metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:
-            metrics |= {f"loss/{name}": _mean(each) for name, each in since.datasets.items()}
-            metrics |= {f"task_loss/{task}": _mean(each) for task, each in since.tasks.items()}
+            metrics |= {
+                f"loss/{name}": _mean(task_losses) for name, task_losses in sums.datasets.items()
+            }
+            metrics |= {
+                f"task_loss/{task}": _mean(task_losses) for task, task_losses in sums.tasks.items()
+            }
         metrics |= {
             "grad_norm": norm,
-            "tokens_per_second": tokens / max(step.ended - since.began, 1e-9),
+            "tokens_per_second": tokens / max(step.ended - sums.began, 1e-9),
             "padding_share": 1 - tokens / max(padded, 1),
             "kept_share": kept_tokens / max(padded, 1),
             **measure_memory_used(step.passed.loss.device),
             "examples": float(self.examples),
             "learning_rate": step.learning_rate,
-            **self.model.log(at),
+            **self.model.log(step_number),
         }
         for name, value in metrics.items():
-            self.metric(name, value, at)
+            self.metric(name, value, step_number)
         self._newest |= metrics
         self._since = _Since(step.ended)
 
@@ -283,8 +287,8 @@ class MetricLog:
 
 def measure_memory_used(device: torch.device) -> dict[str, float]:
     """Return the peak memory that this process has used, of host and GPU, in GiB."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    memory = {"memory_gib": most * (1 if sys.platform == "darwin" else 1024) / 2**30}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = {"memory_gib": peak * (1 if sys.platform == "darwin" else 1024) / 2**30}
     if device.type == "cuda":
         memory["gpu_memory_gib"] = torch.cuda.max_memory_allocated(device) / 2**30
     return memory

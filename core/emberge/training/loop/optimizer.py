@@ -89,7 +89,7 @@ def restore_optimizer(
             if f"{key}.{name}" in saved:
                 value = saved[f"{key}.{name}"]
                 # A fused optimizer has its step count on the parameter's device.
-                same = value.shape == parameter.shape and key != "step"
+                has_parameter_shape = value.shape == parameter.shape and key != "step"
                 optimizer.state[parameter][key] = (
-                    put(parameter, value) if same else value.to(parameter.device)
+                    put(parameter, value) if has_parameter_shape else value.to(parameter.device)
                 )

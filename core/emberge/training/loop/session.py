@@ -136,12 +136,12 @@ class Session(Trainee):
             for number, part in enumerate(batch.parts)
             if part.dataset in self.windows
         ]
-        others = tuple(part for part in batch.parts if part.dataset not in self.windows)
-        pairs = replace(batch, parts=others)
+        pair_parts = tuple(part for part in batch.parts if part.dataset not in self.windows)
+        pairs = replace(batch, parts=pair_parts)
         if pairs.parts:
             passed.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
-        whole = functools.reduce(lambda one, other: one + other, passed)
-        return replace(whole, loss=self.ranks.total(whole.loss))
+        total = functools.reduce(lambda one, other: one + other, passed)
+        return replace(total, loss=self.ranks.total(total.loss))
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, whose loss is weighted by their share of its rows."""
@@ -272,8 +272,8 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())
     # Options that only change speed, or the files kept in addition to the model, are left out.
-    free = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
-    options = {k: v for k, v in asdict(job.options).items() if k not in free}
+    free_options = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
+    options = {k: v for k, v in asdict(job.options).items() if k not in free_options}
     infos = [dataset.info for dataset in datasets]
     code = {
         "backbone": job.backbone,

@@ -93,15 +93,15 @@ def open_session(
             windows = _cut_windows(single, encoder, job, ranks, store or work, progress)
         pool = _build_pool(job.datasets, windows, job.rehearsal)
         plan = _plan_batches(job, pool, warn)
-        used = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
+        used_datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         settings = ranks.on_first_rank(
             lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
         )
         engine = EngineSettings(**settings)
         stack.enter_context(limit_torch_threads(engine.threads))
-        objective = Objective(job.losses, [d.info for d in used], ranks.device)
+        objective = Objective(job.losses, [d.info for d in used_datasets], ranks.device)
         encoder = encoder or _load_encoder(job, machine, ranks)
-        pairs = [dataset for dataset in used if dataset.info.name not in windows]
+        pairs = [dataset for dataset in used_datasets if dataset.info.name not in windows]
 
         def read() -> dict[str, ExampleTable]:
             return build_tables(pairs, encoder, job.options, store or work, progress)
@@ -135,7 +135,7 @@ def open_session(
             ranks=ranks,
             pool=pool,
             plan=plan,
-            datasets=used,
+            datasets=used_datasets,
             objective=objective,
             encoder=encoder,
             tables=tables,
@@ -260,8 +260,8 @@ def _build_pool(
         info = dataset.info if cut is None else cut.info
         rows: Sequence[int] = range(info.size)
         if rehearsal and info.size:
-            few = min(info.size, rehearsal.rows)
-            rows = [i % few for i in range(REHEARSED_ROWS)]
+            few_rows = min(info.size, rehearsal.rows)
+            rows = [i % few_rows for i in range(REHEARSED_ROWS)]
         pool[info] = rows
     return pool
 

@@ -119,8 +119,8 @@ def find_fitting_budget(
     if text is None:
         return wanted
     device = device_of(encoder)
-    each = measure_activation_bytes(encoder, text, autocast) / len(text.ids)
-    return halve_to_fit(wanted, each, activation_budget(encoder.module, device, beside))
+    bytes_a_token = measure_activation_bytes(encoder, text, autocast) / len(text.ids)
+    return halve_to_fit(wanted, bytes_a_token, activation_budget(encoder.module, device, beside))
 
 
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:

@@ -157,9 +157,9 @@ class Trainer:
         record.add(batch, passed, norm, options.learning_rate * factor)
 
     def _check_ranks_equal(self) -> None:
-        plain = {name: p for name, p in self.parameters.items() if not is_split(p)}
-        self.ranks.require_equal(plain, "the values")
-        grads = {name: p.grad for name, p in plain.items() if p.grad is not None}
+        unsplit = {name: p for name, p in self.parameters.items() if not is_split(p)}
+        self.ranks.require_equal(unsplit, "the values")
+        grads = {name: p.grad for name, p in unsplit.items() if p.grad is not None}
         self.ranks.require_equal(grads, "the gradients")
 
     def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:

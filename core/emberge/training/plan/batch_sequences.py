@@ -52,8 +52,8 @@ class DatasetBatches(Batches):
     @property
     def one_pass(self) -> int:
         """Number of batches of one pass, which contains each row once."""
-        full, left_over = divmod(len(self.rows), self.size)
-        return full + (1 if left_over and self.tail != "drop" else 0)
+        full_batches, left_over = divmod(len(self.rows), self.size)
+        return full_batches + (1 if left_over and self.tail != "drop" else 0)
 
     def __len__(self) -> int:
         return self.one_pass if self.count is None else self.count
@@ -63,8 +63,8 @@ class DatasetBatches(Batches):
             raise IndexError(f"batch {place} of {len(self)}")
         turn, number = divmod(place, self.one_pass)
         seed = stable_seed(self.seed, "turn", turn) if turn else self.seed
-        taken = take_rows(self.rows, self._draw_places(seed, number))
-        return Batch((BatchPart(self.info.name, taken),), self.stage, self.negatives)
+        rows = take_rows(self.rows, self._draw_places(seed, number))
+        return Batch((BatchPart(self.info.name, rows),), self.stage, self.negatives)
 
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
         """Return the positions in `rows` of batch `number` of the order with that seed."""
@@ -98,8 +98,8 @@ class TokenBatches(DatasetBatches):
 
     @property
     def one_pass(self) -> int:
-        full, left_over = divmod(int(self._lengths.sum()), self.limit)
-        return full + (1 if left_over and self.tail != "drop" else 0)
+        full_batches, left_over = divmod(int(self._lengths.sum()), self.limit)
+        return full_batches + (1 if left_over and self.tail != "drop" else 0)
 
     @functools.cached_property
     def _lengths(self) -> NDArray[np.int64]:
@@ -127,8 +127,8 @@ class TokenBatches(DatasetBatches):
         batch_places = places[first:last]
         left = (number + 1) * self.limit - int(self._lengths.sum())
         if left > 0 and self.tail == "wrap":
-            more = int(np.searchsorted(before, left))
-            return np.concatenate([batch_places, places[: min(more, int(first))]])
+            wrapped_count = int(np.searchsorted(before, left))
+            return np.concatenate([batch_places, places[: min(wrapped_count, int(first))]])
         return batch_places
 
 
@@ -150,7 +150,7 @@ def batches_by_dataset(
         DataError: if a dataset has no batch size, or no dataset fills a batch.
     """
     datasets: list[DatasetBatches] = []
-    small: list[str] = []
+    too_small: list[str] = []
     for info, rows in pool.items():
         row_seed = stable_seed(seed, "rows", info.name)
         tokens = batch_tokens.of(info.name, info.task) if batch_tokens is not None else None
@@ -169,15 +169,15 @@ def batches_by_dataset(
         if len(sequence):
             datasets.append(sequence)
         else:
-            small.append(f"'{info.name}' ({len(rows)} rows, batches of {size_label})")
-    if small and not datasets:
+            too_small.append(f"'{info.name}' ({len(rows)} rows, batches of {size_label})")
+    if too_small and not datasets:
         raise DataError(
-            f"no dataset fills a batch: {', '.join(small)}; lower batch_size or batch_tokens, or set "
+            f"no dataset fills a batch: {', '.join(too_small)}; lower batch_size or batch_tokens, or set "
             "tail: keep"
         )
-    if small:
+    if too_small:
         warnings.warn(
-            f"smaller than one batch and left out: {', '.join(small)}; "
+            f"smaller than one batch and left out: {', '.join(too_small)}; "
             "lower their batch_size or set tail: wrap or keep",
             UserWarning,
             stacklevel=2,
@@ -281,6 +281,6 @@ class InTurn(_Several):
 
     def _find_batch(self, index: int) -> tuple[int, int]:
         stretch = int(self._starts.searchsorted(index, side="right")) - 1
-        rounds, which = divmod(index - int(self._starts[stretch]), int(self._active[stretch]))
+        rounds, turn = divmod(index - int(self._starts[stretch]), int(self._active[stretch]))
         number = int(self._rounds[stretch])
-        return int((self._lengths > number).nonzero()[0][which]), number + rounds
+        return int((self._lengths > number).nonzero()[0][turn]), number + rounds

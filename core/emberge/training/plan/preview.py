@@ -57,14 +57,15 @@ class TrainingPreview:
         if not self.datasets:
             partly = self.share is not None and self.share != 1
             return [f"{self.share:.3g} of the rows of every dataset"] if partly else []
-        taken = {name: len(self.rows.get(name, ())) for name in self.sizes}
+        row_counts = {name: len(self.rows.get(name, ())) for name in self.sizes}
         lines = [
-            f"{name}: {taken[name]:,} rows" + (f" of {size:,}" if taken[name] != size else "")
+            f"{name}: {row_counts[name]:,} rows"
+            + (f" of {size:,}" if row_counts[name] != size else "")
             for name, size in self.sizes.items()
         ]
-        rows, whole = sum(taken.values()), sum(self.sizes.values())
-        if rows != whole and len(taken) > 1:
-            lines.append(f"{rows / whole:.3g} of all rows ({rows:,} of {whole:,})")
+        rows, total = sum(row_counts.values()), sum(self.sizes.values())
+        if rows != total and len(row_counts) > 1:
+            lines.append(f"{rows / total:.3g} of all rows ({rows:,} of {total:,})")
         if self.steps is None:
             return [*lines, "as many steps as the windows of the texts fill batches"]
         return [*lines, f"{self.steps:,} steps"]
@@ -95,8 +96,8 @@ def preview_training(
     single = {info: rows for info, rows in pool.items() if info.task == "text"}
     if single:
         pairs = {info: rows for info, rows in pool.items() if info not in single}
-        taken = {**select(sampler, pairs, seed), **single}
-        rows = {info.name: rows for info, rows in taken.items()}
+        selected = {**select(sampler, pairs, seed), **single}
+        rows = {info.name: rows for info, rows in selected.items()}
         return TrainingPreview(infos, rows, kept=options.keep_last)
     plan = BatchPlan(
         pool,
@@ -149,8 +150,8 @@ def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
         for task in TASK_KINDS
     }
     try:
-        taken = select(sampler, pool, seed)
+        selected = select(sampler, pool, seed)
     except EmbergeError:
         return None  # it names datasets, and may select any share of each
-    counts = {len(taken.get(info, ())) for info in pool}
+    counts = {len(selected.get(info, ())) for info in pool}
     return counts.pop() / PRETENDED_ROWS if len(counts) == 1 else None

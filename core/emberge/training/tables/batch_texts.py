@@ -77,14 +77,16 @@ class DrawnBatch:
 
         def of(encoded: BatchEmbeddings) -> Tensor:
             names = [drawn.part.dataset for drawn in self.parts]
-            seen = encoded
+            visible = encoded
             if self.ranks.size > 1:
-                seen = self._gather_embeddings(encoded, any(loss.gathers(name) for name in names))
+                visible = self._gather_embeddings(
+                    encoded, any(loss.gathers(name) for name in names)
+                )
             rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
-                whole = _build_embeddings(drawn, places, seen, device)
-                total = total + self._part(loss, drawn, whole) * (len(drawn.part.rows) / rows)
+                embeddings = _build_embeddings(drawn, places, visible, device)
+                total = total + self._part(loss, drawn, embeddings) * (len(drawn.part.rows) / rows)
             return total
 
         return of
@@ -107,8 +109,8 @@ class DrawnBatch:
             if needed:
                 return self.ranks.gathered(own, self.counts)
             before = sum(self.counts[: self.ranks.rank])
-            behind = sum(self.counts) - before - len(own)
-            return pad(own, (0, 0, before, behind))
+            after = sum(self.counts) - before - len(own)
+            return pad(own, (0, 0, before, after))
 
         return BatchEmbeddings(
             of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
@@ -154,19 +156,19 @@ def _find_texts(
 ) -> list[tuple[_DrawnPart, int]]:
     """Return a rank's texts in order, numbered from `start` on in `places`; at least one."""
     texts: list[tuple[_DrawnPart, int]] = []
-    numbers: dict[tuple[str, int], int] = {}
+    number_by_text: dict[tuple[str, int], int] = {}
     for drawn, numbered in zip(parts, places, strict=True):
         own_rows = shard_rows(len(numbered), *rank)
         numbered[own_rows] = start  # padding points at the first text, and is masked
         encoded = np.where(drawn.embedded, drawn.sequences[own_rows], -1)
-        for at, sequence in np.ndenumerate(encoded):
+        for index, sequence in np.ndenumerate(encoded):
             if sequence < 0:
                 continue
             key = (drawn.part.dataset, int(sequence))
-            if not unique or key not in numbers:
-                numbers[key] = start + len(texts)
+            if not unique or key not in number_by_text:
+                number_by_text[key] = start + len(texts)
                 texts.append((drawn, int(sequence)))
-            numbered[own_rows][at] = numbers[key]
+            numbered[own_rows][index] = number_by_text[key]
     return texts or [(parts[0], int(parts[0].sequences[0, 0]))]
 
 
@@ -190,8 +192,8 @@ def _draw_part(
             ("positive", start + 1, count, 1, slots),
             ("negative", start + 1 + count, left, 1 + slots, hard),
         ):
-            numbers = first + _choose_numbers(size, want, draw.fill, (*key, kind))
-            entries[index, begin : begin + len(numbers)] = numbers
+            chosen_entries = first + _choose_numbers(size, want, draw.fill, (*key, kind))
+            entries[index, begin : begin + len(chosen_entries)] = chosen_entries
     columns = np.array(["anchor", *["positive"] * slots, *["negative"] * hard])
     return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 
@@ -235,20 +237,20 @@ def _build_embeddings(
             layers=layers,
         )
 
-    whole = seen(
+    embeddings = seen(
         encoded.embeddings, {name: seen(values, {}) for name, values in encoded.layers.items()}
     )
     if table.guide is None:
-        return whole
+        return embeddings
     guided = table.guide(drawn.entries)
     guide = replace(
-        whole,
+        embeddings,
         anchor=guided[:, 0],
         positive=guided[:, 1 : 1 + slots],
         negative=guided[:, 1 + slots :],
         layers={},
     )
-    return replace(whole, guide=guide)
+    return replace(embeddings, guide=guide)
 
 
 def _build_score_tensor(scores: NDArray[np.floating], device: torch.device) -> Tensor | None:

@@ -105,11 +105,11 @@ class ExampleTable:
         """
         for need in sorted(needs):
             first, lacking = 0, 0
-            for taken in in_pieces(rows):
-                bad = self._find_lacking_rows(need, taken, in_batch)
-                if len(bad):
-                    first = first or int(bad[0]) + 1
-                    lacking += len(bad)
+            for row_numbers in in_pieces(rows):
+                lacking_rows = self._find_lacking_rows(need, row_numbers, in_batch)
+                if len(lacking_rows):
+                    first = first or int(lacking_rows[0]) + 1
+                    lacking += len(lacking_rows)
             if lacking:
                 raise DataError(
                     f"dataset '{self.info.name}': row {first} has no {_WORDS[need]}, which loss "
@@ -161,8 +161,8 @@ def build_table(
         DataError: if a row has no positive.
     """
     # A table contains paths of media, so a dataset that was moved needs another table.
-    stored = dataset.info.media.stored if dataset.info.media is not None else ""
-    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, stored)
+    media_hash = dataset.info.media.stored if dataset.info.media is not None else ""
+    parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, media_hash)
     key = "\x1f".join(map(str, parts))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -185,12 +185,12 @@ def build_tables(
     """Return each dataset's table, which is written once and then found in `store`."""
     tables = {}
     for dataset in datasets:
-        both = sides(dataset, encoder, options)
+        text_sides = sides(dataset, encoder, options)
         note = f"reading {dataset.info.name}"
         tables[dataset.info.name] = build_table(
             dataset,
             encoder,
-            both,
+            text_sides,
             store,
             lambda done, total, note=note: progress(done, total, "rows", note),  # type: ignore[misc]
         )

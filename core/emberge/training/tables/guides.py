@@ -78,9 +78,9 @@ def add_guides(
             raise DataError(
                 f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
-        if all(one.guide != guide for one in loaded):
+        if all(candidate.guide != guide for candidate in loaded):
             loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
-        loaded_guide = next(one for one in loaded if one.guide == guide)
+        loaded_guide = next(candidate for candidate in loaded if candidate.guide == guide)
         encoder = loaded_guide.encoder
         table = build_table(dataset, encoder, _build_sides(dataset, encoder, guide), store)
         embedded = loaded_guide.embedded_from(table)

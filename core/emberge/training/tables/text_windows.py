@@ -92,8 +92,10 @@ def _cut_windows(
     encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
-    whole = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
-    for text, is_text_token in zip(whole, TextEmbedder(encoder).text_tokens(whole), strict=True):
+    uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
+    for text, is_text_token in zip(
+        uncut_texts, TextEmbedder(encoder).text_tokens(uncut_texts), strict=True
+    ):
         ids = np.asarray(text.ids, np.int64)
         places = np.flatnonzero(is_text_token)
         # The prompt's tokens are not special tokens, and are put before the tokens of every window.
