@@ -13,7 +13,6 @@ MODELS = {
     "sentence-transformers/all-mpnet-base-v2": "bge",
     "sentence-transformers/multi-qa-MiniLM-L6-cos-v1": "minilm",
     "nreimers/MiniLM-L6-H384-uncased": "minilm",
-    "Qwen/Qwen3-0.6B": "qwen3",
     "Qwen/Qwen3-4B": "qwen3",
     "BAAI/bge-large-zh-v1.5": "bge",
     "intfloat/multilingual-e5-large": "e5",

@@ -48,19 +48,19 @@ def _asr(text: Mapping[str, Any], audio: Mapping[str, Any]) -> dict[str, Any]:
 # (loader, model type, options of the config) by hub id. Sizes: arXiv:2505.09388 (Qwen3), 2503.19786 (Gemma 3)
 # and the card of its 270M, 2511.21631 (Qwen3-VL), 2601.21337 (Qwen3-ASR), 2510.14276 (Qwen3Guard).
 MODELS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "Qwen/Qwen3-0.6B-Base": (
+    "Qwen/Qwen3-0.6B": (
         *(_CAUSAL, "qwen3"),
-        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 32768},
+        {**_QWEN3, **_SMALL, **_ROPE, "max_position_embeddings": 40960, "eos_token_id": 151645},
     ),
-    "Qwen/Qwen3-1.7B-Base": (
+    "Qwen/Qwen3-1.7B": (
         *(_CAUSAL, "qwen3"),
-        {**_QWEN3, **_LARGE, **_ROPE, "max_position_embeddings": 32768},
+        {**_QWEN3, **_LARGE, **_ROPE, "max_position_embeddings": 40960, "eos_token_id": 151645},
     ),
     "google/gemma-3-270m": (
         *(_CAUSAL, "gemma3_text"),
         {**_GEMMA, "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 18},
     ),
-    "google/gemma-3-1b-pt": (
+    "google/gemma-3-1b-it": (
         *(_CAUSAL, "gemma3_text"),
         {**_GEMMA, "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26},
     ),

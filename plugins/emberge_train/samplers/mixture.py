@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain
 
 from emberge import (
     Batch,
@@ -30,12 +32,14 @@ class Mixture(Sampler):
 
     `shares` are by dataset. Datasets that are not named divide the remaining share equally: with `{english:
     0.8}` and four other sets, each of the four gets 0.05 (the mix that BidirLM adapts models on,
-    arXiv:2604.02045). A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any
-    number of batches of one pass over a set, a set's tokens differ from its share by less than its longest
-    window. An epoch ends when each set was read once, except for a remainder that is smaller than the set's
-    part of a batch. Until then smaller sets are repeated, in another order. A training reads `max_steps`
-    times `batch_tokens` tokens, and each set gives its share of them; a set on a hub needs no more rows
-    (`first`) than contain that share.
+    arXiv:2604.02045). A name with `*` is a group. Its share of a batch is of one of its sets, which take
+    turns from batch to batch, so that many sets need no large batches.
+
+    A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any number of batches of one
+    pass over a set, a set's tokens differ from its share by less than its longest window. An epoch ends when
+    each set was read once, except for a remainder that is smaller than the set's part of a batch. Until then
+    smaller sets are repeated, in another order. A training reads `max_steps` times `batch_tokens` tokens, and
+    each set gives its share of them; a set on a hub needs no more rows (`first`) than contain that share.
 
     Example:
         adapted:
@@ -47,7 +51,9 @@ class Mixture(Sampler):
     """
 
     shares: Mapping[str, PositiveShare] = field(default_factory=dict)
+    """Share of the tokens by dataset, or by group: `{english: 0.8, code_*: 0.1}`."""
     batch_tokens: Count = 8192
+    """Tokens of a batch over all ranks."""
 
     def __post_init__(self) -> None:
         for name, share in self.shares.items():
@@ -72,7 +78,12 @@ class Mixture(Sampler):
                 smaller than a dataset's longest window or larger than the dataset.
         """
         shares = self._compute_shares(list(pool))
-        tokens = {name: round(share * self.batch_tokens) for name, share in shares.items()}
+        groups = self._group_names([info.name for info in pool])
+        tokens = {
+            name: round(shares[group] * self.batch_tokens)
+            for group, names in groups.items()
+            for name in names
+        }
         for info in pool:
             if info.tokens is not None and info.tokens.sum() < tokens[info.name]:
                 raise DataError(
@@ -81,18 +92,22 @@ class Mixture(Sampler):
                 )
         limits = PerDataset(by_dataset={name: max(1, count) for name, count in tokens.items()})
         parts = batches_by_dataset(pool, PerDataset(), "drop", seed, batch_tokens=limits)
-        length = max(len(part) for part in parts)
-        return _JoinedBatches([part.of_length(length) for part in parts])
+        turns = [[part for part in parts if part.info.name in names] for names in groups.values()]
+        length = max(len(part) * len(turn) for turn in turns for part in turn)
+        return _JoinedBatches(
+            [[part.of_length(-(-length // len(turn))) for part in turn] for turn in turns], length
+        )
 
     def _compute_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
-        """Return the share of each dataset.
+        """Return the share of each dataset or group by its name in `shares`, or its own.
 
         Raises:
             DataError: if a name is no dataset, datasets have pairs, or the shares do not sum to 1.
         """
         names = [info.name for info in infos]
+        groups = self._group_names(names)
         for name in self.shares:
-            if name not in names:
+            if name not in groups:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"shares names '{name}', which is no dataset here{hint}")
         for info in infos:
@@ -102,27 +117,45 @@ class Mixture(Sampler):
                     f"{info.task}; leave it out, or take a sampler such as proportional"
                 )
         left = 1 - sum(self.shares.values())
-        others = [name for name in names if name not in self.shares]
+        others = [name for name in groups if name not in self.shares]
         if bool(others) != (left > ROUNDING):
             fix = "lower them, or drop what has none" if others else "name all of it"
             without = f", and {', '.join(others)} have none" if others else ""
             raise DataError(f"shares add up to {1 - left:g}{without}; {fix}")
-        return {name: self.shares.get(name, left / max(1, len(others))) for name in names}
+        return {name: self.shares.get(name, left / max(1, len(others))) for name in groups}
+
+    def _group_names(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the datasets of each share, in the order of the data; a set without a share is its own.
+
+        Raises:
+            DataError: for a dataset that is of two groups.
+        """
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            own = [group for group in self.shares if "*" in group and fnmatchcase(name, group)]
+            if name in self.shares:
+                own = [name]
+            if len(own) > 1:
+                raise DataError(f"dataset '{name}' is of {' and '.join(own)}; name it in one share")
+            groups.setdefault(own[0] if own else name, []).append(name)
+        return groups
 
 
 class _JoinedBatches(Batches):
-    """Batches that each join one batch of every sequence."""
+    """Batches that each join one batch of every group; the sequences of a group take turns."""
 
-    def __init__(self, parts: Sequence[DatasetBatches]) -> None:
-        self._parts = parts
+    def __init__(self, turns: Sequence[Sequence[DatasetBatches]], length: int) -> None:
+        self._turns = turns
+        self._length = length
 
     def __len__(self) -> int:
-        return len(self._parts[0])
+        return self._length
 
     def __getitem__(self, number: int) -> Batch:
-        return Batch(tuple(part for sequence in self._parts for part in sequence[number].parts))
+        batches = (turn[number % len(turn)][number // len(turn)] for turn in self._turns)
+        return Batch(tuple(part for batch in batches for part in batch.parts))
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         return frozenset[tuple[str, Negatives]]().union(
-            *(sequence.kinds() for sequence in self._parts)
+            *(sequence.kinds() for sequence in chain.from_iterable(self._turns))
         )

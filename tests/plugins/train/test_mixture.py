@@ -60,6 +60,33 @@ def test_four_fifths_of_english_and_the_rest_in_equal_parts() -> None:
     assert sorted(by_set["english"]) == [3] * 80
 
 
+def test_the_sets_of_a_group_take_turns_in_its_share() -> None:
+    """Of 100 tokens a batch 80 are English and 20 of one language: windows of 20 fill no share of 10."""
+    pool = texts(english=[10] * 80, web_de=[20] * 6, web_fr=[20] * 4)
+    mixture = Mixture(shares={"english": 0.8, "web_*": 0.2}, batch_tokens=100)
+    batches = mixture.batches(pool, 0)
+    assert [tokens_of(batch, pool) for batch in batches] == [
+        {"english": 80, ("web_de", "web_fr")[number % 2]: 20} for number in range(12)
+    ]
+    rows = Counter((p.dataset, int(row)) for b in batches for p in b.parts for row in p.rows)
+    assert {rows["web_de", row] for row in range(6)} == {
+        1
+    }  # the set that takes longest is seen once
+    assert sum(rows["web_fr", row] for row in range(4)) == 6
+
+
+def test_a_group_without_a_set_and_a_set_of_two_groups_are_named() -> None:
+    pool = texts(english=[10] * 9, web_de=[10] * 9)
+    faults = {
+        "code_": {"english": 0.8, "code_*": 0.2},
+        "web_de": {"english": 0.2, "web_*": 0.4, "*_de": 0.4},
+    }
+    for named, shares in faults.items():
+        with pytest.raises(DataError, match=named):
+            Mixture(shares=shares, batch_tokens=10).batches(pool, 0)
+        assert list(Mixture(shares=shares, batch_tokens=10).check_data(list(pool)))
+
+
 def test_a_pass_that_begins_again_has_another_order() -> None:
     pool = texts(long=[10] * 100, short=[10] * 10)
     batches = Mixture(shares={"long": 0.5}, batch_tokens=20).batches(pool, 0)
