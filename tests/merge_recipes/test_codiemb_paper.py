@@ -386,58 +386,6 @@ def test_the_header_says_how_it_is_run_and_what_is_not_native() -> None:
         assert re.search(rf"^{word}\b", PAPER.description, re.MULTILINE), word
 
 
-# ── the tables ──────────────────────────────────────────────────────────────────────────────────
-
-# Means of Table 1 and 2 for retrieval and similarity, by backbone and arm.
-MEANS = {
-    E5: {
-        "InfoNCE": (70.90, 56.32),
-        "CoSENT": (65.69, 64.61),
-        "Mixed": (68.61, 66.89),
-        "CoDiEmb": (70.39, 67.94),
-    },
-    BGE: {
-        "InfoNCE": (71.73, 58.09),
-        "CoSENT": (66.55, 64.70),
-        "Mixed": (68.67, 67.12),
-        "CoDiEmb": (71.14, 67.78),
-    },
-    DECODER: {
-        "InfoNCE": (74.23, 60.53),
-        "CoSENT": (71.30, 70.05),
-        "Mixed": (73.05, 70.32),
-        "CoDiEmb": (75.73, 71.15),
-    },
-}
-ARMS = {"InfoNCE": "infonce", "CoSENT": "cosent", "Mixed": "mixed", "CoDiEmb": "joint"}
-
-
-@pytest.mark.parametrize("model", OPTIONS)
-@pytest.mark.parametrize(("table", "count"), [("table_1", 7), ("table_2", 8)])
-def test_rows_of_the_tables_are_the_papers_and_their_means_are_those_of_their_tasks(
-    model: str, table: str, count: int
-) -> None:
-    step = steps(model)[table]
-    tasks = [*SIMILARITY, *(f"{name}Retrieval" for name in RETRIEVAL)]
-    assert [one for one in step.columns.values() if one not in tasks] == ["retrieval", "sts"]
-    for arm, (retrieval, similarity) in MEANS[model].items():
-        row = step.rows[arm]
-        assert found_role(model, row.model.step) == ARMS[arm]
-        *printed, of_retrieval, of_similarity = row.printed
-        assert (of_retrieval, of_similarity) == (retrieval, similarity)
-        mean = similarity if table == "table_1" else retrieval
-        # Two digits are printed, and the mean may be of more.
-        assert sum(printed) / count == pytest.approx(mean, abs=0.0101)
-    assert not step.rows["fused"].printed
-
-
-@pytest.mark.parametrize("model", OPTIONS)
-def test_specialists_have_a_table_with_the_mean_of_both_kinds(model: str) -> None:
-    for row in steps(model)["table_3"].rows.values():
-        retrieval, similarity, both = row.printed
-        assert (retrieval + similarity) / 2 == pytest.approx(both, abs=0.0101)
-
-
 @pytest.mark.parametrize("model", OPTIONS)
 def test_arms_that_are_compared_differ_in_losses_or_batches_alone(model: str) -> None:
     found = steps(model)

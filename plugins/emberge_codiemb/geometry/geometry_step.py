@@ -18,6 +18,7 @@ from emberge import (
     ModelRef,
     Preflight,
     Problem,
+    RecipeError,
     Step,
     StepRef,
     Workspace,
@@ -37,6 +38,7 @@ from emberge_codiemb.geometry.measure_model import (
     few_texts,
     read_models,
 )
+from emberge_codiemb.geometry.printed_geometry import PrintedGeometry
 from emberge_codiemb.geometry.token_geometry import linear_cka, shared_neighbours
 
 FILE, TABLE = "geometry.json", "geometry.md"
@@ -76,7 +78,7 @@ class GeometryStep(GeometryOptions, Step):
 
     Every model is measured in a separate step, `id.model=name`; launchers may run these steps in parallel.
     The result is `geometry.json`, with a table in `geometry.md`; differences are from the first model. A
-    report shows both.
+    report shows both. With `printed`, a paper's table stands first in `geometry.md`, in the paper's layout.
 
     Example:
         geometry:
@@ -92,6 +94,8 @@ class GeometryStep(GeometryOptions, Step):
     """The models, or a map from their names in tables to the models."""
     drift: Drift | None = None
     """Drift from a parent on a probe set."""
+    printed: PrintedGeometry | None = None
+    """A paper's numbers, which are shown beside those of this run."""
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
     """Steps that measure models, by reference of the model."""
 
@@ -135,6 +139,10 @@ class GeometryStep(GeometryOptions, Step):
                 yield context.problem(f"model '{text}' is named {count} times", "models")
         if not self.data and self.drift is None:
             yield context.problem("there is nothing to measure on; name data, or a drift", "data")
+        if self.printed is not None:
+            names = [label or model.text for label, model in self._named]
+            for fault in self.printed.find_faults(names):
+                yield context.problem(fault, "printed")
         yield from _check_data(self.data, "data", context)[0]
         if self.drift is not None:
             yield from self._check_probe(self.drift, context)
@@ -166,7 +174,8 @@ class GeometryStep(GeometryOptions, Step):
         result = Geometry(models, self._how)
         if self.drift is not None:
             result = self._add_drift(self.drift, result, folders, workspace)
-        (workspace.folder / TABLE).write_text(table_of(result), encoding="utf-8")
+        table = f"{self._draw_printed(result)}{table_of(result)}"
+        (workspace.folder / TABLE).write_text(table, encoding="utf-8")
         plain = result.plain()
         text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
         write_text(workspace.folder / FILE, text)
@@ -182,6 +191,19 @@ class GeometryStep(GeometryOptions, Step):
                 "figures": figures_of(result),
             },
         )
+
+    def _draw_printed(self, result: Geometry) -> str:
+        """Return the paper's table as Markdown; nothing without one.
+
+        Raises:
+            RecipeError: if the number of data sets is not that of the printed numbers.
+        """
+        if self.printed is None:
+            return ""
+        names = [model.name for model in result.models]
+        for fault in self.printed.find_faults(names, len(result.sets)):
+            raise RecipeError(f"geometry: {fault}")
+        return self.printed.table(result.models, result.sets) + "\n"
 
     @property
     def _how(self) -> dict[str, Any]:

@@ -269,6 +269,57 @@ def test_the_table_has_models_side_by_side_with_differences(place: Path, plugins
     assert any("linear CKA" in line for line in lines)
 
 
+PRINTED = """printed:
+        title: A paper, table 4
+        numbers:
+          old: {rank: [3.5, 4.25, 3.88], condition_number: [1234.5, null, 2000]}
+          Theirs: {token_similarity: [50, 60, 55]}"""
+
+
+def test_a_papers_table_stands_first_with_this_runs_numbers(place: Path, plugins: Plugins) -> None:
+    found = run(place, plugins, more=PRINTED)
+    lines = (place / "out" / "geo" / "geometry.md").read_text().splitlines()
+    assert lines[0] == "## A paper, table 4"
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:9]]
+    assert rows[0] == ["model", "measure", "first", "second", "mean"]
+    (old, _) = found["models"]
+    means = [old["sets"][name]["mean"] for name in ("first", "second")] + [old["average"]]
+    ranks = [f"{mean['rank']:.2f}" for mean in means]
+    printed = ("3.50", "4.25", "3.88")
+    assert rows[2][:2] == ["old", "Rank"]
+    assert rows[2][2:] == [f"{a} [{b}]" for a, b in zip(ranks, printed, strict=True)]
+    conditions = [f"{mean['condition_number']:,.2f}" for mean in means]
+    assert rows[3][2:] == [
+        f"{conditions[0]} [1,234.50]",
+        conditions[1],
+        f"{conditions[2]} [2,000.00]",
+    ]
+    assert rows[4] == ["Theirs", "Token similarity × 100", *("– [50.00]", "– [60.00]", "– [55.00]")]
+    assert any(line.startswith("| mean of 2 | old ") for line in lines), "the other table follows"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("3.88]", "3.88, 1]"), "old: condition_number has 3 printed numbers and needs 4"),
+        (("old: {rank", "older: {rank"), "models get their names as {name: model}"),
+    ],
+)
+def test_printed_numbers_that_do_not_fit_are_refused_before_work(
+    change: tuple[str, str], words: str, place: Path, plugins: Plugins
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        check_recipe(recipe(place, plugins, more=PRINTED.replace(*change)), plugins).raise_errors()
+    assert words in str(caught.value)
+    assert f"{place}/recipe.yaml:" in str(caught.value)
+
+
+def test_printed_numbers_for_other_sets_are_refused(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.replace(DATA, "[{path: ./first.jsonl, task: retrieval}]", 1)
+    with pytest.raises(EmbergeError, match="needs 2"):
+        run(place, plugins, text, more=PRINTED)
+
+
 def test_figures_are_data_with_their_table(place: Path, plugins: Plugins) -> None:
     found = run(place, plugins)
     artifact = read_artifact(place / "out" / "geo")
