@@ -45,7 +45,6 @@ TOGETHER = {
     "core/training/loop/test_power_loss_training.py": "emberge.recipes.run.run_log",
     "house/test_documented.py": "emberge.recipes.docs.describe",
     "merge_recipes/test_bidirlm_recipes.py": "emberge_mteb.hub_tasks",
-    "merge_recipes/test_boom_recipes.py": "emberge_mteb.hub_tasks",
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",
     "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
@@ -71,6 +70,8 @@ TOGETHER = {
     "plugins/train/test_loss_agreement.py": "emberge.numerics.similarity",
     "plugins/train/test_mixture.py": "emberge.training.plan.batch_plan",
     "plugins/train/test_mlm.py": "emberge.numerics.similarity",
+    "recipes_printed/test_boom.py": "emberge_mteb.hub_tasks",
+    "recipes_printed/test_codiemb.py": "emberge_mteb.hub_tasks",
 }
 PLUGIN_FACES = faces_below(PLUGINS)
 
