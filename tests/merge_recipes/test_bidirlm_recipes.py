@@ -134,7 +134,7 @@ def test_variants_differ_in_attention_masking_and_pairs_alone() -> None:
 
 @pytest.mark.parametrize(
     ("name", "merges"),
-    [("merge_sweep", ["merged"]), ("specialists", ["guarded", "seen", "heard", "heard_small"])],
+    [("merge_sweep", ["merged"]), ("specialists", ["guarded", "seen", "heard"])],
 )
 def test_ratios_go_from_none_to_all(name: str, merges: list[str]) -> None:
     for merge in merges:

@@ -293,7 +293,7 @@ def test_rates_are_searched_as_printed() -> None:
 
 
 # Appendix D.4: fine-tuning.
-TUNING = {"batch_size": 32, "warmup": 0.1, "patience": 1, "seeds": (SEED,)}
+TUNING = {"batch_size": (32,), "warmup": 0.1, "patience": 1, "seeds": (SEED,)}
 TUNING_LOWEST, TUNING_HIGHEST = 5e-6, 5e-3
 CLASS_STEPS, REGRESSION_STEPS, RETRIEVAL_STEPS = 10_000, 5_000, 1_000
 
@@ -332,7 +332,7 @@ def test_variants_are_trained_and_fine_tuned_as_printed() -> None:
             assert_rates(sorted(one.learning_rate for one in own))
         for one in searched:
             assert (one.max_steps, one.warmup_ratio) == (RETRIEVAL_STEPS, 0.1)
-            assert one.sampler[-1].batch_size.default == TUNING["batch_size"]
+            assert one.sampler[-1].batch_size.default == 32
             assert {entry.hub for entry in one.data} == {"bclavie/msmarco-10m-triplets"}
     for one in group(recipe, "found"):
         for evaluator in getattr(one, "evaluators", ()):
@@ -352,6 +352,52 @@ def test_forgetting_is_measured_as_printed() -> None:
         assert {one.max_steps for one in group(recipe, step)} == {-(-SHORT_TOKENS // STEP_TOKENS)}
     (evaluator,) = steps_of(recipe)["masked"].evaluators
     assert (evaluator.steps, {*evaluator.tasks} >= {"xnli", "pan_x"}) == (5000, True)
+
+
+# Sections 2 and 6.1, appendices D.1 and D.4: checkpoints, steps, batches, data; footnotes 27 to 31.
+SPECIALISTS = {
+    "guarded": (QWEN, "Qwen/Qwen3Guard-Gen-0.6B"),
+    "seen": (QWEN_LARGE, "Qwen/Qwen3-VL-2B-Instruct"),
+    "heard": (QWEN, "Qwen/Qwen3-ASR-0.6B"),
+}
+RATIOS = (0, 0.25, 0.5, 0.75, 1)  # section 6.1, footnote 8
+SPECIAL_STEPS = 500
+SPECIAL_BATCHES = {"safety": 4, "sight": 32, "hearing": 14}
+SPECIAL_TRAINING = {
+    "safety": "PKU-Alignment/BeaverTails",
+    "sight": "sedrickkeh/e-snli-ve",
+    "hearing": "fixie-ai/boolq-audio",
+}
+SAFETY_TESTS = {
+    "beaver": "PKU-Alignment/BeaverTails",
+    "safe": "PKU-Alignment/PKU-SafeRLHF",
+    "aegis": "nvidia/Aegis-AI-Content-Safety-Dataset-2.0",
+}
+
+
+def test_encoders_are_merged_with_the_named_specialists_at_five_ratios() -> None:
+    recipe = "bidirlm/specialists"
+    for step, (trunk, specialist) in SPECIALISTS.items():
+        merges = group(recipe, step)
+        assert [one.models[1].weight.at("norm.weight", 0.0) for one in merges] == [*RATIOS]
+        for one in merges:
+            assert hub_model(recipe, one.models[0].model) == trunk
+            # transformers' own format of a checkpoint has a name with -hf behind.
+            assert one.models[1].model.text.removesuffix("-hf") == specialist
+
+
+def test_specialists_are_fine_tuned_as_printed() -> None:
+    for step, batch in SPECIAL_BATCHES.items():
+        scored = steps_of("bidirlm/specialists")[step]
+        (evaluator,) = scored.evaluators
+        (task,) = evaluator.data
+        assert (evaluator.steps, evaluator.batch_size) == (SPECIAL_STEPS, (batch,))
+        assert_rates(evaluator.learning_rate)
+        assert (task.train.hub, task.metric) == (SPECIAL_TRAINING[step], "macro_f1")
+        assert len(scored.models) == len(RATIOS)
+        if step == "safety":
+            assert {one.name: one.hub for one in task.test} == SAFETY_TESTS
+            assert task.columns == "test"
 
 
 # ── tables ──────────────────────────────────────────────────────────────────────────────────────
