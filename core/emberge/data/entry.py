@@ -13,7 +13,7 @@ class Columns:
     """The columns of a file by their part; by default the usual names are recognised.
 
     If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
-    dots is a field in a column of records: `translation.en`.
+    dots is a field in a column of records (`translation.en`), or an entry of a list (`texts.0`).
     """
 
     anchor: str | None = None

@@ -166,6 +166,9 @@ _ALL = (
     ),
     _build_question_task("xquad", _test_each_language(_XTREME, "XQuAD.{}", _XQUAD, "validation")),
     _build_question_task("mlqa", _test_each_language(_XTREME, "MLQA.{0}.{0}", _MLQA)),
+    _build_question_task(  # its subset has all languages
+        "tydiqa", (TaskRowSource(hub=_XTREME, subset="tydiqa", split="validation"),)
+    ),
     TaskEntry(
         name="xcopa",
         head="choice",
@@ -206,7 +209,7 @@ TASKS = {entry.name: entry for entry in _ALL}
 COLLECTIONS = {
     "glue": ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     "xtreme": ("xnli", "paws_x", "udpos", "pan_x"),
-    "xtreme_r": ("xnli", "xcopa", "udpos", "pan_x", "xquad", "mlqa"),
+    "xtreme_r": ("xnli", "xcopa", "udpos", "pan_x", "xquad", "mlqa", "tydiqa"),
     "bidirlm": ("xnli", "paws_x", "math_shepherd", "code_complexity", "seahorse", "pan_x", "udpos"),
 }
 

@@ -100,6 +100,25 @@ def test_a_column_may_be_a_field_of_a_record(tmp_path: Path) -> None:
     assert (dataset[0].anchor, dataset[0].positives) == ("tree", ("Baum",))
 
 
+def test_a_column_may_be_an_entry_of_a_list(tmp_path: Path) -> None:
+    rows = [{"texts": ["title", "body"]}, {"texts": ["second title", "second body", "more"]}]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    columns = Columns(anchor="texts.0", positive="texts.1")
+    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
+    assert [(one.anchor, one.positives) for one in (dataset[0], dataset[1])] == [
+        ("title", ("body",)),
+        ("second title", ("second body",)),
+    ]
+
+
+def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"texts": ["title"]}])
+    columns = Columns(anchor="texts.0", positive="texts.1")
+    entry = DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns)
+    with pytest.raises(DataError, match=r"texts\.1"):
+        load(entry)
+
+
 def test_a_missing_field_of_a_record_is_named(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"translation": {"en": "tree"}}])
     columns = Columns(anchor="translation.en", positive="translation.fr")

@@ -92,15 +92,24 @@ class RowParser:
 
 
 def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the row's fields in columns of records, by their names with dots (`translation.en`)."""
+    """Return fields of the row's records and entries of its lists, by names such as `texts.0`."""
     fields: dict[str, Any] = {}
     for name in names:
         value: Any = row
         for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            value = _read_field(value, part)
         if name not in row and value is not None:
             fields[name] = value
     return fields
+
+
+def _read_field(value: Any, part: str) -> Any:
+    """Return a record's field, or the entry of a list with a number; None if there is none."""
+    if isinstance(value, Mapping):
+        return value.get(part)
+    if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+        return value[int(part)]
+    return None
 
 
 def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) -> Row:
