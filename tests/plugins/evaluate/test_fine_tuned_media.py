@@ -72,14 +72,15 @@ def source(folder: Path, name: str) -> TaskRowSource:
 
 
 def entry(folder: Path, **more: Any) -> TaskEntry:
-    options: dict[str, Any] = {"text": "premise", "second": "hypothesis", "metric": "accuracy"}
-    return TaskEntry(
-        name="entails",
-        train=source(folder, "train"),
-        dev=(source(folder, "dev"),),
-        test=(source(folder, "test"),),
-        **{**options, **more},
-    )
+    options: dict[str, Any] = {
+        "text": "premise",
+        "second": "hypothesis",
+        "metric": "accuracy",
+        "train": source(folder, "train"),
+        "dev": (source(folder, "dev"),),
+        "test": (source(folder, "test"),),
+    }
+    return TaskEntry(name="entails", **{**options, **more})
 
 
 def scored(model: Path, place: Path, task: TaskEntry, **more: Any) -> Any:
@@ -176,6 +177,47 @@ def test_other_content_of_a_file_is_another_task(
     (folder / row["premise"]["image"]).write_bytes((folder / other).read_bytes())
     (after,) = evaluator.plan(bench)
     assert before.fingerprint != after.fingerprint
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES[:2])
+def test_media_that_a_hub_dataset_has_as_bytes_are_those_of_files(
+    family: Family,
+    kind: str,
+    models: Callable[[Family], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    folder, hub = write_sets(tmp_path / "sets", kind), tmp_path / "hub"
+    graded = {"head": "regression", "label": ("grade",), "metric": None}
+    for name in ("train", "dev", "test"):
+        rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        # Datasets writes sound with torchcodec alone; its rows are this struct.
+        struct = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+        feature = datasets.Image() if kind == "image" else struct
+        content = [(folder / row["premise"][kind]).read_bytes() for row in rows]
+        columns = {key: [row[key] for row in rows] for key in ("hypothesis", "grade")}
+        columns["premise"] = [{"bytes": one, "path": None} for one in content]
+        strings = {"hypothesis": datasets.Value("string"), "grade": datasets.Value("float64")}
+        features = datasets.Features({**strings, "premise": feature})
+        table = datasets.Dataset.from_dict(columns, features=features)
+        (hub / "data").mkdir(parents=True, exist_ok=True)
+        split = {"dev": "validation"}.get(name, name)
+        table.to_parquet(hub / "data" / f"{split}-00000-of-00001.parquet")
+    of_hub = entry(
+        folder,
+        **graded,
+        train=TaskRowSource(hub=str(hub)),
+        dev=(TaskRowSource(hub=str(hub), split="validation"),),
+        test=(TaskRowSource(hub=str(hub), split="test", name="test"),),
+    )
+    model = models(family)
+    stored = scored(model, tmp_path / "a", of_hub, steps=4, eval_steps=4)
+    files = scored(model, tmp_path / "b", entry(folder, **graded), steps=4, eval_steps=4)
+    assert stored.units.values == files.units.values
+    assert len(list((tmp_path / "a" / "work" / "media").iterdir())) == 28
 
 
 # ── before the run ──────────────────────────────────────────────────────────────────────────────
