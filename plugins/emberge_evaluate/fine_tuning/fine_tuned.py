@@ -270,8 +270,8 @@ class FineTuned(TuningOptions, Evaluator):
         return self.seeds[0] if task.seed is None else task.seed
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
-        first_columns = {entry.name: next(iter(entry.test_by_column)) for entry in self.entries()}
-        return learning_curves(scores, first_columns)
+        columns = {entry.name: [*entry.test_by_column] for entry in self.entries()}
+        return learning_curves(scores, columns, on_tests=self.test_curves)
 
 
 def smoothed(values: Sequence[float], old: float = _OLD) -> list[float]:
@@ -283,27 +283,40 @@ def smoothed(values: Sequence[float], old: float = _OLD) -> list[float]:
 
 
 def learning_curves(
-    scores: Mapping[str, Mapping[str, TaskScore]], column_by_task: Mapping[str, str]
+    scores: Mapping[str, Mapping[str, TaskScore]],
+    columns_by_task: Mapping[str, Sequence[str]],
+    *,
+    on_tests: bool = False,
 ) -> list[dict[str, Any]]:
     """Return a figure for each task: models' scores on development data over steps, means over seeds.
 
-    `column_by_task` has one column of scores for each task; the curves are the same in all of its columns. A
-    point is the mean over the seeds that reached its step. Each curve is that of the best setting.
+    With `on_tests` there is a figure for each of a task's columns, of scores on its test data. A point is the
+    mean over the seeds that reached its step. Each curve is that of the best setting.
     """
+    wanted = [
+        (column if on_tests else task, column)
+        for task, columns in columns_by_task.items()
+        for column in (columns if on_tests else columns[:1])
+    ]
     figures = []
-    for name, column in column_by_task.items():
+    for name, column in wanted:
         mine = {
             model: [score for score in row.values() if score.task.name_without_seed == column]
             for model, row in scores.items()
         }
-        figure = _draw_figure(name, {model: several for model, several in mine.items() if several})
+        several = {model: of_model for model, of_model in mine.items() if of_model}
+        figure = _draw_figure(name, several, on_tests=on_tests)
         figures += [figure] if figure is not None else []
     return figures
 
 
-def _draw_figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[str, Any] | None:
+def _draw_figure(
+    name: str, scores: Mapping[str, Sequence[TaskScore]], *, on_tests: bool
+) -> dict[str, Any] | None:
+    key = "test_curve" if on_tests else "curve"
     curves = {
-        model: [_smooth_curve(curve) for curve in several] for model, several in scores.items()
+        model: [_smooth_curve(one.result[key]) for one in several]
+        for model, several in scores.items()
     }
     steps = sorted({step for several in curves.values() for curve in several for step in curve})
     if len(steps) < 2:
@@ -320,8 +333,8 @@ def _draw_figure(name: str, scores: Mapping[str, Sequence[TaskScore]]) -> dict[s
     return {
         "title": f"Fine-tuning on {name}",
         "caption": (
-            f"{metric} on development data at the setting chosen, the mean over seeds, each smoothed by an "
-            f"exponential moving average ({_OLD:g})."
+            f"{metric} on {'test' if on_tests else 'development'} data at the setting chosen, the mean "
+            f"over seeds, each smoothed by an exponential moving average ({_OLD:g})."
         ),
         "lines": {
             "x": "step",
@@ -337,11 +350,10 @@ def _format_score(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _smooth_curve(score: TaskScore) -> dict[int, float]:
-    """Return the smoothed score by step."""
-    curve = score.result["curve"]
-    values = smoothed([float(dev) for _, _, dev in curve])
-    return {int(step): value for (step, _, _), value in zip(curve, values, strict=True)}
+def _smooth_curve(curve: Sequence[Sequence[float]]) -> dict[int, float]:
+    """Return the smoothed score by step, of points that begin with the step and end with the score."""
+    values = smoothed([float(score) for *_, score in curve])
+    return {int(step): value for (step, *_), value in zip(curve, values, strict=True)}
 
 
 def _mean_at_step(curves: Sequence[Mapping[int, float]], step: int) -> float | None:

@@ -93,6 +93,11 @@ class Grid:
             "curve": [list(point) for point in tuned.curve],
         }
         tests = list(data.test) if test is None else [test]
+        if tuned.test_curve:
+            result["test_curve"] = [
+                [step, sum(by_test[each] for each in tests) / len(tests)]
+                for step, by_test in tuned.test_curve
+            ]
         units = units_of(
             metric,
             data.classes,
@@ -217,6 +222,7 @@ class Grid:
             eval_steps=options.eval_steps,
             patience=options.patience,
             seed=seed,
+            test_curves=options.test_curves,
             autocast=None if options.precision == "float32" else torch.bfloat16,
         )
 
@@ -266,7 +272,8 @@ def _read_tuned(path: Path) -> Tuned | None:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         curve = [(int(at), float(loss), float(dev)) for at, loss, dev in stored["curve"]]
         results = float(stored["dev"]), int(stored["step"]), curve, dict(stored["predictions"])
-        return Tuned(*results, diverged=stored["diverged"])
+        test_curve = [(int(step), dict(by_test)) for step, by_test in stored["test_curve"]]
+        return Tuned(*results, diverged=stored["diverged"], test_curve=test_curve)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

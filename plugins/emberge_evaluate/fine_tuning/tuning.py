@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from emberge import shuffled, stable_seed
 from emberge.contracts import TokenEncoder
 from emberge.encoding import PassResult, device_of, token_states
+from emberge.files import write_text
 from emberge.ranks import ALONE
 from emberge.training import (
     EarlyStopping,
@@ -53,6 +55,7 @@ class TuningSchedule:
     patience: float | None
     seed: int
     autocast: torch.dtype | None = None
+    test_curves: bool = False
 
     @property
     def fit_options(self) -> FitOptions:
@@ -80,7 +83,8 @@ class Tuned:
     """Result of a fine-tuning: the best score on development data, its step, and predictions by test set.
 
     `curve` has [step, mean loss since the last point, score on development data]. `diverged` is the step
-    whose loss or predictions were not finite: the training ended there and has no result.
+    whose loss or predictions were not finite: the training ended there and has no result. `test_curve` has
+    the scores by test set at the same steps, if they were wanted.
     """
 
     dev: float
@@ -88,6 +92,7 @@ class Tuned:
     curve: Sequence[tuple[int, float, float]]
     predictions: Mapping[str, Sequence[Any]]
     diverged: int | None = None
+    test_curve: Sequence[tuple[int, Mapping[str, float]]] = ()
 
 
 class Tuning(Trainee):
@@ -112,6 +117,11 @@ class Tuning(Trainee):
         self.modules = nn.ModuleList([encoder.module, self.head])
         self._train = kind.inputs(encoder, kind.data.train, training=True)
         self._dev = kind.inputs(encoder, kind.data.dev, training=False)
+        self._tests = {
+            name: kind.inputs(encoder, rows, training=False)
+            for name, rows in kind.data.test.items()
+        }
+        self._test_scores: _ScoresByStep | None = None
 
     def run(self, work: Path, clock: SaveClock | None = None) -> Tuned:
         """Train, restore the state with the best development score, and return its test predictions.
@@ -119,6 +129,8 @@ class Tuning(Trainee):
         States are saved in the folder `work`, and an interrupted training resumes from the newest one. A
         training whose loss or predictions are not finite stops without a result.
         """
+        if self.schedule.test_curves:
+            self._test_scores = _ScoresByStep(work / "test_scores.json")
         try:
             trained = train(
                 self,
@@ -132,11 +144,23 @@ class Tuning(Trainee):
         except TrainingError as error:
             return Tuned(0.0, 0, (), {}, diverged=error.step)
         best = trained.result_step
-        tests = {
-            name: self.predict(rows, self.kind.inputs(self.encoder, rows, training=False), best)
-            for name, rows in self.kind.data.test.items()
+        test_curve = (
+            self._test_scores.at(step for step, _ in trained.scores) if self._test_scores else ()
+        )
+        return Tuned(
+            dict(trained.scores)[best],
+            best,
+            _build_curve(trained),
+            self._predict_tests(best),
+            test_curve=test_curve,
+        )
+
+    def _predict_tests(self, step: int) -> dict[str, list[Any]]:
+        """Return the predictions for each test set with the weights of a step."""
+        rows_by_test = self.kind.data.test
+        return {
+            name: self.predict(rows, self._tests[name], step) for name, rows in rows_by_test.items()
         }
-        return Tuned(dict(trained.scores)[best], best, _build_curve(trained), tests)
 
     # ── as a trainee ────────────────────────────────────────────────────────────────────────────
 
@@ -175,8 +199,14 @@ class Tuning(Trainee):
 
     def score(self, step: int) -> float:
         data = self.kind.data
-        predicted = self.predict(data.dev, self._dev, step)
-        return score(data.entry.scored_by, data.classes, data.dev, predicted)
+        metric, classes = data.entry.scored_by, data.classes
+        if self._test_scores is not None:
+            scores = {
+                name: score(metric, classes, data.test[name], predicted)
+                for name, predicted in self._predict_tests(step).items()
+            }
+            self._test_scores.add(step, scores)
+        return score(metric, classes, data.dev, self.predict(data.dev, self._dev, step))
 
     def predict(self, rows: Sequence[TaskRow], inputs: Sequence[TaskInput], step: int) -> list[Any]:
         """Return a prediction for each row with the weights of a step; texts of similar length share a batch.
@@ -209,6 +239,25 @@ class Tuning(Trainee):
                 self.encoder, [text for item in batch for text in item.texts]
             )
             return self.head(states, mask), mask
+
+
+class _ScoresByStep:
+    """Scores by test set after steps, in a file, so that a training that resumes has those before it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self._scores: dict[int, dict[str, float]] = {int(step): one for step, one in stored.items()}
+
+    def add(self, step: int, scores: Mapping[str, float]) -> None:
+        """Store the scores of a step."""
+        self._scores[step] = dict(scores)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._path, json.dumps(self._scores))
+
+    def at(self, steps: Iterable[int]) -> list[tuple[int, Mapping[str, float]]]:
+        """Return (step, scores) of each step."""
+        return [(step, self._scores[step]) for step in steps]
 
 
 def batch_rows(count: int, size: int, step: int, seed: int) -> NDArray[np.int64]:

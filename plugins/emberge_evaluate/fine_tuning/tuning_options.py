@@ -72,6 +72,9 @@ class TuningOptions:
     """Steps between looks at development data; default: a twentieth of the steps."""
     patience: Positive | None = 1.0
     """Epochs without a better score on development data that end a training; null for none."""
+    test_curves: bool = False
+    """Score the test sets as often as development data, and draw these scores by step. What is tested at the
+    end stays the state that is best on development data."""
     seeds: tuple[WholeNumber, ...] = (0,)
     """Seeds of the head, the order of rows and dropout."""
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -397,6 +397,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
         eval_steps=3,
         patience=None,
         seed=0,
+        test_curves=True,
     )
     taken: list[int] = []
 
@@ -416,6 +417,7 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
         tuning(last=13).run(states, SaveClock(seconds=0.0, share=0.0))
     taken.clear()
     assert tuning().run(states) == whole
+    assert [step for step, _ in whole.test_curve] == list(range(3, STEPS + 1, 3))
     assert list(dict.fromkeys(taken)) == list(range(14, STEPS + 1))
 
 

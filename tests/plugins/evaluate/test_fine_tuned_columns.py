@@ -139,6 +139,33 @@ def test_the_best_batch_size_on_development_data_is_tested(
     assert bench.told[-1][:2] == (96, 96), "30 steps of batches of 8, and 18 of 16, for two rates"
 
 
+def test_test_sets_are_scored_by_step_on_request_and_nothing_else_changes(
+    folder: Path, bert: Path, tmp_path: Path
+) -> None:
+    entry = by_test(folder)
+    plain = scored(tuner(entry, eval_steps=8), bert, tmp_path / "plain")
+    evaluator = tuner(entry, eval_steps=8, test_curves=True)
+    found = scored(evaluator, bert, tmp_path / "curves")
+    for mine, other in zip(found, plain, strict=True):
+        assert (mine.score, mine.units) == (other.score, other.units)
+        curve = dict(mine.result["test_curve"])
+        assert [*curve] == [8, 16, 24]
+        assert curve[mine.result["step"]] == mine.score
+        assert "test_curve" not in other.result
+    figures = evaluator.figures({"bert": {one.task.name: one for one in found}})
+    assert [one["title"] for one in figures] == [
+        "Fine-tuning on subject/own",
+        "Fine-tuning on subject/other",
+    ]
+    assert "on test data" in figures[0]["caption"]
+    first = found[1].result["test_curve"][0][1]
+    assert figures[1]["lines"]["series"]["bert"][0] == pytest.approx(first)
+    (mean,) = scored(replace(evaluator, data=(replace(entry, columns="mean"),)), bert, tmp_path)
+    both = [one.result["test_curve"] for one in found]
+    means = [(a + b) / 2 for (_, a), (_, b) in zip(*both, strict=True)]
+    assert [score for _, score in mean.result["test_curve"]] == pytest.approx(means)
+
+
 RECIPE = """
 seed: 5
 steps:

@@ -107,7 +107,7 @@ def test_a_point_of_a_curve_has_four_tenths_of_those_before() -> None:
             "m": {"x#1": scored(1, 0.0, 1.0), "x#2": scored(2, 1.0)},
             "n": {"x#1": scored(1, 0.5, 0.5, 0.5)},
         },
-        {"x": "x"},
+        {"x": ["x"]},
     )
     assert figure["lines"]["labels"] == ["10", "20", "30"]
     assert figure["lines"]["series"]["m"] == [0.5, pytest.approx(0.6), None]
