@@ -24,7 +24,7 @@ _SHOWN = 20  # largest number of bad rows that an error lists
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and choice.
+    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and selection.
 
     `media` reads the images and clips of the rows; paths are relative to the rows' file.
     """
@@ -42,7 +42,7 @@ class PlainRows:
     def media_facts(self, texts: Iterable[tuple[int, Sequence[str]]]) -> MediaFacts | None:
         """Return the facts of the media that `media` read into texts, for checks; None without media.
 
-        Each row has its number, its text and perhaps more texts.
+        Each row is its number, its text and possibly more texts.
         """
         summary = FileSummary(self.place)
         for number, (first, *others) in texts:
@@ -59,10 +59,11 @@ def read_plain_rows(
     first: int | None = None,
     store: Path | None = None,
 ) -> PlainRows | None:
-    """Return an entry's rows, at most `limit` and the entry's limit; None before a step wrote the data.
+    """Return an entry's rows, at most `limit` and the entry's limit; None if a step has not written them yet.
 
-    With `first`, only so many rows are read, and a hub dataset is not downloaded; images are then decoded
-    whole. Media that rows have as bytes are written to the folder `store`, or to a temporary one.
+    If the entry has `first`, only its first rows are read, and a hub dataset is not downloaded as a whole;
+    images are then decoded whole. Media that rows have as bytes are written to the folder `store`, or to a
+    temporary one.
 
     Raises:
         DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.

@@ -27,7 +27,7 @@ _STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\."
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Numbers of a model's parameters: all, those active for one token, and those computed with.
+    """Numbers of a model's parameters: all, those active for one token, and these without the word embedding.
 
     In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
     `computed` are the active parameters without the word embedding, of which only one row is looked up.
@@ -84,7 +84,7 @@ def _list_text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]
 
 
 def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """Return the first nonzero number that a config has under one of the names, else 0."""
+    """Return the first nonzero number that a config has under any of the names; 0 if there is none."""
     return next(
         (number for name in names if isinstance(number := config.get(name), int) and number), 0
     )
