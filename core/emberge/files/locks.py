@@ -24,7 +24,8 @@ from emberge.wording import printable
 _PATIENCE_SECONDS = 0.3
 
 
-@dataclass(frozen=True) class Holder:
+@dataclass(frozen=True)
+class Holder:
     """The process that has a lock."""
 
     pid: int

@@ -281,7 +281,7 @@ class Checkpoint:
 
 
 def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
-    """Return whether weights may be quantised, by the config or by a dtype that is neither float nor index."""
+    """Return whether weights may be quantised, by the config or a dtype that is neither float nor index."""
     named = any(config.get(key) for key in ("quantization_config", "compression_config"))
     return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)
 
