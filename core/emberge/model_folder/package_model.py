@@ -1,4 +1,4 @@
-"""Models that installed packages ship: `pkg:module`."""
+"""References `pkg:module` to models that installed packages ship."""
 
 from __future__ import annotations
 
