@@ -52,7 +52,7 @@ def count_noun(count: int, noun: str) -> str:
 
 
 def count_by_first_word(names: Iterable[str]) -> str:
-    """Return counts of tensors by the first word of their names: `visual (351 tensors), lm_head (1 tensor)`."""
+    """Return counts of tensors by the first words of names: `visual (351 tensors), lm_head (1 tensor)`."""
     counted = Counter(name.partition(".")[0] for name in names)
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 

@@ -43,7 +43,7 @@ class ScoreHistory:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and score of the best model (the first of equally good models); None before the first score."""
+        """Step and score of the best model (the first of equal models); None before the first score."""
         return max(self.scores, key=lambda scored: scored[1], default=None)
 
     @property
