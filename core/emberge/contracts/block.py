@@ -152,7 +152,7 @@ class Block:
     def combine(
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
-        """Return Σ coefficient × model (or vector), added in order, so that the block size does not matter."""
+        """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
         values = [float(c) for c in coefficients]
         if vectors is None:
             return self.rows.combine(values)

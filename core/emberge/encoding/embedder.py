@@ -216,7 +216,7 @@ class PackedWeights:
 
     @contextlib.contextmanager
     def used(self, rows: int) -> Iterator[None]:
-        """Use packed weights for linear layers in the `with` block; `rows` is their usual number of input rows.
+        """Use packed weights in linear layers in the `with` block, whose inputs usually have `rows` rows.
 
         This is only for passes without gradients.
         """

@@ -343,7 +343,7 @@ class AdapterNames:
                 )
 
     def _strip_module_number(self, name: str) -> str:
-        """Return a name without its SentenceTransformers module's number; modules after the first get a folder."""
+        """Return a name without its module's number; modules after the first get their folder as a prefix."""
         match = _MODULE.match(name)
         if match is None or int(match[1]) >= max(1, len(self._modules)):
             return name
@@ -388,7 +388,7 @@ def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Pr
 
 
 def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Yield a problem for adapters that are applied to one base folder, but whose configs name different bases."""
+    """Yield a problem for adapters applied to one base folder whose configs name different bases."""
     bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
         base = adapter.config.base

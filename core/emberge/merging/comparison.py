@@ -77,9 +77,9 @@ ByLayer = Mapping[tuple[str, Part], PairSums]
 class WeightComparison:
     """A comparison of the models `first` and `second`.
 
-    `weights` are the sums over the models' tensors. With a `base`, `changes` are the sums over their
-    differences from it. `left_out` contains the names of the tensors that are not compared, and `notes` the
-    reasons.
+    `weights` are the sums over the models' tensors. With a `base`, `changes` are the sums over the
+    differences from the base. `left_out` contains the names of the tensors that are not compared, and `notes`
+    the reasons.
     """
 
     first: str
@@ -92,7 +92,7 @@ class WeightComparison:
 
     @property
     def layers(self) -> list[str]:
-        """Layers that have matrices, in order: embeddings, the text trunk's by number, other towers', others."""
+        """Layers with matrices, in order: embeddings, the text trunk's by number, other towers', others."""
         return layer_order(layer for layer, part in self.weights if part in MATRICES)
 
     def of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:

@@ -43,7 +43,7 @@ class AdapterParts:
     """Changed tensors whose change is no product; they are kept whole."""
 
     def saved_modules(self) -> list[str]:
-        """Return the names of the modules that are kept whole, for peft, which compares them with names' ends.
+        """Return the names of the modules that are kept whole; peft compares them with the ends of names.
 
         Raises:
             CheckpointError: if a module would have to be both kept whole and adapted.

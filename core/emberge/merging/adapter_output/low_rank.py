@@ -116,7 +116,7 @@ class Truncation:
     energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
-        """Return the number of singular values to keep, given their squares in descending order; at least one."""
+        """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
