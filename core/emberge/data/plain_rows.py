@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -75,15 +75,29 @@ def read_plain_rows(
     if len(sources) > 1:
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
-    rows = list(islice(source.rows(head=first is not None), first))
+    folder = MediaFolder(store, beside=source.path and source.path.parent)
+    media = MediaValues(folder, thorough=first is not None)
+    rows = list(_read_rows(source, media, first))
     _refuse_bad_rows(source, rows)
     limits = [n for n in (limit, entry.limit) if n is not None]
     row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
-    folder = MediaFolder(store, beside=source.path and source.path.parent)
-    media = MediaValues(folder, thorough=first is not None)
     chosen = [rows[row] for row in row_numbers]
     return PlainRows(source.name, source.place, key, chosen, media)  # type: ignore[arg-type]
+
+
+def _read_rows(
+    source: DataSource, media: MediaValues, first: int | None
+) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+    """Yield the rows with their numbers; media are files at once, as those of all rows may not fit memory."""
+    for number, row in islice(source.rows(head=first is not None), first):
+        if isinstance(row, BadRow):
+            yield number, row
+            continue
+        try:
+            yield number, media.without_bytes(row)
+        except DataError as error:
+            yield number, BadRow(str(error))
 
 
 def _refuse_bad_rows(

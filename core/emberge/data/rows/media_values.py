@@ -101,6 +101,20 @@ class MediaValues:
             raise DataError(f"'{column}' has parts within parts; write them as one list")
         return [part for item in listed for part in self._read_parts(item, column)]
 
+    def without_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the row with the bytes of its columns written to files, and paths in their place.
+
+        Raises:
+            DataError: if they are too large.
+        """
+        return {name: self._store_bytes(value) for name, value in row.items()}
+
+    def _store_bytes(self, value: Any) -> Any:
+        content = value.get("bytes") if isinstance(value, Mapping) else None
+        if not isinstance(content, bytes) or not content:
+            return value
+        return {"path": self.folder.add_bytes(_find_kind(content), content).path}
+
     def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
         """Return the reference to a medium of a known kind: a path, or bytes or an array.
 
