@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
+    "AccessError",
     "CheckpointError",
     "DataError",
     "EmbergeError",
@@ -54,7 +55,7 @@ class CheckpointError(EmbergeError):
 
 
 class UnwrittenError(CheckpointError):
-    """A write that failed; the inputs may be sound."""
+    """A write that the disk refused; the inputs may be sound."""
 
     exit_code = 1
 
@@ -63,6 +64,10 @@ class DataError(EmbergeError):
     """A data file that is missing, is damaged, or has a row that cannot be used."""
 
     exit_code = 2
+
+
+class AccessError(CheckpointError, DataError):
+    """A model or dataset that is gated, or private: its terms are to be accepted, or a token is needed."""
 
 
 class RequirementError(EmbergeError):
@@ -82,7 +87,7 @@ class Problem:
 
     An `error` stops a run before it starts; a `warning` does not. `unseen` is True if this machine could not
     examine the input, such as a hub id without a network. `about` is the noun for counting such inputs:
-    model, dataset, task.
+    model, dataset, task; `access` is that of a gated or private model or dataset.
     """
 
     message: str
@@ -96,7 +101,7 @@ class Problem:
 
 @contextmanager
 def exits_refused(whose: str) -> Iterator[None]:
-    """Turn a `sys.exit` in the block into a PluginError, as it could end a run as if that had succeeded.
+    """Turn a `sys.exit` in the block, which could end a run as if it had succeeded, into a PluginError.
 
     Raises:
         PluginError: if the block calls `sys.exit`; the message names `whose` code did so.
@@ -111,12 +116,12 @@ def exits_refused(whose: str) -> Iterator[None]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether an error comes from a disk or a network, so that the same command may succeed later."""
+    """Return whether an error comes from a disk or a network, so the same command may succeed later."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the closest known word; "" if no word is close."""
+    """Return `"; did you mean 'x'?"` for the closest known word, or nothing."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{matches[0]}'?" if matches else ""

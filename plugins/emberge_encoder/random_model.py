@@ -13,6 +13,7 @@ from emberge import (
     DataEntry,
     DataError,
     EmbergeError,
+    Expected,
     ModelRef,
     NumberRange,
     Preflight,
@@ -24,6 +25,7 @@ from emberge import (
     stable_seed,
     suggest,
 )
+from emberge.contracts import ParameterCount
 from emberge.devices import measure_memory
 from emberge.model_folder import load_tokenizer
 from emberge.wording import human_size
@@ -101,7 +103,12 @@ class RandomModel(Step):
         except CheckpointError as error:
             yield context.problem(str(error), "config")
             return
-        needed = 4 * sum(weight.numel() for weight in model.parameters())
+        total = sum(weight.numel() for weight in model.parameters())
+        computed = total - model.get_input_embeddings().weight.numel()
+        context.expect(
+            Expected(Artifact(kind="model"), parameters=ParameterCount(total, total, computed))
+        )
+        needed = 4 * total
         if needed > (memory := measure_memory()):
             yield context.problem(
                 f"its weights take {human_size(needed)}, and this machine has {human_size(memory)} of "
@@ -174,7 +181,7 @@ class RandomModel(Step):
         return _train_tokenizer(texts(), self.vocabulary)
 
     def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
-        """Return the config with the tokenizer's sizes and ids; without one, with the given vocabulary.
+        """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
 
         Raises:
             CheckpointError: if the class lacks an option, or there are fewer rows than tokens.

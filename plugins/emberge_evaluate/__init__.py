@@ -1,4 +1,4 @@
-"""Evaluation: scoring of models, comparisons with intervals, checks of requirements, and selection."""
+"""Evaluation: models are scored, compared with intervals, checked against requirements, and chosen from."""
 
 import lazy_loader
 

@@ -1,10 +1,10 @@
-"""Partial step of an evaluation or selection: the scores of one model, or of a training's checkpoints."""
+"""Part of an evaluation or a selection: the scores of one model, or of a training's checkpoints."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import (
@@ -36,7 +36,7 @@ DOMAINS = ("ind", "ood", "elsewhere")
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreModel(Step):
-    """Scores, on all tasks of some evaluators, of the models that one reference names."""
+    """Scores of one reference's models on all tasks of some evaluators."""
 
     produces = "file"
 
@@ -46,11 +46,20 @@ class ScoreModel(Step):
     """Words for tasks in requirements; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        self._expect_work(context)
         folder = context.whole_model(self.model)
         if folder is not None:
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):
                     yield context.problem(f"{self.model}: {fault}", "evaluators")
+
+    def _expect_work(self, context: Preflight) -> None:
+        """Announce the work of every evaluator, for as many models as the reference can stand for."""
+        expected = context.expected(self.model) if self.model.part is not None else None
+        models = (expected.checkpoints or 1) if expected is not None else 1
+        for evaluator in self.evaluators:
+            for work in evaluator.work(self.model, context):
+                context.expect_work(replace(work, models=models * work.models))
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)
@@ -70,7 +79,7 @@ class ScoreModel(Step):
 def scoring_parts(
     models: Sequence[ModelRef], evaluators: tuple[Evaluator, ...], about: tuple[str, ...] = ()
 ) -> Mapping[str, ScoreModel]:
-    """Return a step for each reference that scores its models, by the partial step's name."""
+    """Return for each reference a step that scores its models, by the part's name."""
     named = {reference.text: reference for reference in models}
     return {
         name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
@@ -82,6 +91,7 @@ def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence
     """Return the tasks of all evaluators before the run; None if an evaluator does not know its tasks yet."""
     previews = [evaluator.preview(context) for evaluator in evaluators]
     known_previews = [tasks for tasks in previews if tasks is not None]
+    context.count("task", [task.plain_name for tasks in known_previews for task in tasks])
     return (
         [t for tasks in known_previews for t in tasks]
         if len(known_previews) == len(previews)
@@ -101,14 +111,14 @@ def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[s
 def parts_by_model(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
-    """Map each reference's text to the step of `scoring_parts` that scores it."""
+    """Return the step of `scoring_parts` that scores each reference, by the reference's text."""
     return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
 
 
 def scores_of_part(
     part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore] | None:
-    """Return a model's scores from the result of its scoring step; None if any is missing or unreadable."""
+    """Return a model's scores in the result of a part; None if one is missing or cannot be read."""
     if part is None:
         return None
     folder, _ = workspace.artifact(part)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
+from emberge.contracts import ParameterCount
 from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
@@ -24,7 +25,7 @@ from emberge.evaluating import (
     groups_with_means,
     means_over_tasks,
 )
-from emberge.model_folder import Checkpoint, ParameterCount
+from emberge.model_folder import Checkpoint, count_parameters
 
 from emberge_evaluate.comparison import Judge
 from emberge_evaluate.forgetting import bases_of, forgetting, forgetting_group
@@ -55,7 +56,7 @@ def scores_of(
     resamples: int,
     seed: int,
 ) -> Scores:
-    """Build the full result from models' scores; without `base`, the base is read from their artifacts."""
+    """Return the full result of models' scores; without `base` the base is read from their artifacts."""
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
@@ -108,7 +109,7 @@ def _pool_seeds(
     tasks: Sequence[TaskInfo],
     groups: Sequence[str],
 ) -> Scores:
-    """Return the scores of arms in the same form as the models' scores."""
+    """Return the scores of arms in the form of models' scores."""
     names = [arm.name for arm in arms]
     estimates = _estimate_scores(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
@@ -142,7 +143,7 @@ def _count_parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
     counts = {}
     for name, model in models.items():
         try:
-            counts[name] = ParameterCount.of(Checkpoint(model.folder))
+            counts[name] = count_parameters(Checkpoint(model.folder))
         except CheckpointError:
             continue  # it was scored, so its weights are in some other form than a transformer's
     return counts
@@ -315,7 +316,7 @@ def _read_variables(model: Scored) -> dict[str, str]:
 
 
 def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the numeric variables; of several that change together, only the first."""
+    """Return the numeric variables; only the first of several that change together."""
     axes: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         has_number = any(_parse_number(row.get(name, "")) is not None for row in rows)

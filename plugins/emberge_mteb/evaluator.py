@@ -22,6 +22,7 @@ from emberge import (
     EvalSet,
     Evaluator,
     Model,
+    ModelRef,
     Preflight,
     Problem,
     RecipeError,
@@ -31,8 +32,9 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import KeptIndex, Side
+from emberge.contracts import KeptIndex, ModelWork, Side
 from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
+from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
 from emberge_mteb.kept_index import (
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_mteb.model import MtebModel
+
+
+_PLAIN_FILES = (".jsonl", ".tsv", ".csv", ".json")
 
 
 @dataclass(frozen=True)
@@ -265,6 +270,37 @@ class Mteb(Evaluator):
             return None
         return self._add_sizes(self._add_indexes(tasks))
 
+    def work(self, model: ModelRef, context: Preflight) -> Iterator[ModelWork]:
+        tokens, unknown = self._count_tokens(context)
+        for each in (model, *(index.model for index in self.documents_of)):
+            yield ModelWork(kind="encoding", model=each, tokens=tokens, unknown=unknown)
+
+    def _count_tokens(self, context: Preflight) -> tuple[int | None, str]:
+        """Return about how many tokens the tasks' texts have, or None and the reason."""
+        from emberge_mteb.hub_tasks import count_characters
+
+        total = 0
+        try:
+            for entry in self.data:
+                path = context.data(entry.path)
+                if path is None:
+                    return None, f"the texts of {entry.path} are not known"
+                for one in pick_eval_sets(path, entry.only):
+                    files = one.folder.iterdir() if one.folder.is_dir() else ()
+                    total += sum(f.stat().st_size for f in files if f.suffix in _PLAIN_FILES)
+            if self.tasks or self.benchmark:
+                longest = (
+                    None if self.max_length is None else self.max_length * ModelWork.token_bytes
+                )
+                named = self.tasks, self.benchmark, self.languages, self.only
+                characters, unstated = count_characters(*named, longest)
+                if unstated:
+                    return None, f"mteb does not count the texts of {join_some(unstated)}"
+                total += characters
+        except (DataError, OSError):
+            return None, "its tasks are not known"
+        return total // ModelWork.token_bytes, ""
+
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
@@ -423,7 +459,7 @@ class Mteb(Evaluator):
     def _embed(
         self, model: Model, encoder: Encoder, workspace: Workspace, shown: _EvaluatorProgress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
+        """Return the function that embeds texts after a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
 
         length = self.max_length
@@ -452,7 +488,7 @@ class Mteb(Evaluator):
 
 
 class _EvaluatorProgress:
-    """Progress of a model: number of finished tasks, and embedded share of the running task's texts."""
+    """Progress of a model: tasks done, and of the running one the share of texts embedded."""
 
     def __init__(self, workspace: Workspace, tasks: int) -> None:
         self._workspace = workspace
@@ -462,17 +498,17 @@ class _EvaluatorProgress:
         self._texts = self._embedded = 0
 
     def begin(self, name: str, texts: int) -> None:
-        """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
+        """Start a task that embeds about `texts` texts; 0 if that is not known."""
         self._done += 1
         self._name, self._texts, self._embedded = name, texts, 0
         self._tell(0)
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
-        """Add texts that the running call has embedded so far."""
+        """Count texts of the running call that were embedded."""
         self._tell(done)
 
     def embedded(self, texts: int) -> None:
-        """Add a finished call that embedded so many texts."""
+        """Count a finished call for so many texts."""
         self._embedded += texts
         self._tell(0)
 

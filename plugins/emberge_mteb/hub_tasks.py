@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def kind_of(task: Any) -> str:
 
 
 def split_of(task: Any) -> Literal["test", "dev"]:
-    """Return the part of the data, test or dev, on which mteb scores the task, by its splits' names."""
+    """Return the half of the task's data on which mteb scores it, by the names of its splits."""
     return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
 
 
@@ -126,6 +127,59 @@ def instruction_of(task: Any) -> str:
     if isinstance(prompt, dict):
         prompt = prompt.get("query")
     return str(prompt or getattr(task, "abstask_prompt", ""))
+
+
+@functools.lru_cache(maxsize=64)
+def count_characters(
+    names: tuple[str, ...],
+    benchmark: str | None,
+    languages: tuple[str, ...],
+    only: tuple[str, ...],
+    longest: int | None,
+) -> tuple[int, tuple[str, ...]]:
+    """Return about how many characters the tasks' texts have, and the tasks for which mteb states none.
+
+    Of a text no more than `longest` characters count on average.
+
+    Raises:
+        DataError: for a name that mteb does not know.
+    """
+    characters, unstated = 0, []
+    for task in hub_tasks(names, benchmark, languages, only):
+        stated = _read_characters(task, longest)
+        if stated is None:
+            unstated.append(task.metadata.name)
+        characters += stated or 0
+    return characters, tuple(unstated)
+
+
+def _read_characters(task: Any, longest: int | None) -> int | None:
+    """Return the characters of the splits that are scored, by mteb's own counts; None without them."""
+    if parts := getattr(task, "tasks", None):  # the mean of several tasks is a task, too
+        by_part = [_read_characters(part, longest) for part in parts]
+        return sum(count or 0 for count in by_part) if all(by_part) else None
+    stats = task.metadata.descriptive_stats or {}
+    total = 0
+    for split in task.eval_splits:
+        counts = stats.get(split) or {}
+        subsets = counts.get("hf_subset_descriptive_stats") or {}
+        chosen = set(task.hf_subsets or subsets)
+        for part in [subsets[name] for name in subsets if name in chosen] or [counts]:
+            characters, texts = _sum_characters(part), part.get("num_samples")
+            if not characters or not texts:
+                return None
+            pairs = 2 if part.get("text2_statistics") else 1
+            total += characters if longest is None else min(characters, longest * texts * pairs)
+    return total or None
+
+
+def _sum_characters(part: Mapping[str, Any]) -> int:
+    """Return the characters of a split's texts; 0 for texts that are not counted, or with images or sound."""
+    if any(part.get(name) for name in part if re.search("image|audio|video", name)):
+        return 0
+    stated = part.get("number_of_characters")
+    lengths = (part[name] for name in part if name.startswith("text") and part[name])
+    return stated or sum(each.get("total_text_length") or 0 for each in lengths)
 
 
 def cached(task: Any) -> bool:
@@ -150,7 +204,7 @@ def _yield_places(repository: str) -> Iterator[Any]:
 
 
 def _list_repositories(task: Any) -> list[str]:
-    """Return hub ids of a task's data; for an aggregate task, the ids of its parts."""
+    """Return hub ids of a task's data; an aggregate has those of its parts."""
     parts = getattr(task, "tasks", None)
     if parts:
         return [path for part in parts for path in _list_repositories(part)]
@@ -200,7 +254,7 @@ def cut_task(task: Any, rows: int) -> None:
 
 
 def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
-    """Keep the first rows of each split; for classification, rows of a few labels, so that a fit works."""
+    """Keep the first rows of each split; for classification those of a few labels, so that a fit works."""
     from datasets import DatasetDict
 
     label = getattr(task, "label_column_name", None)
@@ -282,7 +336,7 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Domains:
-    """In-domain tasks, given by name or by training data whose catalogue names them."""
+    """Tasks in domain: by name, and by training data whose catalogue names them."""
 
     named: tuple[str, ...] = ()
     data: tuple[DataEntry, ...] = ()
@@ -323,7 +377,7 @@ class Domains:
 
 
 def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
-    """Yield the texts of a loaded task's evaluation splits; for an aggregate, its parts' texts."""
+    """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):
             yield from _search(half) if isinstance(half, Mapping) else _read_rows(part, half)
@@ -349,7 +403,7 @@ def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
 
 
 def _drop_media(rows: Any) -> Any:
-    """Return rows without images and clips, which would otherwise be decoded."""
+    """Return rows without images and clips, which would be decoded."""
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 

@@ -71,7 +71,7 @@ def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
     from emberge.model_folder import (
         Checkpoint,
         Layout,
-        ParameterCount,
+        count_parameters,
         read_settings,
         read_trunk_settings,
     )
@@ -81,7 +81,7 @@ def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
     from pydantic import ValidationError
 
     layout, checkpoint = Layout.read(model), Checkpoint(model)
-    count = ParameterCount.of(checkpoint)
+    count = count_parameters(checkpoint)
     size = sum(spec.nbytes for spec in checkpoint.specs.values())
     similarity = read_settings(model).get("similarity_fn_name") or "cosine"
     licence = entry.licence

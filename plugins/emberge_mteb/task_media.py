@@ -24,10 +24,10 @@ from emberge.data import eval_texts
 from emberge.media import MediaFolder
 
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
-# Module that mteb's data of a kind is read with, and the package that has it.
+# Module that mteb's data of a kind is read with, and what to install for it.
 _PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
     "image": ("PIL", "pillow"),
-    "audio": ("torchcodec", "torchcodec"),
+    "audio": ("torchcodec", "'emberge[audio]'"),
 }
 
 
@@ -123,7 +123,7 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
 
 
 def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
-    """Return the kinds of media in mteb's tasks, each with the name of the first task that has it."""
+    """Return the kinds of media that mteb's tasks have, each with the name of the first that has it."""
     first_by_kind: dict[MediaKind, str] = {}
     for kind in _KINDS:
         names = [task.metadata.name for task in tasks if kind in task.modalities]
@@ -133,20 +133,20 @@ def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
 
 
 def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
-    """Yield each package to install for the data of mteb's tasks, with the first task that needs it."""
+    """Yield the packages to install for the data of mteb's tasks, with the first task that needs each."""
     for kind, name in find_first_tasks(tasks).items():
         module, package = _PACKAGES[kind]
         if find_spec(module) is None:
             yield (
-                f"mteb task '{name}' has data of the kind {kind}, which is read with {package}: pip "
-                f"install {package}"
+                f"mteb task '{name}' has data of the kind {kind}, which is read with {module}: pip install "
+                f"{package}"
             )
 
 
 def find_unread_media(
     backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], where: str
 ) -> list[str]:
-    """Return the reasons why a model cannot read the media of a task; empty if it can."""
+    """Return the reasons why a model cannot read the media of a task; none if it can."""
     if not kinds:
         return []
     facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), where=where)

@@ -31,7 +31,12 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import dimension_problems, loss_problems, prediction_problems
+from emberge.contracts import (
+    ModelWork,
+    dimension_problems,
+    loss_problems,
+    prediction_problems,
+)
 from emberge.results import write_bags
 from emberge.training import FitOptions, FitResult
 
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emberge import Model, ModelRef, Preflight
+    from emberge.contracts import Guide
     from emberge.data import CheckedData
     from emberge.training import TrainingPreview
 
@@ -110,6 +116,8 @@ class Train(FitOptions, Step):
         return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
+        from emberge.data import check_datasets
+
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         yield from self._check_model(context)
         yield from self._check_rate(context)
@@ -130,10 +138,11 @@ class Train(FitOptions, Step):
             yield context.problem(fault, "trackers")
         if self.evaluate is not None:
             yield from self.evaluate.check(context, self.model)
-        data_problems = list(self._check_data(context))
+        checked = check_datasets(context, self.data)
+        data_problems = list(self._check_data(context, checked))
         yield from data_problems
         if not any(problem.severity == "error" for problem in data_problems):
-            yield from self._look_ahead(context)
+            yield from self._look_ahead(context, checked)
 
     def _check_rate(self, context: Preflight) -> Iterator[Problem]:
         if self.learning_rate_of is None:
@@ -163,8 +172,7 @@ class Train(FitOptions, Step):
                 context.note("not native", facts.changes)
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
-        losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
-        for loss in (item for group in losses for item in group or ()):
+        for loss in self._list_losses():
             guide = loss.guided_by if isinstance(loss, Loss) else None
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
@@ -188,12 +196,9 @@ class Train(FitOptions, Step):
             )
             yield context.problem(fault, "loss")
 
-    def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.data import check_datasets
-
+    def _check_data(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         if not self.data:
             yield context.problem("there is no data to train on", "data")
-        checked = check_datasets(context, self.data)
         yield from checked.problems
         for head in checked.heads:
             scored = head.example.positive_scores is not None
@@ -207,7 +212,7 @@ class Train(FitOptions, Step):
             yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
-        """Yield problems of the sampler with the datasets, if all datasets can be read before the run."""
+        """Yield problems of the sampler with the datasets, if all of these can be seen before the run."""
         here = all(entry.path is None or context.data(entry.path) for entry in self.data)
         infos = [head.info for head in checked.heads]
         if here and not checked.problems:
@@ -242,11 +247,12 @@ class Train(FitOptions, Step):
         for message in self.backbone.describe(folder).prompt_problems:
             yield context.problem(message, "backbone")
 
-    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        from emberge.training import preview_training
+    def _look_ahead(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
+        from emberge.training import TrainingPreview, preview_training
 
         sampler = self._resolve_sampler(context)
         if sampler is None:
+            self._expect_work(context, checked, TrainingPreview())
             return
         try:
             ahead = preview_training(
@@ -267,6 +273,45 @@ class Train(FitOptions, Step):
         if ahead.lines:
             context.note("training", ahead.lines)
         context.expect(expected_of(ahead, self.model))
+        self._expect_work(context, checked, ahead)
+
+    def _expect_work(
+        self, context: Preflight, checked: CheckedData, ahead: TrainingPreview
+    ) -> None:
+        """Announce the passes of the model, and of guides, over the tokens of all steps."""
+        from emberge.training import tokens_ahead
+
+        tokens, unknown = tokens_ahead(self, self.sampler, checked.sizes, ahead)
+        adapts = self.backbone.leaves_adapter
+        # Forward once and back once, through frozen weights without their gradients; the gradient cache of a
+        # loss over pairs runs forward twice.
+        flops = (4 if adapts else 6) + (0 if self._reads_single_texts() else 2)
+        context.expect_work(
+            ModelWork(
+                kind="training",
+                model=self.model,
+                tokens=tokens,
+                flops=flops,
+                memory=4 if adapts else 16,  # float32 weights, gradients, AdamW's two means
+                disk=0 if adapts else 4 * (1 + self.keep_last),
+                unknown=unknown,
+            )
+        )
+        for model in dict.fromkeys(guide.model for guide in self._list_guides()):
+            context.expect_work(
+                ModelWork(kind="encoding", model=model, tokens=tokens, unknown=unknown)
+            )
+
+    def _list_losses(self) -> list[Loss | TokenLoss]:
+        groups = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
+        return [loss for group in groups for loss in group or ()]
+
+    def _reads_single_texts(self) -> bool:
+        return all(isinstance(loss, TokenLoss) for loss in self._list_losses())
+
+    def _list_guides(self) -> list[Guide]:
+        guides = [one.guided_by for one in self._list_losses() if isinstance(one, Loss)]
+        return [guide for guide in guides if guide is not None]
 
     def _resolve_sampler(self, context: Preflight) -> list[Sampler] | None:
         """Return the sampler with the files that it reads; None if these are missing or do not fit."""
@@ -389,7 +434,7 @@ class Train(FitOptions, Step):
 
 
 def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
-    """Return the options that differ from their defaults, options of an inner backbone last."""
+    """Return the options that differ from their defaults; those of a backbone inside come last."""
     changed: dict[str, Any] = {}
     inner: dict[str, Any] = {}
     for option in dataclasses.fields(backbone):

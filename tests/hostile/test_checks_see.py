@@ -65,7 +65,7 @@ def test_a_set_without_a_score_from_similarities_is_refused_by_name_where_it_is_
         list(read_sets([entry], lambda one: Path(one.text), [JsonLines()], "task"))
 
 
-def test_the_last_line_counts_what_was_not_looked_at(
+def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "recipe.yaml"
@@ -78,8 +78,10 @@ def test_the_last_line_counts_what_was_not_looked_at(
     )
     assert main(["check", str(path), "--offline"]) == 0
     said = capsys.readouterr()
-    last = said.out.splitlines()[-1]
-    assert last == "nothing wrong was found in 3 steps; not looked at: 1 dataset, 3 models"
+    assert "  not seen    1 dataset, 3 models (--long lists them)\n" in said.out
+    assert "me/one" not in said.err
+    assert main(["check", str(path), "--offline", "--long"]) == 0
+    said = capsys.readouterr()
     assert len([line for line in said.err.splitlines() if "'me/one'" in line]) == 1
     assert "and 2 other places" in said.err
 

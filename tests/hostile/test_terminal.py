@@ -63,7 +63,7 @@ def test_what_an_error_says_steers_no_terminal(
 def test_a_warning_of_a_check_steers_no_terminal(capsys: Capture) -> None:
     names = f"bad{STEERING}"
     Path("r.yaml").write_text(f"steps: {{a: {{write: {{word: {json.dumps(names)}}}}}}}")
-    assert main(["check", "r.yaml", *PLUGIN]) == 0
+    assert main(["check", "r.yaml", "--long", *PLUGIN]) == 0
     shown = capsys.readouterr()
     assert "bad\\x1b" in shown.out
     assert not STEERS.search(shown.out + shown.err)

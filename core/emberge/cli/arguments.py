@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.contracts import Count
+from emberge.contracts import Count, PositiveShare
 from emberge.errors import PluginError, RecipeError, suggest
 from emberge.plugin_verbs import Verb, number_option, output_file
 
@@ -40,8 +40,9 @@ VERBS = {
         "accelerate launch --multi_gpu --num_processes 8 -m emberge run recipe.yaml --out out",
     ),
     "check": (
-        "report everything that is wrong with a recipe, without loading weights",
-        "emberge check recipe.yaml\nemberge check boom/demo --offline",
+        "report everything that is wrong with a recipe, and what it needs, without loading weights",
+        "emberge check recipe.yaml\nemberge check boom/demo --offline\nemberge check recipe.yaml --long\n"
+        "emberge check boom/static --gpu A100 --peak-share 0.4",
     ),
     "rehearse": (
         "run a whole recipe on two training steps and 64 rows a step, in minutes",
@@ -107,7 +108,7 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """The argparse parser, whose errors are one line and suggest the nearest verb or option."""
+    """The parser, whose errors are one line and suggest the verb or option that may have been meant."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -145,12 +146,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def requires_plugins(words: Sequence[str]) -> bool:
-    """Return whether plugins must be loaded: for a verb that emberge lacks, or for help on all verbs."""
+    """Return whether plugins' verbs are needed: for a verb that emberge lacks, or for help on all verbs."""
     return "--version" not in words and next(_find_positional(words), "") not in VERBS
 
 
 def list_plugin_files(words: Sequence[str]) -> list[Path]:
-    """Return the plugin files that the command line gives by --plugin; they may add verbs."""
+    """Return the files given by --plugin, which may add verbs."""
     pairs = itertools.pairwise(words)
     named = [after for word, after in pairs if word == "--plugin"]
     named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
@@ -160,7 +161,7 @@ def list_plugin_files(words: Sequence[str]) -> list[Path]:
 def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
     """Parse the options of the verb at the beginning of `words`; the result's `verb` is None without one.
 
-    `added` are the verbs that plugins add. The result's `written` lists the files that the verb will write.
+    `added` are the verbs of plugins. The result's `written` has the files that the verb will write.
 
     Raises:
         RecipeError: if a verb or option does not exist, or a value is missing.
@@ -286,6 +287,24 @@ def _add_side_by_side(group: argparse._ArgumentGroup) -> None:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_recipe(parser)
     parser.add_argument("--offline", action="store_true", help="use no network")
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="also the plan and first rows of each step, and all that could not be looked at",
+    )
+    parser.add_argument(
+        "--gpu",
+        default="H100",
+        metavar="NAME",
+        help="of the GPU hours: A100, H100, L4, …, or a number of teraflops a second (default: H100)",
+    )
+    parser.add_argument(
+        "--peak-share",
+        type=number_option(PositiveShare),
+        default=0.3,
+        metavar="SHARE",
+        help="of the GPU's peak that is used (default: 0.3)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 
 

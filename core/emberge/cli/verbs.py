@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     """Check a recipe and yield it with its plugins and the run's arguments; None on the other ranks.
 
-    The launcher or the other ranks (processes of the same run) are started only after the check.
+    The launcher or the ranks are started only after the check.
     """
     from emberge.processes import rank_and_size, rank_team
     from emberge.recipes import check_recipe
@@ -79,7 +79,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
-    """Build the launcher that `--launcher` names; the option has the form of a component in a recipe.
+    """Build the launcher that `--launcher` names, in the form in which a recipe names a component.
 
     Raises:
         RecipeError: if the launcher does not exist, its options are wrong, or several ranks do the run.
@@ -99,7 +99,7 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
 
 
 def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
-    """Connect to the other ranks and return the team; `accelerate launch --use_fsdp` means `shard`."""
+    """Find the run's other ranks; `accelerate launch --use_fsdp` means `shard`."""
     from emberge.recipes import form_team
 
     shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
@@ -107,15 +107,30 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 
 def check(options: argparse.Namespace) -> int:
-    """Show every problem and plan of a recipe, as far as headers, configs and first rows reveal them."""
-    from emberge.recipes import check_recipe
+    """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
+    from emberge.recipes import Gpu, RecipeNeeds, check_recipe
 
+    gpu = Gpu.parse(options.gpu, options.peak_share)
     plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
     if recipe.uploads:
         print(f"a run uploads to {', '.join(recipe.uploads)}, and needs --allow-upload")
     with pause_collections():  # a check spends most of its time on imports
-        report = check_recipe(recipe, plugins, deep=not options.offline, out=options.out)
+        report = check_recipe(
+            recipe, plugins, deep=not options.offline, out=options.out, sizes=True
+        )
+    if options.long:
+        _show_notes(report)
+        _show_unseen(report)
+    _show_problems(report.of("warning"), "warning")
+    print("\n".join(RecipeNeeds(recipe, report, gpu).lines))
+    report.raise_errors()
+    print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
+    return 0
+
+
+def _show_notes(report: CheckReport) -> None:
+    """Print what each step shows of its plan and data, equal notes of several steps once."""
     steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
         key = note.title, note.lines
@@ -124,13 +139,6 @@ def check(options: argparse.Namespace) -> int:
         others_text = f" and {count_noun(len(other_steps), 'more step')}" if other_steps else ""
         print(f"{first}{others_text}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")
-    _show_unseen(report)
-    _show_problems(report.of("warning"), "warning")
-    report.raise_errors()
-    unseen = report.unseen_counts
-    but = f"; not looked at: {unseen}" if unseen else ""
-    print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}{but}")
-    return 0
 
 
 def rehearse(options: argparse.Namespace) -> int:
@@ -368,7 +376,7 @@ def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
 
 
 def _require_check(report: CheckReport, quiet: bool) -> None:
-    """Raise the errors that a check found or, if there are none, print its warnings."""
+    """Raise a check's errors before any work; without errors, print its warnings."""
     report.raise_errors()
     if not quiet:
         _show_unseen(report)
@@ -376,7 +384,7 @@ def _require_check(report: CheckReport, quiet: bool) -> None:
 
 
 def _show_unseen(report: CheckReport) -> None:
-    """Print each model or dataset that could not be checked, each only once."""
+    """Print each model or dataset that could not be checked, once."""
     for message, places in report.unseen_places.items():
         others_text = (
             f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""

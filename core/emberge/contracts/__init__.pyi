@@ -111,3 +111,5 @@ from .step import Preflight as Preflight
 from .step import Rehearsal as Rehearsal
 from .step import Step as Step
 from .step import Workspace as Workspace
+from .work import ModelWork as ModelWork
+from .work import ParameterCount as ParameterCount

@@ -53,11 +53,11 @@ class Batches:
         return (self[place] for place in range(len(self)))
 
     def segments(self) -> Sequence[int]:
-        """Return the index of the first batch of each segment of the epoch; by default one segment."""
+        """Return the number of the first batch of each segment of the epoch; by default there is one."""
         return (0,)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        """Return the pairs (dataset, rule for negatives) that occur, by default by reading all batches."""
+        """Return the pairs of dataset and negatives that occur; by default all batches are read."""
         return frozenset((part.dataset, batch.negatives) for batch in self for part in batch.parts)
 
 
@@ -92,6 +92,10 @@ class Sampler:
             EmbergeError: if a file lacks the content that the options ask for.
         """
         return self
+
+    def largest_batch(self) -> tuple[int | None, int | None]:
+        """Return the most rows and the most tokens of a batch; None where its options set no limit."""
+        return None, None
 
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the rows to train on; `seed` is the run's, so the selection is equal in every epoch."""

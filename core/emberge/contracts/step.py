@@ -18,6 +18,7 @@ from emberge.contracts.reference import (
     Reference,
     StepRef,
 )
+from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader, Rows, TaskKind
@@ -59,12 +60,14 @@ class Expected:
     `artifact` contains what is known of the future artifact. `rows` are the row numbers of every dataset that
     a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
     `sets` maps the name of each evaluation set to its kind of task; these sets have only the half `test`.
+    `parameters` are those of a model that has others than its first parent.
     """
 
     artifact: Artifact
     rows: Mapping[str, Rows] = field(default_factory=dict)
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
+    parameters: ParameterCount | None = None
 
 
 class Preflight(Protocol):
@@ -131,6 +134,14 @@ class Preflight(Protocol):
 
     def expected(self, reference: Reference) -> Expected | None:
         """Return the result announced by an earlier step; None if it announced none."""
+        ...
+
+    def expect_work(self, work: ModelWork) -> None:
+        """Announce work of this step with a model, for the estimate of the recipe's time and space."""
+        ...
+
+    def count(self, noun: str, names: Iterable[str]) -> None:
+        """Count things by their noun, such as `training set`, each name once in the whole recipe."""
         ...
 
 

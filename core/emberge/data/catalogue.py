@@ -42,7 +42,7 @@ INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
 
 def instruction_prompt(instruction: str) -> str:
-    """Return the prompt built from an instruction; "" for an empty instruction."""
+    """Return the prompt of an instruction; "" for an empty one."""
     return INSTRUCTION.format(instruction=instruction) if instruction.strip() else ""
 
 
@@ -90,7 +90,7 @@ def _parse_catalogue(
 
 
 class _NodeReader:
-    """The reader of one file's YAML nodes; `free` are keys that a set may have and that emberge ignores."""
+    """The reader of one file's YAML nodes; `free` are keys that a set may have and that are not read."""
 
     free: frozenset[str] = frozenset()
 
@@ -308,6 +308,7 @@ _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "weight": _CatalogueReader.weight,
     "limit": _CatalogueReader.count,
     "first": _CatalogueReader.count,
+    "rows": _CatalogueReader.count,
     "score_range": _CatalogueReader.score_range,
     "negatives": _CatalogueReader.negatives,
     "ind_tasks": _CatalogueReader.names,

@@ -10,7 +10,7 @@ from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Posi
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The column of a file for each part of an example; by default, the usual names are recognised.
+    """The columns of a file by their part; by default the usual names are recognised.
 
     If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
     dots is a field in a column of records (`translation.en`), or an entry of a list (`texts.0`).
@@ -43,7 +43,8 @@ class DataEntry:
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), unless the training
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
-    none. `language` is the language of a set, from its catalogue.
+    none. `language` is the language of a set, from its catalogue. `rows` is the number of its rows, if a
+    catalogue states it; only the estimates of a check use it.
     """
 
     path: DataRef | None = None
@@ -67,6 +68,7 @@ class DataEntry:
     negatives: Negatives = "auto"
     ind_tasks: tuple[str, ...] | None = None
     language: str | None = None
+    rows: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.data.entry import DataEntry
-from emberge.errors import DataError
+from emberge.errors import AccessError, DataError
 from emberge.network import hub_client
 
 _PATIENCE = 3.0  # seconds to wait for a hub's answer
@@ -29,9 +29,10 @@ def describe_hub_entry(entry: DataEntry) -> str:
 def read_hub_rows(
     entry: DataEntry, *, head: bool = False
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield (number from 1, row); with `head`, or an entry's `first`, only the rows taken are downloaded.
+    """Yield rows, numbered from 1; with `head`, or an entry's `first`, only the rows taken are downloaded.
 
-    With `head`, rows have the ids of documents instead of their texts, as the texts need the whole subset.
+    With `head`, rows have the ids of documents instead of their texts, as reading texts needs the whole
+    subset.
 
     Raises:
         ConnectionError: if the hub cannot be reached and the dataset was not downloaded before.
@@ -133,7 +134,7 @@ def _require_answer(entry: DataEntry) -> None:
 
 
 def recently() -> int:
-    """Return a number that changes every five minutes, for a cache key that soon expires."""
+    """Return a number that stays the same for five minutes: a cache key that soon expires."""
     return int(time.monotonic() // _REMEMBERED)
 
 
@@ -173,7 +174,7 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
 
 
 def _disable_decoding(feature: Any) -> Any:
-    """Return a column's type with decoding disabled: images and sounds are read as bytes and paths."""
+    """Return the type of a column, changed so that images and sounds are read as bytes and paths."""
     import datasets
 
     if isinstance(feature, datasets.Image | datasets.Audio):
@@ -197,6 +198,11 @@ def _explain_error(entry: DataEntry) -> Iterator[None]:
         ) from error
     except (FileNotFoundError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
+        if "is a gated dataset" in text:
+            raise AccessError(
+                f"dataset {describe_hub_entry(entry)} is gated: accept its terms on its page, then log in "
+                "with `hf auth login`"
+            ) from error
         raise DataError(
             f"dataset {describe_hub_entry(entry)} cannot be loaded: {text[:300]}; "
             "correct hub, subset, folder, split or revision"

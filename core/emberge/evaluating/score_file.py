@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from emberge.contracts import ParameterCount
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
@@ -22,7 +23,6 @@ from emberge.evaluating.scores import (
     TrainingCost,
     Verdict,
 )
-from emberge.model_folder import ParameterCount
 
 SCORES_FILE = "scores.json"
 # Names of means that differ between the file and `MEANS`, since comparisons are on groups of tasks.
@@ -180,7 +180,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
 
 
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
-    """Return the scores of arms (models pooled over seeds) in the form of models' scores."""
+    """Return the scores of arms in the form of models' scores."""
     estimates = {
         arm["name"]: {
             on: Estimate(**estimate) for on, estimate in {**arm["scores"], **arm["means"]}.items()

@@ -1,4 +1,4 @@
-"""Merging of models: a request is planned from headers alone, then computed tensor by tensor."""
+"""Merging: one request, planned from headers alone, then streamed tensor by tensor."""
 
 import lazy_loader
 

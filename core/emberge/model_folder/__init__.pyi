@@ -28,7 +28,7 @@ from .model_card import licence_of as licence_of
 from .model_card import read_front_matter as read_front_matter
 from .model_card import split_card as split_card
 from .package_model import in_package as in_package
-from .parameter_count import ParameterCount as ParameterCount
+from .parameter_count import count_parameters as count_parameters
 from .parameter_count import expert_count as expert_count
 from .st_layout import Layout as Layout
 from .st_layout import ModuleFolder as ModuleFolder

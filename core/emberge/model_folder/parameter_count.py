@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from emberge.architectures import find_config_class, quiet_transformers
+from emberge.contracts import ParameterCount
+from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import POOLER, head_of, is_buffer
@@ -25,41 +27,62 @@ _SINGLE = re.compile(r"\.experts\.\d+\.")
 _STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCount:
-    """Numbers of a model's parameters: all, those active for one token, and these without the word embedding.
+def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
+    """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
 
-    In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
-    `computed` are the active parameters without the word embedding, of which only one row is looked up.
+    Without weights they are those of the model that transformers builds from the config.
+
+    Raises:
+        CheckpointError: for weights that cannot be read, or a config from which transformers builds no model
+            without remote code.
     """
+    if not checkpoint.has_weights:
+        return _count_by_config(checkpoint)
+    names = checkpoint.names
+    heads = {name for name in names.heads if head_of(name) != POOLER}
+    counted = {
+        name: spec
+        for name, spec in names.specs.items()
+        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+    }
+    words = names.embedding()
+    return _count_specs(checkpoint.config, counted, words.elements if words is not None else 0)
 
-    total: int
-    active: int
-    computed: int
 
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> ParameterCount:
-        """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
+def _count_by_config(checkpoint: Checkpoint) -> ParameterCount:
+    import torch
+    from transformers import AutoModel
 
-        Raises:
-            CheckpointError: if weights cannot be read.
-        """
-        names = checkpoint.names
-        heads = {name for name in names.heads if head_of(name) != POOLER}
-        counted = {
-            name: spec
-            for name, spec in names.specs.items()
-            if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
-        }
-        total = sum(spec.elements for spec in counted.values())
-        idle = 0
-        if (share := _count_experts(checkpoint.config)) is not None:
-            experts, active = share
-            of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
-            idle = of_experts * (experts - active) // experts
-        words = names.embedding()
-        table = words.elements if words is not None else 0
-        return cls(total, total - idle, total - idle - table)
+    config = checkpoint.config
+    config_class = find_config_class(str(config.get("model_type")))
+    if config_class is None:
+        raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
+    try:
+        with torch.device("meta"), quiet_transformers():
+            built = config_class.from_dict(dict(config))
+            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
+                built, trust_remote_code=False
+            )
+    except Exception as error:  # of a stranger's config, in any line of a model's code
+        raise CheckpointError(f"{checkpoint.folder}: transformers builds no model of it") from error
+    counted = {
+        name: TensorSpec(name, tuple(weight.shape), "float32")
+        for name, weight in model.named_parameters()
+    }
+    table = model.get_input_embeddings()
+    return _count_specs(config, counted, table.weight.numel() if table is not None else 0)
+
+
+def _count_specs(
+    config: Mapping[str, Any], counted: Mapping[str, TensorSpec], table: int
+) -> ParameterCount:
+    total = sum(spec.elements for spec in counted.values())
+    idle = 0
+    if (share := _count_experts(config)) is not None:
+        experts, active = share
+        of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
+        idle = of_experts * (experts - active) // experts
+    return ParameterCount(total, total - idle, total - idle - table)
 
 
 def expert_count(config: Mapping[str, Any]) -> int:
@@ -84,7 +107,7 @@ def _list_text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]
 
 
 def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """Return the first nonzero number that a config has under any of the names; 0 if there is none."""
+    """Return the first nonzero number that a config has under one of the names, else 0."""
     return next(
         (number for name in names if isinstance(number := config.get(name), int) and number), 0
     )

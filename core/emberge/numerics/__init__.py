@@ -1,4 +1,4 @@
-"""Arithmetic shared by several packages: nearest rows, sums, reproducible noise, compiled kernels."""
+"""Arithmetic that several rooms share: nearest rows, sums, reproducible noise, kernels of rows."""
 
 import lazy_loader
 

@@ -1,5 +1,7 @@
 """Public names of recipes, each with the module that defines it."""
 
+from .checks.needs import Gpu as Gpu
+from .checks.needs import RecipeNeeds as RecipeNeeds
 from .checks.preflight import CheckReport as CheckReport
 from .checks.preflight import check_recipe as check_recipe
 from .checks.rehearse import rehearse as rehearse

@@ -36,7 +36,7 @@ class TokenGeometry:
 
     @property
     def epsilon(self) -> float:
-        """Machine epsilon of the dtype `tolerance`."""
+        """Relative spacing of numbers of the tolerance's dtype."""
         import numpy as np
 
         return float(np.finfo(self.tolerance).eps)

@@ -1,4 +1,4 @@
-"""Base class of the steps that read training sets and write training sets."""
+"""Base of the steps that read training sets and write training sets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from emberge import (
     DataEntry,
     DataError,
     Example,
+    Expected,
     Preflight,
     Problem,
     Step,
@@ -51,13 +52,16 @@ class DataStep(Step):
         from emberge.data import check_datasets
 
         checked = check_datasets(context, self.data)
+        rows = [size.rows for size in checked.sizes if size.rows is not None]
+        known = bool(rows) and len(rows) == len(checked.sizes)
+        context.expect(Expected(Artifact(kind="data", size=sum(rows) if known else None)))
         problems = [*checked.problems]
         if not self.data:
             problems.append(context.problem("data names no training set", "data"))
         return problems, checked
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
-        """Return the sets of `data`; in a rehearsal, only the rows of each set with the lowest hashes.
+        """Return the sets of `data`; in a rehearsal only the rows of each set whose hashes come first.
 
         Raises:
             DataError: if rows cannot be read.
@@ -73,7 +77,7 @@ class DataStep(Step):
         details: Mapping[str, Any] | None = None,
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
     ) -> Artifact:
-        """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
+        """Write the catalogue of kept rows and the counts, consuming outcomes; return the artifact.
 
         `dev` are sets that are not for training; the catalogue lists them separately.
 

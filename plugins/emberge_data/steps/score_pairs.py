@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emberge import AnyNumber, Artifact, Count, DataError, Preflight, Problem, Workspace
+from emberge.contracts import ModelWork
 
 from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
@@ -72,6 +73,10 @@ class ScorePairs(DataStep):
                 yield context.warning(
                     f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
                 )
+        tokens, unknown = checked.count_tokens(self.teacher.max_length)
+        context.expect_work(
+            ModelWork(kind="encoding", model=self.teacher.model, tokens=tokens, unknown=unknown)
+        )
         folder = context.model(self.teacher.model)
         if folder is not None and is_cross_encoder(folder):
             for message in cross_encoder_problems(folder):
@@ -162,7 +167,7 @@ class ScorePairs(DataStep):
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
 
     def _scale(self, usual: Callable[[float], float]) -> Callable[[float], float]:
-        """Return the function that maps the teacher's unscaled scores to the range from 0 to 1."""
+        """Return the function that maps the teacher's unscaled scores to 0 to 1."""
         if self.score_range is None:
             return usual
         low, high = self.score_range
@@ -190,7 +195,7 @@ def _score_half(cosine: float) -> float:
 
 @dataclass
 class _Figures:
-    """Statistics (sums and extremes) of one set's scores."""
+    """Sums and extremes of one set's scores."""
 
     lowest: float = math.inf
     highest: float = -math.inf

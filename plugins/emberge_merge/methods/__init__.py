@@ -1,4 +1,4 @@
-"""Merge transforms and strategies, one per file."""
+"""Merge transforms and strategies: one a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging inside each group first."""
+"""Merge inside each group first."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from emberge import (
     TensorRef,
     Workspace,
 )
+from emberge.contracts import ModelWork
 from emberge.merging import (
     FoundWeights,
     MergeRequest,
@@ -128,6 +129,8 @@ class Merge(Step):
         members = [entry.model for entry in self.models]
         others = [*slice_models(self.slices), *([self.base] if self.base is not None else [])]
         describe_cost(members, context, others)
+        for model in members[:1]:
+            context.expect_work(ModelWork(kind="merging", model=model, tokens=0, memory=0, disk=4))
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with
@@ -182,7 +185,7 @@ class Merge(Step):
         weights: Weights | FoundWeights = "equal",
         seed: int = 0,
     ) -> MergeRequest:
-        """Build the merge request with the models from `find`; `data` is None before any files exist."""
+        """Build the request with the models from `find`; `data` is None if no step's files exist yet."""
         inputs = merge_inputs(self.models, find, weights)
         entries = [entry for entry in self.models for _ in find(entry.model)]
         return MergeRequest(
@@ -250,7 +253,7 @@ class Merge(Step):
         return details
 
     def _list_references(self) -> Iterator[ModelRef]:
-        """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""
+        """Yield every model that the merge takes something from."""
         yield from (entry.model for entry in self.models)
         yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from emberge.contracts import ParameterCount
 from emberge.evaluating import MEANS, Scores
-from emberge.model_folder import ParameterCount
 
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.point_chart import point_chart

@@ -1,4 +1,4 @@
-"""Losses, one per file."""
+"""Losses: one a file."""
 
 from __future__ import annotations
 

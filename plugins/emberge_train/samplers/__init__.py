@@ -1,4 +1,4 @@
-"""Samplers, one per file."""
+"""Samplers: one a file."""
 
 from __future__ import annotations
 

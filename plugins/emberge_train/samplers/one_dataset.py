@@ -1,4 +1,4 @@
-"""Base classes of samplers whose batches have one dataset each: batch sizes, order of tasks, shares."""
+"""Bases of samplers whose batches are of one dataset each: sizes of batches, tasks in order, shares."""
 
 from __future__ import annotations
 
@@ -55,6 +55,13 @@ class OneDataset(Sampler):
                 if value is not None and value < 1:
                     raise ValueError(f"{name} must be at least 1, not {value}")
 
+    def largest_batch(self) -> tuple[int | None, int | None]:
+        rows, tokens = (
+            [size for size in (o.default, *o.by_task.values(), *o.by_dataset.values()) if size]
+            for o in (self.batch_size, self.batch_tokens)
+        )
+        return max(rows, default=None), max(tokens, default=None)
+
     def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:
@@ -76,7 +83,7 @@ class OneDataset(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOrder(OneDataset):
-    """Batches grouped by task, one task after another.
+    """Batches of one task after those of another.
 
     `order` names the kinds of task, first to last; reranking goes with retrieval unless it is named.
     """

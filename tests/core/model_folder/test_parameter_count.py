@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from emberge.model_folder import Checkpoint, ParameterCount, expert_count
+from emberge.model_folder import Checkpoint, count_parameters, expert_count
 
 from tests.support.headers_alone import folder_of
 
@@ -39,7 +39,7 @@ def nomic_v2() -> dict[str, tuple[int, ...]]:
 def test_nomics_v2_model_has_the_published_numbers(tmp_path: Path) -> None:
     """T-C8."""
     config = {"model_type": "nomic_bert", "num_experts": 8, "moe_top_k": 2, "n_embd": 768}
-    found = ParameterCount.of(folder_of(tmp_path, config, nomic_v2()))
+    found = count_parameters(folder_of(tmp_path, config, nomic_v2()))
     assert (found.total, found.active, found.computed) == (475_292_928, 305_423_616, 113_386_752)
 
 
@@ -76,7 +76,7 @@ def test_a_token_uses_as_many_experts_as_the_config_says(kind: str, tmp_path: Pa
     routed = sum(p.numel() for p in trunk.values() if p.dim() == 3)
     assert routed > 0
     active = total - routed + routed * EXPERTS[kind]["num_experts_per_tok"] // experts
-    found = ParameterCount.of(Checkpoint(tmp_path))
+    found = count_parameters(Checkpoint(tmp_path))
     assert (found.total, found.active) == (total, active)
     assert found.computed == active - 90 * 32
 
@@ -104,13 +104,13 @@ def test_experts_in_place_of_a_dense_models_blocks_are_counted_one_by_one(tmp_pa
         "top_k": 1,
         "inner": dense.to_dict(),
     }
-    found = ParameterCount.of(folder_of(tmp_path, config, routed))
+    found = count_parameters(folder_of(tmp_path, config, routed))
     assert found.total == whole + 3 * block + 4 * 32
     assert found.active == whole + 4 * 32
 
 
 def test_all_parameters_of_a_dense_model_are_active(bert: Path) -> None:
-    found = ParameterCount.of(Checkpoint(bert))
+    found = count_parameters(Checkpoint(bert))
     model = transformers.AutoModel.from_pretrained(bert)
     total = sum(p.numel() for p in model.parameters())
     assert (found.total, found.active) == (total, total)

@@ -273,7 +273,7 @@ def test_the_command_line_tells_the_clusters_of_a_finished_study(
     finished: Mapping[str, Path], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (data / "clustered.yaml").write_text(CLUSTERED)
-    assert main(["check", str(data / "clustered.yaml"), "--out", str(data / "out")]) == 0
+    assert main(["check", str(data / "clustered.yaml"), "--long", "--out", str(data / "out")]) == 0
     first, _ = read_study(finished["study"]).clusters(count=2)
     said = capsys.readouterr().out
     assert "the study $study\n  2 clusters where 2 are asked for:\n" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +42,9 @@ class Look:
 
     def expect(self, expected: Expected) -> None:
         """Take what is announced."""
+
+    def count(self, noun: str, names: Iterable[str]) -> None:
+        """Take what is counted."""
 
 
 def run(step: ProbeSets, folder: Path) -> tuple[Artifact, Place]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from emberge import Artifact, Model, ModelRef
+from emberge.contracts import ParameterCount
 from emberge.evaluating import read_scores
-from emberge.model_folder import ParameterCount
 from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_report.charts.svg import LogScale
 from emberge_report.page.parameter_figure import front_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from emberge import (
     Problem,
     Reader,
 )
-from emberge.contracts import Rehearsal
+from emberge.contracts import ModelWork, Rehearsal
 from emberge_boom import Bagging
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
@@ -57,6 +57,7 @@ class Room:
     warned: list[str] = dataclasses.field(default_factory=list)
     metrics: list[str] = dataclasses.field(default_factory=list)
     foreseen: list[Expected] = dataclasses.field(default_factory=list)
+    announced: list[ModelWork] = dataclasses.field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -107,6 +108,12 @@ class Look(Room):
 
     def expect(self, expected: Expected) -> None:
         self.foreseen.append(expected)
+
+    def expect_work(self, work: ModelWork) -> None:
+        self.announced.append(work)
+
+    def count(self, noun: str, names: Iterable[str]) -> None:
+        """Take what is counted."""
 
 
 @pytest.fixture
@@ -285,6 +292,9 @@ def test_data_of_a_step_that_is_yet_to_run_are_passed_over(bert: Path, tmp_path:
     class Ahead(Look):
         def data(self, reference: DataRef) -> Any:
             return None
+
+        def expected(self, reference: DataRef) -> None:
+            """Say nothing: the step announced no result."""
 
     room = Ahead(tmp_path, bert)
     assert _check(_step((DataEntry(path=DataRef("$corpus")),)), room) == []

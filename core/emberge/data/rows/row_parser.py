@@ -1,4 +1,4 @@
-"""The parser of rows, which knows the part of each column in an example."""
+"""The parser of rows, for which the part of each column is known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """The parser of one file's rows, all of which must have the same parts as the first row.
+    """The parser of one file's rows; rows must have the same kinds of parts as the first row.
 
     `media` reads images and clips in columns, which become references within texts.
     """
@@ -92,7 +92,7 @@ class RowParser:
 
 
 def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of nested columns under dotted names (`translation.en`, or `texts.0` in a list)."""
+    """Return fields of the row's records and entries of its lists, by names such as `texts.0`."""
     fields: dict[str, Any] = {}
     for name in names:
         value: Any = row

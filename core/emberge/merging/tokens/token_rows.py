@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 class TokenRows(DerivedTensor):
     """A vocabulary tensor with its rows in the order of the result's tokenizer.
 
-    `index` contains the row of `origin` for each row, or -1 if this model lacks the token; such a row is
-    zero.
+    `index` has for each row the row of `origin`, or -1 if this model lacks the token; such a row is zero.
     """
 
     origin: TensorSpec
@@ -45,7 +44,7 @@ class TokenRows(DerivedTensor):
             _gather_rows(reader, self.origin, _slice_index(self.index, rows), into)
 
     def known(self, rows: range) -> NDArray[np.bool_]:
-        """Return a mask of these rows: True if the model has the row's token."""
+        """Return for each of these tokens whether the model has it."""
         mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NOWHERE
         return mask
 
@@ -121,9 +120,9 @@ def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 
 @dataclass(frozen=True, eq=False)
 class PartialRows:
-    """Rows of tokens that some models lack; each becomes the weighted mean of the models that have it.
+    """Tokens that some models lack; each becomes the weighted mean of the models that have it.
 
-    `partial` marks these rows, and `specs` are the models' tensors and, last, the base's or None.
+    `partial` marks them, `specs` are the models' tensors and, last, the base's or None.
     """
 
     partial: NDArray[np.bool_]

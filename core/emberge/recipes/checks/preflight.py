@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts import DataRef, Expected, FileRef, ModelRef, Reader, Reference
-from emberge.errors import CheckpointError, EmbergeError, Problem, RecipeError
-from emberge.model_folder import Checkpoint, other_format
+from emberge.contracts import (
+    Backbone,
+    DataRef,
+    Expected,
+    FileRef,
+    ModelRef,
+    ModelWork,
+    ParameterCount,
+    Reader,
+    Reference,
+)
+from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
+from emberge.model_folder import (
+    Checkpoint,
+    count_parameters,
+    other_format,
+)
 from emberge.network import request_threads
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe, RecipeStep, parts_of, references
@@ -33,7 +47,7 @@ Severity = Literal["error", "warning", "unseen"]
 
 @dataclass(frozen=True)
 class Note:
-    """A text that a check shows for a step besides its problems, such as a plan or a first example."""
+    """A text that a step shows in addition to its problems: a plan, a first example."""
 
     step: str
     title: str
@@ -41,11 +55,32 @@ class Note:
 
 
 @dataclass(frozen=True)
+class StepWork:
+    """Work that a step announced, with the size of the model that does it.
+
+    `source` is the model outside the recipe, or the step, whose size decides; `parameters` is None where that
+    size is not known.
+    """
+
+    step: str
+    work: ModelWork
+    source: str
+    parameters: ParameterCount | None
+
+
+@dataclass(frozen=True)
 class CheckReport:
-    """The problems and notes of a check."""
+    """The problems and notes of a check, and what the recipe's estimate is made of.
+
+    `names` are the counted names by noun. `uncounted` are the kinds of steps that run a model and announced
+    no work.
+    """
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[Note, ...] = ()
+    work: tuple[StepWork, ...] = ()
+    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
@@ -84,26 +119,51 @@ class CheckReport:
 
 
 def check_recipe(
-    recipe: Recipe, plugins: Plugins, *, deep: bool = True, out: Path | None = None
+    recipe: Recipe,
+    plugins: Plugins,
+    *,
+    deep: bool = True,
+    out: Path | None = None,
+    sizes: bool = False,
 ) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
     Results of an earlier run in `out` are read, if there are any. With `deep=False`, the network is not used.
     An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
+    With `sizes`, the parameters of models are counted, for an estimate of the announced work.
     """
     lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = []
     notes: list[Note] = []
+    work: list[StepWork] = []
+    names: dict[str, set[str]] = {"model": lookup.outside_models}
+    uncounted: Counter[str] = Counter()
     for step in recipe.steps:
         context = _StepCheck(step, lookup)
         problems += context.problems()
         notes += context.notes
-    return CheckReport(tuple(dict.fromkeys(problems)), tuple(dict.fromkeys(notes)))
+        work += [StepWork(step.id, one, *lookup.size(one.model)) for one in context.work if sizes]
+        for noun, counted in context.names.items():
+            names.setdefault(noun, set()).update(counted)
+        if not context.work and _runs_model(step) and not lookup.gathers(step):
+            uncounted[step.kind.rpartition(":")[2]] += 1
+    return CheckReport(
+        tuple(dict.fromkeys(problems)),
+        tuple(dict.fromkeys(notes)),
+        tuple(work),
+        {noun: frozenset(counted) for noun, counted in names.items()},
+        uncounted,
+    )
+
+
+def _runs_model(step: RecipeStep) -> bool:
+    """Return whether a step has an encoder among its options."""
+    return any(isinstance(part, Backbone) for _, part in parts_of(step.step, Backbone, Reference))
 
 
 @dataclass
 class _Lookup:
-    """The look-up that all steps of a check share; it locates each model from outside the recipe once."""
+    """The look-up that all steps of a check share; it locates each outside model once."""
 
     recipe: Recipe
     plugins: Plugins
@@ -114,6 +174,7 @@ class _Lookup:
         self.steps = {step.id: step for step in self.recipe.steps}
         self.expected: dict[str, Expected] = {}
         self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
+        self._sizes: dict[tuple[str, Path], ParameterCount | None] = {}
         self._faults: dict[tuple[Path, Path | None], Sequence[str]] = {}
         self._look_for_all()
 
@@ -122,7 +183,7 @@ class _Lookup:
         return build_installed_readers(self.plugins)
 
     def model(self, reference: ModelRef) -> LocatedModel | Problem:
-        """Return a located model from outside the recipe, or the problem with it (without `file:line`).
+        """Return a model outside the recipe, or the problem with it (without `file:line`).
 
         For `$step+adapter`, the located model has only its `adapter`, as the step's model does not exist yet.
         """
@@ -130,6 +191,39 @@ class _Lookup:
         if key not in self._seen:
             self._seen[key] = self._locate_model(reference)
         return self._seen[key]
+
+    def gathers(self, step: RecipeStep) -> bool:
+        """Return whether a step joins the results of parts of its own kind, which announce their work."""
+        needed = (self.steps[need].whole for need in step.needs if need in self.steps)
+        return any(type(whole) is type(step.step) for whole in needed if whole is not None)
+
+    @property
+    def outside_models(self) -> set[str]:
+        """The models from outside the recipe, by the text of their references."""
+        return {text for (text, _), _ in self._seen.items() if not text.startswith("$")}
+
+    def size(self, reference: ModelRef) -> tuple[str, ParameterCount | None]:
+        """Return the model or step that decides a model's size, and its number of parameters, if known."""
+        while reference.step is not None:
+            expected = self.expected.get(reference.step)
+            if expected is None or (expected.parameters is None and not expected.artifact.parents):
+                return f"${reference.step}", None
+            if expected.parameters is not None:
+                return f"${reference.step}", expected.parameters
+            reference = ModelRef(expected.artifact.parents[0], reference.folder)
+        key = (reference.text, reference.folder)
+        if key not in self._sizes:
+            self._sizes[key] = self._count_parameters(reference)
+        return reference.main, self._sizes[key]
+
+    def _count_parameters(self, reference: ModelRef) -> ParameterCount | None:
+        located = self.model(reference)
+        if not isinstance(located, LocatedModel):
+            return None
+        try:
+            return count_parameters(Checkpoint(located.folder))
+        except EmbergeError:
+            return None  # a step's own check reports the model
 
     def faults_of(self, folder: Path, adapter: Path | None) -> Sequence[str]:
         """Return the reasons why a model cannot be opened; each model is examined only once."""
@@ -161,12 +255,14 @@ class _Lookup:
             return Problem(
                 f"'{reference}' could not be seen: {error}", severity="unseen", about="model"
             )
+        except AccessError as error:
+            return Problem(str(error), about="access")
         except EmbergeError as error:
             return Problem(str(error))
 
 
 class _StepCheck:
-    """The check of one step (a `Preflight`): it resolves references and collects problems and notes."""
+    """The Preflight of one step: its references resolved, its problems and notes collected."""
 
     def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
         self._step = step
@@ -174,6 +270,8 @@ class _StepCheck:
         self._own: list[Problem] = []
         self._missing_model = False  # then no plan can be made of the others
         self.notes: list[Note] = []
+        self.work: list[ModelWork] = []
+        self.names: dict[str, set[str]] = {}
 
     @property
     def deep(self) -> bool:
@@ -248,8 +346,14 @@ class _StepCheck:
     def expected(self, reference: Reference) -> Expected | None:
         return self._lookup.expected.get(reference.step or "")
 
+    def expect_work(self, work: ModelWork) -> None:
+        self.work.append(work)
+
+    def count(self, noun: str, names: Iterable[str]) -> None:
+        self.names.setdefault(noun, set()).update(names)
+
     def problems(self) -> list[Problem]:
-        """Return the problems of the step's references, then those found by the step's own check."""
+        """Return the problems of the step's references, then those of its own check."""
         for reference in references(self._step.step):
             self._check_reference(reference)
         try:
@@ -332,7 +436,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
     """Return the problem if the model's or the adapter's folder has no weights, else None.
 
-    For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
+    Of a model on the hub, only metadata may be here yet. Whether weights are damaged is checked elsewhere.
     """
     model = (
         _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None

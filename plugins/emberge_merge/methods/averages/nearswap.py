@@ -1,4 +1,4 @@
-"""Take a model's elements where they are near the base's."""
+"""Swap in what is near the base already."""
 
 from __future__ import annotations
 

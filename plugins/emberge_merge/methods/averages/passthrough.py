@@ -1,4 +1,4 @@
-"""One model, multiplied by a factor."""
+"""One model, unchanged but for a factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Passthrough(MergeStrategy):
-    """Take the weights of the only model, multiplied by `scale`.
+    """Take the only model's weights, times `scale`.
 
     Example:
         merged:

@@ -178,7 +178,7 @@ def test_check_shows_what_differs_and_refuses_a_clash_before_any_work(
     write(tmp_path / "b", ["u", "cat"], [(2, 0), (0, 8), (5, 7)], {"<b>": 2, "cat": 1})
     for how, code in (("union", 0), ("token_aware", 2)):
         Path("r.yaml").write_text(RECIPE.replace("HOW", how))
-        assert main(["check", "r.yaml"]) == code
+        assert main(["check", "r.yaml", "--long"]) == code
         said = capsys.readouterr()
         words = " ".join((said.out + said.err).split())
         assert "'a' and './b': 1 id is another token: 2 \"<a>\" / \"<b>\"" in words

@@ -39,12 +39,12 @@ def check(
     """(the lines of the plan by label, stderr) of `emberge check` of one merge."""
     Path("r.yaml").write_text(yaml.safe_dump({"steps": {"merged": {"merge": merge}}}))
     capsys.readouterr()
-    code = main(["check", "r.yaml", *words])
+    code = main(["check", "r.yaml", "--long", *words])
     said = capsys.readouterr()
     assert code == 0, said.err
     lines: dict[str, list[str]] = {}
     label = ""
-    for line in said.out.splitlines()[1:-1]:
+    for line in said.out.partition("\nin sum")[0].splitlines()[1:]:
         label = line[2:12].strip() or label
         lines.setdefault(label, []).append(line[14:])
     return lines, said.err
@@ -344,7 +344,7 @@ def test_licences_are_looked_for_from_where_the_recipe_lies(
     Path("r.yaml").write_text(yaml.safe_dump({"steps": {"m": {"merge": linear("./a", "./b")}}}))
     (place / "far").mkdir()
     monkeypatch.chdir(place / "far")
-    assert main(["check", "../r.yaml"]) == 0
+    assert main(["check", "../r.yaml", "--long"]) == 0
     assert "licences    mit: ./a; not stated: ./b" in capsys.readouterr().out
 
 
@@ -388,7 +388,7 @@ def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
         }
     }
     Path("r.yaml").write_text(yaml.safe_dump(text))
-    assert main(["check", "r.yaml"]) == 0
+    assert main(["check", "r.yaml", "--long"]) == 0
     then = capsys.readouterr().out.partition("then: merge plan")[2]
     assert "tensors     55 merged" in then
     assert "$first  0.5" in then
