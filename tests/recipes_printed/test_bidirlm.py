@@ -8,6 +8,7 @@ import pytest
 import yaml
 from emberge.recipes import shipped_recipes
 
+from tests.support.model_headers import MODELS
 from tests.support.printed import group, hub_model, printed_rows, sets_of, steps_of
 
 GEMMA, GEMMA_LARGE = "google/gemma-3-270m", "google/gemma-3-1b-it"
@@ -252,6 +253,23 @@ def assert_mixture(one: Any, english: float = ENGLISH) -> None:
         assert share == pytest.approx(
             english if name == "english" else (1 - english) / 3, abs=2e-6
         ), name
+
+
+# Table 1 (appendix A): layers, width, heads, heads of keys, width of a head, words.
+ARCHITECTURES = {
+    GEMMA: (18, 640, 4, 1, 256, 262_144),
+    GEMMA_LARGE: (26, 1152, 4, 1, 256, 262_144),
+    QWEN: (28, 1024, 16, 8, 128, 151_936),
+    QWEN_LARGE: (28, 2048, 16, 8, 128, 151_936),
+}
+
+
+def test_the_checkpoints_that_recipes_are_checked_with_are_the_papers() -> None:
+    for model, numbers in ARCHITECTURES.items():
+        config = MODELS[model][2]
+        names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+        more = ("num_key_value_heads", "head_dim", "vocab_size")
+        assert tuple(config[name] for name in (*names, *more)) == numbers, model
 
 
 TRAINED = {"270m": GEMMA, "600m": QWEN, "1b": GEMMA_LARGE, "1700m": QWEN_LARGE}
