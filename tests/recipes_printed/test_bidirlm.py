@@ -111,12 +111,12 @@ PARALLEL = {
     "WikiMatrix": ("wikimatrix", 673_288),
 }
 OPUS = 946_599
-FOLLOWED = {
+INFIR = {
     "MS MARCO": ("infir_msmarco", 38_759),
     "metamath": ("infir_metamath", 7_104),
     "leetcode": ("infir_leetcode", 2_540),
-    "FollowIR": ("followir", 494),
 }
+FOLLOWIR = 494
 SUBTOTALS = {"KaLM": 3_655_225, "Nemotron": 3_351_691, "Other": 3_103_303}
 PAIRS = 10_110_219
 # Footnotes of appendix C (pages 18 and 19).
@@ -137,11 +137,10 @@ REMOVED = (
 )
 
 
-def followed() -> dict[str, dict[str, Any]]:
+def left_out() -> dict[str, dict[str, Any]]:
     """The sets that the catalogue names and leaves out, by name."""
     path = shipped_recipes()["bidirlm/adapt"].path.parent / "corpora/pairs/datasets.yaml"
-    left = yaml.safe_load(path.read_text("utf-8"))["x-followed-instructions"]
-    return {one["name"]: one for one in left}
+    return {one["name"]: one for one in yaml.safe_load(path.read_text("utf-8"))["x-left-out"]}
 
 
 # ── data ────────────────────────────────────────────────────────────────────────────────────────
@@ -157,16 +156,18 @@ def test_every_set_of_table_4_has_its_id_and_its_count() -> None:
     opus = [one for name, one in sets.items() if name.startswith("opus_")]
     assert {one.hub for one in opus} == {HUBS["opus"]}
     assert sum(one.limit or 0 for one in opus) == OPUS
-    left = followed()
-    for name, pairs in FOLLOWED.values():
-        assert (left[name]["limit"], left[name]["hub"]) == (pairs, HUBS[name.partition("_")[0]])
-    named = [name for table in (KALM, NEMOTRON, PARALLEL) for name, _ in table.values()]
+    for name, pairs in INFIR.values():
+        assert (sets[name].limit, sets[name].hub) == (pairs, HUBS["infir"]), name
+    left = left_out()["followir"]
+    assert (left["limit"], left["hub"]) == (FOLLOWIR, HUBS["followir"])
+    tables = (KALM, NEMOTRON, PARALLEL, INFIR)
+    named = [name for table in tables for name, _ in table.values()]
     assert {*sets} == {*named, *(str(one.name) for one in opus)}
 
 
 def test_the_counts_add_up_to_the_printed_totals() -> None:
     sets = sets_of("bidirlm/adapt", "corpora/pairs")
-    left = sum(one["limit"] for one in followed().values())
+    left = sum(one["limit"] for one in left_out().values())
     kalm = sum(one.limit or 0 for one in sets.values() if one.hub == HUBS["kalm"])
     nemotron = sum(sets[name].limit or 0 for name, _ in NEMOTRON.values())
     other = sum(one.limit or 0 for one in sets.values()) - kalm - nemotron + left

@@ -13,7 +13,8 @@ class Columns:
     """The columns of a file by their part; by default the usual names are recognised.
 
     If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
-    dots is a field in a column of records (`translation.en`), or an entry of a list (`texts.0`).
+    dots is a field in a column of records (`translation.en`), or an entry of a list (`texts.0`). Names joined
+    by `+` are one text, a line for each column (`instruction+query`).
     """
 
     anchor: str | None = None

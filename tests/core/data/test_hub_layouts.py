@@ -119,6 +119,14 @@ def test_a_list_that_is_too_short_is_named(tmp_path: Path) -> None:
         load(entry)
 
 
+def test_columns_joined_by_a_plus_are_one_text(tmp_path: Path) -> None:
+    rows = [{"task": "Find it.", "of": {"query": "tree"}, "pos": "Baum"}]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    columns = Columns(anchor="task+of.query", positive="pos")
+    dataset = load(DataEntry(path=DataRef(str(tmp_path / "rows.jsonl")), columns=columns))
+    assert dataset[0].anchor == "Find it.\ntree"
+
+
 def test_a_missing_field_of_a_record_is_named(tmp_path: Path) -> None:
     write_rows(tmp_path / "rows.jsonl", [{"translation": {"en": "tree"}}])
     columns = Columns(anchor="translation.en", positive="translation.fr")

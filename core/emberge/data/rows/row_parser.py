@@ -47,7 +47,7 @@ class RowParser:
         self.media = media or MediaValues()
         self.layout: ColumnLayout | None = None
         self._known: dict[tuple[str, ...], ColumnLayout | str] = {}
-        self._fields = [name for name in vars(columns).values() if name and "." in name]
+        self._fields = [name for name in vars(columns).values() if name and set(name) & {".", "+"}]
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Parse the row's texts, scores and label.
@@ -92,15 +92,23 @@ class RowParser:
 
 
 def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return fields of the row's records and entries of its lists, by names such as `texts.0`."""
-    fields: dict[str, Any] = {}
+    """Return the values under dotted names (`texts.0`) and under names joined by `+`."""
+    values = {}
     for name in names:
-        value: Any = row
-        for part in name.split("."):
-            value = _read_field(value, part)
-        if name not in row and value is not None:
-            fields[name] = value
-    return fields
+        parts = [_read_column(row, part) for part in name.split("+")]
+        if name not in row and None not in parts:
+            values[name] = parts[0] if len(parts) == 1 else "\n".join(map(str, parts))
+    return values
+
+
+def _read_column(row: Mapping[str, Any], name: str) -> Any:
+    """Return a column, or a field of its records or lists; None if the row has none of that name."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        value = _read_field(value, part)
+    return value
 
 
 def _read_field(value: Any, part: str) -> Any:
