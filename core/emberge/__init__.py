@@ -1,7 +1,7 @@
 """emberge: the merge engine for embedding models.
 
-Authors of components import from here; authors of steps and scripts also import from rooms
-(`emberge.merging`). A room's face is its `__init__.pyi`, which lists each public name once, with the module
+Authors of components import from here; authors of steps and scripts also import from the subpackages. A room
+(a subpackage such as `emberge.merging`) lists its public names in its `__init__.pyi`, each with the module
 that defines it. Python imports that module when the name is first used, so importing emberge loads no torch.
 """
 

@@ -1,4 +1,4 @@
-"""Devices, cores and memory of this machine, which decide the speed and never the bytes."""
+"""Devices, cores and memory of this machine, which decide a run's speed but never the bytes of its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACCELERATOR_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 def find_machine(
     devices: str | None = None, workers: int | None = None, memory: str | int | None = None
 ) -> Machine:
-    """Return the devices, workers and memory that a run may use: all of the machine, or the given part.
+    """Return the devices, workers and memory that a run may use: by default, the whole machine.
 
     `devices` is `cpu`, `cuda` (all CUDA devices), `cuda:0,cuda:1`, or None (all CUDA devices, or `cpu`
     without any); `workers` defaults to the usable cores; `memory` is bytes or a size such as `512MB` or

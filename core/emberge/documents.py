@@ -30,7 +30,7 @@ class BulletList:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Table with a head; `align` has `l` or `r` for each column; other columns are left-aligned."""
+    """Table with a header row; `align` has `l` or `r` for each column; further columns are left-aligned."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -43,7 +43,7 @@ Passage: TypeAlias = str | CodeLines | BulletList | TextTable
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Titled part of a document."""
+    """Part of a document with a title."""
 
     title: str
     passages: Sequence[Passage]
@@ -70,7 +70,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Page of figures below notes that a reader must not overlook.
+    """Page of figures, preceded by notes that a reader must not overlook.
 
     `figures` have the form of those in an artifact's details, as data, without files.
     """

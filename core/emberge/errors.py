@@ -55,7 +55,7 @@ class CheckpointError(EmbergeError):
 
 
 class UnwrittenError(CheckpointError):
-    """A write that the disk refused; the inputs may be sound."""
+    """A write that failed; the inputs may be sound."""
 
     exit_code = 1
 
@@ -101,7 +101,7 @@ class Problem:
 
 @contextmanager
 def exits_refused(whose: str) -> Iterator[None]:
-    """Turn a `sys.exit` in the block, which could end a run as if it had succeeded, into a PluginError.
+    """Turn a `sys.exit` in the block into a PluginError, as it could end a run as if that had succeeded.
 
     Raises:
         PluginError: if the block calls `sys.exit`; the message names `whose` code did so.
@@ -116,12 +116,12 @@ def exits_refused(whose: str) -> Iterator[None]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether an error comes from a disk or a network, so the same command may succeed later."""
+    """Return whether an error comes from a disk or a network, so that the same command may succeed later."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return `"; did you mean 'x'?"` for the closest known word, or nothing."""
+    """Return `"; did you mean 'x'?"` for the closest known word; "" if no word is close."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{matches[0]}'?" if matches else ""

@@ -183,7 +183,7 @@ class UserHashes:
 
 
 def read_file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
-    """Yield a file's bytes in order, at most `size` at once, mapped, as a copy takes longer than hashing."""
+    """Yield a file's bytes in order, at most `size` at once; mapped, as copying is slower than hashing."""
     with path.open("rb") as stream:
         left = os.fstat(stream.fileno()).st_size
         for start in range(0, left, _MAPPED):
@@ -201,7 +201,7 @@ def sha256_of(path: Path) -> str:
 
 
 def stable_hash(value: object) -> str:
-    """Return the SHA-256 of plain values as JSON, the same in every process."""
+    """Return the SHA-256 of plain values, written as JSON; it is the same in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -59,17 +59,17 @@ def register_backbones() -> Mapping[str, type[Backbone] | str]:
 
 @hookspec
 def register_merge_transforms() -> Mapping[str, type[MergeTransform] | str]:
-    """Add merge transforms, links that take N models to M."""
+    """Add merge transforms, links of a merge chain that turn N models into M."""
 
 
 @hookspec
 def register_merge_strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec | str]:
-    """Add merge strategies, links that take N models to one, or names for whole chains."""
+    """Add merge strategies, links of a merge chain that turn N models into one, or names for whole chains."""
 
 
 @hookspec
 def register_steps() -> Mapping[str, type[Step] | str]:
-    """Add kinds of step, which take folders and fill one folder."""
+    """Add kinds of step, which read folders and fill one folder."""
 
 
 @hookspec
@@ -143,20 +143,20 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
 
 @hookspec
 def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> Mapping[str, str]:
-    """Return texts of files to add to the result of a step before anybody sees it, by their names.
+    """Return files to add to the result of a step before it is published: a mapping of names to texts.
 
     `folder` is complete except for `artifact.json`, and must only be read; `plugins` are the loaded
-    `Plugins`, for finding components. The added files must depend only on the folder's files, so that a step
-    that was killed ends with the same bytes. The hook must be fast, as every result waits for it. If a plugin
-    fails, a warning is shown, and the result is kept without its files.
+    `Plugins`, for finding components. The added files must depend only on the folder's files, so that a
+    resumed step gives the same bytes. The hook must be fast, as every result waits for it. If a plugin fails,
+    a warning is shown, and the result is kept without its files.
     """
 
 
 @hookspec
 def complete_publication(folder: Path, plugins: Any) -> Mapping[str, str]:
-    """Return texts of files, by name, to publish with the model in `folder` or to replace its files.
+    """Return files (names mapped to texts) to publish with the model in `folder`, or in place of its files.
 
-    The hook may load a model, as publishing takes longer than that. If a plugin fails, this is noted, and the
+    The hook may load a model, as publishing takes even longer. If a plugin fails, this is noted, and the
     model is published without the plugin's files.
     """
 

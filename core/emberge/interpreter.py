@@ -13,7 +13,7 @@ from typing import Any
 
 
 def python_command(*words: str) -> list[str]:
-    """Return the command that runs this interpreter with the words, such as `-m emberge run`.
+    """Return the command that runs this interpreter with these arguments, such as `-m emberge run`.
 
     `-P` keeps the current folder off the path: otherwise `python -m` and `python -c` would import a file that
     somebody left there, such as `json.py`, instead of the library's module. Child processes of the command
@@ -33,7 +33,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_blocks() -> None:
-    """Set glibc to reuse freed memory: new pages cost more time than most arithmetic on them."""
+    """Make glibc reuse freed memory, as new pages cost more time than most arithmetic on them."""
     mallopt = _find_glibc_function("mallopt")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, 32 << 20)

@@ -1,4 +1,4 @@
-"""Verbs of the command line that plugins add: help, options, and the place of the call."""
+"""Verbs of the command line that plugins add: help, options, and the place of the function to call."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Component:
         return type_
 
     def is_of(self, type_: Any) -> bool:
-        """Return whether this component has that type, importing nothing."""
+        """Return whether the component has the type `type`, without importing anything."""
         place = f"{getattr(type_, '__module__', '')}:{getattr(type_, '__qualname__', '')}"
         return vars(self).get("type", self.added) is type_ or self.added == place
 
@@ -137,7 +137,7 @@ class Component:
 
 @dataclass
 class Completion:
-    """Files that plugins add to a finished result (texts by name), and a line per failed plugin."""
+    """Files that plugins add to a finished result (names mapped to texts), and a line per failed plugin."""
 
     files: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -215,7 +215,7 @@ class Plugins:
             yield Component(kind, name, source, type_)
 
     def of(self, *kinds: str) -> dict[str, list[Component]]:
-        """Return components of the kinds by bare name; several components under a name are a clash."""
+        """Map each bare name to the components of these kinds with that name; several are a clash."""
         by_name: dict[str, list[Component]] = {}
         for component in self.components:
             if component.kind in kinds:
@@ -224,7 +224,7 @@ class Plugins:
 
     @property
     def left_out(self) -> str:
-        """End of a message about a missing component: the blocked plugins' names, or "" without any."""
+        """End of a message about a missing component: the names of blocked plugins; "" if none is blocked."""
         return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
 
     def find(self, name: str, *kinds: str) -> Component:
@@ -284,7 +284,7 @@ class Plugins:
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
     def completing(self, hook: str, **details: Any) -> Completion:
-        """Call a `complete_*` hook; return the files that plugins add and the failures, writing nothing."""
+        """Call a `complete_*` hook and return the files that plugins add, and the failures; write nothing."""
         completion = Completion()
         arguments = {**details, "plugins": self}
         for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):

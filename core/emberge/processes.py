@@ -31,14 +31,14 @@ _ERROR = "error: "
 
 
 def end_with_parent() -> None:
-    """End this process, and all that it started in its group, as soon as its standard input ends."""
+    """End this process and its process group as soon as its standard input ends."""
     threading.Thread(target=_wait_for_end, daemon=True).start()
 
 
 def read_call() -> bytes | None:
     """Return the first line of standard input; from then on, this process ends with its parent.
 
-    The result is None if the parent ended before it wrote a whole line.
+    The result is None if the parent ended before it wrote a complete line.
     """
     with open(0, "rb", buffering=0, closefd=False) as stream:
         line = stream.readline()
@@ -111,7 +111,7 @@ T = TypeVar("T", bound=_Dismissible)
 
 
 def adopt_launcher(ranks: int | None) -> None:
-    """Copy MPI's numbering of this process to torchrun's variables, and end with the parent if it is a rank.
+    """Copy MPI's rank variables to torchrun's; a process that is a rank ends with its parent.
 
     `ranks` is the number of `--ranks`, None without the option.
 
@@ -162,7 +162,7 @@ def rank_team(
     ranks: int | None,
     form: Callable[[RanksEnded | None], T],
 ) -> contextlib.AbstractContextManager[T | None]:
-    """Return a context with the team of this run's ranks; the context is None for a process that runs alone.
+    """Return a context manager that yields the team of this run's ranks; None for a process that runs alone.
 
     A launcher has started the other ranks, or they are started here, `ranks` in all, by the command of these
     `words`. `form` connects the ranks; its argument is None unless ranks were started here.
@@ -400,7 +400,7 @@ def _require_folders(launch: Launch) -> None:
 
 
 def _list_thread_variables(threads: int, machine: Machine) -> dict[str, str]:
-    """Return environment variables that libraries read at their first import; the first two affect bytes."""
+    """Return environment variables that libraries read at import; the first two affect results' bytes."""
     tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
 

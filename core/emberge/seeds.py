@@ -1,4 +1,4 @@
-"""Randomness that is the same on every machine: stable hashes in, raw generator bits out.
+"""Randomness that is the same on every machine, from stable hashes and raw bits of a generator.
 
 Python's `hash` of a string differs between processes, and the derived methods of NumPy's generators may
 change between releases; a keyed hash and the raw bits of PCG64 do not change.

@@ -116,7 +116,7 @@ def layer_number(name: str) -> int | None:
 
 
 def depths(names: Iterable[str]) -> dict[str, float]:
-    """Return the relative depth of each name: l / (L - 1) within its tower, and 0 outside the layers."""
+    """Return each name's relative depth: l / (L - 1) in layer l of a tower of L layers, else 0."""
     numbered: dict[str, tuple[str, int]] = {}
     heights: dict[str, int] = {}
     depth: dict[str, float] = {}
@@ -161,7 +161,7 @@ def _sort_key(layer: str) -> tuple[int, str, int]:
 
 
 def find_outer_prefix(names: Iterable[str]) -> str:
-    """Return the prefix that wrappers put before every single name."""
+    """Return the prefix that wrappers put before each of the names."""
     names = list(names)
     prefix = ""
     while names:
@@ -207,7 +207,7 @@ def head_of(name: str) -> str:
 
 
 def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) -> frozenset[str]:
-    """Return the canonical names of the tensors of heads.
+    """Return the canonical names of the tensors of task heads.
 
     `outside` are names without the backbone's prefix, and `inside` are names with it. If the backbone has no
     prefix (`wrapped` is False), all names are in `inside`.

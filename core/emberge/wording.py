@@ -40,19 +40,19 @@ _RULES = {"l": "---", "r": "---:"}
 
 
 def join_some(words: Iterable[str], most: int = 3) -> str:
-    """Return the first `most` words with commas, and the number of the other words: `a, b, c and 2 more`."""
+    """Return the first `most` words joined by commas, and the number of the others: `a, b, c and 2 more`."""
     listed = list(words)
     more_text = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more_text
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Return the number and the noun in its form for it: `1 step`, `1,200 merge strategies`."""
+    """Return the number and the noun, plural if needed: `1 step`, `1,200 merge strategies`."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
 def count_by_first_word(names: Iterable[str]) -> str:
-    """Return tensors' names by their first words: `visual (351 tensors), lm_head (1 tensor)`."""
+    """Return counts of tensors by the first words of names: `visual (351 tensors), lm_head (1 tensor)`."""
     counted = Counter(name.partition(".")[0] for name in names)
     return ", ".join(f"{word} ({count_noun(n, 'tensor')})" for word, n in counted.items())
 

@@ -45,7 +45,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping; `lines` has the place of each key."""
+    """A mapping; `lines` maps each key to its place."""
 
     entries: Mapping[str, Node]
     where: str
@@ -171,7 +171,7 @@ def find_alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
 
 
 class _TooMuchError(Exception):
-    """Excess of repeated values in the list or mapping at `line`."""
+    """The error for too many repeated values in the list or mapping at `line`."""
 
     def __init__(self, line: int) -> None:
         super().__init__(line)
@@ -312,7 +312,7 @@ _CONVERT: dict[str, Callable[[str], Any]] = {
 
 
 def is_number(text: str) -> bool:
-    """Return whether a word would be a number without its quotes."""
+    """Return whether a quoted word would be a number without its quotes."""
     return bool(_INT.fullmatch(text) or _FLOAT.fullmatch(text))
 
 

@@ -37,13 +37,13 @@ from emberge_bidirlm.mask_token import MaskToken, find_mask_token, text_config
 class AsEncoder(Step):
     """Make a causal language model an encoder: bidirectional attention, pooling, a mask token, no training.
 
-    The result is Bi+Base of BidirLM (arXiv:2604.02045), from which masked adaptation and contrastive training
-    start. Weights are copied, including the head that predicts tokens. The step writes config.json, the
-    tokenizer and the modules of SentenceTransformers so that plain `AutoModel` and `SentenceTransformer` load
-    an encoder. Then it loads the result and verifies that each layer reads later tokens.
+    The result is Bi+Base of BidirLM (arXiv:2604.02045), which is where masked adaptation and contrastive
+    training start. Weights are copied, including the head that predicts tokens. The step writes config.json,
+    the tokenizer and the modules of SentenceTransformers so that plain `AutoModel` and `SentenceTransformer`
+    load an encoder. Then it loads the result and verifies that each layer reads later tokens.
 
-    The step refuses hybrid models, whose layers of convolutions or linear attention would remain causal;
-    encoder-decoders; and models that are already bidirectional.
+    The step refuses encoder-decoders, models that are already bidirectional, and hybrid models, whose
+    convolution or linear attention layers would remain causal.
 
     Example:
         encoder:
@@ -148,7 +148,7 @@ def encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def encoder_layout(checkpoint: Checkpoint, pooling: str) -> Layout:
-    """Return a checkpoint's layout of modules with this pooling; other modules do not change.
+    """Return a checkpoint's SentenceTransformers modules with this pooling; other modules do not change.
 
     Raises:
         CheckpointError: if its modules do not turn a transformer's states into an embedding.

@@ -14,7 +14,7 @@ from emberge.model_folder import Checkpoint, load_tokenizer, with_mask_token
 
 @dataclass(frozen=True, slots=True)
 class MaskToken:
-    """A token of a checkpoint's tokenizer that masks other tokens, with the id of its embedding."""
+    """A token of a checkpoint's tokenizer that masks other tokens, with its id."""
 
     token: str
     id: int
@@ -39,7 +39,7 @@ class MaskToken:
 
 
 def find_mask_token(checkpoint: Checkpoint, requested: str | int | None) -> MaskToken | None:
-    """Return the mask token of a checkpoint: the `requested` token or id, else its tokenizer's own, if any.
+    """Return a checkpoint's mask token: the `requested` token or id, or else the tokenizer's own.
 
     Raises:
         CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.

@@ -26,7 +26,7 @@ class LayerSoftmax(MergeStrategy):
 
     For model k and layer l the delta norm is ‖theta_k − theta_0‖ over all parameters of the layer, and
     theta^l = Σ softmax_k(norm_k^l / T) · theta_k^l. This is the hierarchical fusion of CoDiEmb (2025,
-    arXiv:2508.11442, eqs. 10 to 12). After `group`, the models are the groups' soups. With raw norms, as in
+    arXiv:2508.11442, eqs. 10 to 12). With `group`, the models are the groups' averages. With raw norms, as in
     the paper, layers whose norms differ by a few units saturate the softmax at T = 1; `normalise` divides the
     norms first. The weights of each layer are in the artifact's `weights_by_layer`, and a report shows them.
 
@@ -155,7 +155,7 @@ class LayerSoftmax(MergeStrategy):
 
 
 def _compute_squared_norms(vectors: Tensor) -> Tensor:
-    """Return ‖v‖² of each of [n, *rows], float64; norms of runs of 8,192 are in the vectors' own dtype."""
+    """Return float64 ‖v‖² [n] of [n, *rows]; partial norms of 8,192 elements have the input's dtype."""
     import torch
 
     flat = vectors.reshape(len(vectors), -1)
@@ -167,7 +167,7 @@ def _compute_squared_norms(vectors: Tensor) -> Tensor:
 
 
 def _compute_slerp_factors(gram: Tensor, t: float) -> list[float]:
-    """Return factors of a and b at the share t of the way, by the products of a, b and b - a."""
+    """Return the factors of a and b for the slerp at share t, from the inner products of a, b and b - a."""
     (aa, ab, ad), (_, bb, _), (_, _, dd) = gram.tolist()
     if min(aa, bb) <= _NOWHERE**2:
         return [1 - t, t]

@@ -11,11 +11,11 @@ from emberge.training import Shuffled, batches_by_dataset
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(Sampler):
-    """Steps of several small batches, each of a dataset of its own: the baseline of CoDiEmb.
+    """Training steps of several small batches, each from one dataset: the baseline of CoDiEmb.
 
     In the paper's comparisons (arXiv:2508.11442) every rank draws its own batch, so that the ranks of one
     step may have different tasks, and may have the same rows. Here a step has `draws` small batches, one for
-    each rank of the paper's setting, drawn independently of one another. Each of them has the loss of its
+    each rank of the paper's setting, drawn independently of one another. Each small batch has the loss of its
     dataset, and its negatives come from itself alone. `batch_size` is the number of examples of a whole step
     and may differ by task or dataset; a small batch has 1 / `draws` of it. An epoch has about as many
     examples as there are rows; rows that do not fill a small batch are dropped.
@@ -67,7 +67,7 @@ class Mixed(Sampler):
 
 
 class _MixedTogether(Batches):
-    """Steps that join one batch of each sequence; as many steps as read each row about once."""
+    """Batch sequence that joins one batch of each sequence per step; it reads each row about once."""
 
     def __init__(self, drawn: Sequence[Batches]) -> None:
         self._drawn = drawn

@@ -46,7 +46,7 @@ class Delimited(Reader):
 
 
 class _RowLines:
-    """Lines of a table; `taken` counts the bytes of the current row, and is set to 0 after each row.
+    """Iterator over a table's lines; `taken` counts the bytes of the current row from 0.
 
     If a quote is not closed, the lines after it become part of the same row.
     """
@@ -75,7 +75,7 @@ class _RowLines:
 
 
 def _require_headings(names: list[str], path: Path) -> None:
-    """Check that there are not too many columns, and that their names differ.
+    """Check that there are not too many columns, and that no two have the same name.
 
     Raises:
         DataError: if there are too many columns, or if two names are equal; the message has the second.

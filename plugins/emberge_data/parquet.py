@@ -18,7 +18,7 @@ MOST_UNPACKED, PACKED_FREE = 200, 16 << 20
 
 
 class Parquet(Reader):
-    """A Parquet file, read through pyarrow, a batch of rows at a time."""
+    """Reader of Parquet files through pyarrow, a batch of rows at a time."""
 
     suffixes = (".parquet",)
 

@@ -64,7 +64,7 @@ def _map_providers() -> Mapping[str, list[str]]:
 
 
 def import_names(distribution: str) -> list[str]:
-    """Return the import names of a distribution, for users who write `scikit-learn` and mean `sklearn`."""
+    """Return the import names of a distribution, such as `sklearn` for `scikit-learn`."""
     normalised = distribution.lower().replace("_", "-")
     return [
         name
@@ -91,7 +91,7 @@ def _find_distribution(package: str) -> importlib.metadata.Distribution | None:
 
 
 def version(package: str) -> str:
-    """Return the installed version: the interpreter's for the standard library."""
+    """Return the installed version of a package; for the standard library, the interpreter's version."""
     if package == STDLIB:
         return ".".join(str(part) for part in sys.version_info[:3])
     distribution = _find_distribution(package)

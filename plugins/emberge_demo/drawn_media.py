@@ -1,4 +1,4 @@
-"""The `drawn_media` step: images and sounds that are drawn by number, with captions, to train and search."""
+"""The `drawn_media` step: images and sounds from random numbers, with captions, to train and search."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
 
 @dataclass(frozen=True)
 class Draws:
-    """Source of whole numbers for one file, which depend on its words alone: equal on every machine."""
+    """Source of random integers for one file, which depend on its key words alone on every machine."""
 
     words: tuple[str, ...]
 
     def pick(self, low: int, high: int, *name: object) -> int:
-        """Return a number from `low` to `high`, both included; each name has its own."""
+        """Return the integer from `low` to `high`, both included, that belongs to `name`."""
         return low + even_place(*self.words, *name) % (high - low + 1)
 
 
 @dataclass(frozen=True, order=True)
 class Drawing:
-    """Image's content: one to four shapes of one kind and colour, each in a quarter of its own."""
+    """Content of an image: one to four shapes of one kind and colour, each in its own quarter."""
 
     number: int
     colour: str
@@ -77,7 +77,7 @@ class Drawing:
 
     @property
     def caption(self) -> str:
-        """Description of the image, as "two red circles"."""
+        """Description of the image, such as "two red circles"."""
         return f"{NUMBERS[self.number - 1]} {self.colour} {self.shape}{'s' * (self.number > 1)}"
 
     def content(self, draws: Draws) -> bytes:
@@ -110,7 +110,7 @@ class Drawing:
 
 @dataclass(frozen=True, order=True)
 class Tones:
-    """Clip's content: one to four beeps of one pitch, sound and rhythm within a second."""
+    """Content of a clip: one to four beeps of one pitch, sound and rhythm within a second."""
 
     number: int
     rhythm: str
@@ -128,7 +128,7 @@ class Tones:
 
     @property
     def caption(self) -> str:
-        """Description of the clip, as "three quick soft high beeps"."""
+        """Description of the clip, such as "three quick soft high beeps"."""
         words = (NUMBERS[self.number - 1], self.rhythm, self.sound, self.pitch)
         return f"{' '.join(words)} beep{'s' * (self.number > 1)}"
 
@@ -145,7 +145,7 @@ class Tones:
     def samples(self, draws: Draws) -> NDArray[np.int16]:
         """Return a second of samples, with random begin, loudness and exact pitch.
 
-        Phases are whole numbers, and the sine is looked up in a table, so that all machines make equal
+        Phases are integers, and the sine is looked up in a table, so that all machines make equal
         samples.
         """
         import numpy as np
@@ -181,7 +181,7 @@ _SETS: Mapping[str, tuple[type[_Content], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnMedia(Step):
-    """Drawn images and synthetic sounds with captions, of which a model has to learn what the words mean.
+    """Drawn images and synthetic sounds with captions, from which a model can learn the meaning of words.
 
     `drawings` are images of one to four shapes of one colour ("two red circles"). `tones` are clips of a
     second with one to four beeps of one rhythm, sound and pitch ("three quick soft high beeps"). Sizes,
@@ -261,7 +261,7 @@ class _MediaWriter:
         return {"name": name, "file": path, **_COMMON, "symmetric": True, "rows": count}
 
     def searches(self, contents: Sequence[_Content]) -> Iterator[Mapping[str, Any]]:
-        """Write the set of each direction, and yield its entry of the catalogue."""
+        """Write the evaluation set of each search direction, and yield its catalogue entry."""
         contents = contents[: self._rows]
         copies = [
             (content, copy) for content in contents for copy in range(self.options.test_copies)

@@ -1,4 +1,4 @@
-"""Data without a download, of installed packages or drawn, and controls: random towers and shuffled parts."""
+"""Data without a download (from installed packages, or drawn) and controls: random towers, shuffled parts."""
 
 from __future__ import annotations
 

@@ -31,10 +31,11 @@ class RandomTower(Step):
     """Put a tower with random weights on a text model: a Qwen3-VL (`vision`) or a Qwen3-ASR (`audio`).
 
     The result takes the place of the specialists that BidirLM composes (arXiv:2604.02045) in recipes that run
-    without a download. It has the trunk of the text model, so both are of one family, and it knows nothing of
-    images or sound yet. `vision` and `audio` are the tower's part of config.json, with transformers' names;
-    missing values are the defaults of the class, and the size of the projector's output is that of the trunk.
-    The special tokens come after the tokenizer's own tokens, so the model's embeddings need rows for them.
+    without a download. It has the trunk of the text model, so both models are of one family, and has not
+    learned anything about images or sound. `vision` and `audio` are the tower's part of config.json, with
+    transformers' names; missing values are the defaults of the class, and the size of the projector's output
+    is that of the trunk. The special tokens come after the tokenizer's own tokens, so the model's embeddings
+    need rows for them.
 
     Example:
         seeing:
@@ -123,7 +124,7 @@ class RandomTower(Step):
         return tokenizer
 
     def _build(self, checkpoint: Checkpoint, tokenizer: Any, *, weights: bool) -> Any:
-        """Return the model, drawn from torch's generator, or without numbers.
+        """Return the model, with weights drawn from torch's generator, or on the "meta" device.
 
         Raises:
             CheckpointError: if transformers refuses the tower.

@@ -1,4 +1,4 @@
-"""The `shuffled_parts` step: a control model with the numbers of some parts in random order."""
+"""The `shuffled_parts` step: a control model with the weights of some parts in random order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledParts(Step):
-    """Shuffle the numbers of some parts of a model: a control that keeps their size and nothing they learned.
+    """Shuffle the weights of some parts of a model: a control that keeps their size and nothing they learned.
 
     In every tensor of a part, the numbers of each row are put in a random order, so the norms of rows do not
     change; a vector counts as one row. The score of such a model does not come from what the parts have
@@ -96,7 +96,7 @@ def _is_inside(name: str, part: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shuffled(DerivedTensor):
-    """Tensor whose rows have the numbers of another's in an order of their own."""
+    """Tensor whose rows are those of another tensor, each with its elements shuffled."""
 
     origin: TensorSpec = field(compare=False)
     seed: int

@@ -39,8 +39,8 @@ class StdlibCorpus(Step):
     A query is the first paragraph of a docstring; its document is the function or method without the
     docstring. Modules are split by a hash of their name: most are for training. The share `held_out` of the
     modules is for search; a quarter of those that have queries is for development, the rest for the test.
-    Every package in `out_of_domain` is a search set of its own. A query has at least `min_words` words and is
-    neither an example nor a signature. A query or document that came before, in any package, is left out.
+    Every package in `out_of_domain` makes a separate search set. A query has at least `min_words` words and
+    is neither an example nor a signature. A query or document that came before, in any package, is left out.
     Documents are cut to `max_characters`, at the end of a line. `limit`, `test_queries`, `dev_queries` and
     `test_documents` keep even samples; a smaller sample is part of a larger one.
 
@@ -63,7 +63,7 @@ class StdlibCorpus(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Return Python's version and the packages': other versions have other functions."""
+        """Return the versions of Python and the packages, on which the functions depend."""
         names = (*self.packages, *self.out_of_domain)
         packages = [f"{n} {version(n)}" if locate(n) else f"{n} is missing" for n in names]
         return "; ".join([f"python {version(STDLIB)}", *packages])
@@ -103,7 +103,7 @@ class StdlibCorpus(Step):
         )
 
     def usable(self, documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
-        """Yield definitions with a telling query and a body, each once, cut to length."""
+        """Yield distinct definitions that have a usable query and a body, cut to length."""
         for definition in documented:
             document = _cut(definition.document, self.max_characters)
             if not document or not _is_telling(definition, self.min_words):
@@ -132,7 +132,7 @@ def _sample(documents: Sequence[Definition], count: int | None, salt: str) -> li
 
 
 class _CorpusWriter:
-    """The writer of one corpus into a step's folder, the same bytes for the same packages."""
+    """The writer of one corpus into a step's folder; the same packages always give the same bytes."""
 
     def __init__(self, options: StdlibCorpus, workspace: Workspace) -> None:
         self.options, self.workspace = options, workspace
@@ -242,7 +242,7 @@ def _describe_source(package: str) -> dict[str, Any]:
 
 
 def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:
-    """Return a readable id for each; a name that a module gives twice gets a number."""
+    """Return a readable id for each definition; a name that a module defines twice gets a number."""
     ids: dict[Definition, str] = {}
     counts: dict[str, int] = {}
     for definition in documents:

@@ -24,15 +24,14 @@ _AFTER = {"def": "definition", "class": "definition", "import": "import", ".": "
 
 @dataclass(frozen=True, kw_only=True)
 class StdlibTasks(Step):
-    """Two tasks to fine-tune on, of the documented functions of the standard library.
+    """Two tasks to fine-tune on, made from the documented functions of the standard library.
 
-    The task `names` has the words of a function (`words`) with the kind of each word (`labels`), which is
-    derived from `tokenize` and the neighbouring words. A word is a keyword, an operator, a number, a text, or
-    a name; a name is defined, called, given as an argument, imported, an attribute, or none of these. Some
-    kinds follow from the word before, some from the word after. The task `modules` has first paragraphs of
-    docstrings (`text`) with their module or package (`label`), for the `classes` labels with most texts.
-    Functions are split by a hash of their name; sets are called `names_train`, `names_dev`, `names_test` and
-    so on.
+    The task `names` has the words of a function (`words`) with the kind of each word (`labels`), derived from
+    `tokenize` and the neighbouring words. A word is a keyword, an operator, a number, a text, or a name; a
+    name is defined, called, given as an argument, imported, an attribute, or none of these. Some kinds follow
+    from the word before, some from the word after. The task `modules` has first paragraphs of docstrings
+    (`text`) with their module or package (`label`), for the `classes` labels with most texts. Functions are
+    split by a hash of their name; sets are called `names_train`, `names_dev`, `names_test` and so on.
 
     Example:
         tasks:
@@ -49,7 +48,7 @@ class StdlibTasks(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Return Python's version: others have other functions."""
+        """Return Python's version, on which the functions depend."""
         return f"python {version(STDLIB)}"
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -86,7 +85,7 @@ class StdlibTasks(Step):
     def _draw_halves(
         self, rows: Sequence[Mapping[str, Any]], workspace: Workspace
     ) -> dict[str, list[Mapping[str, Any]]]:
-        """Return the rows that are even over the hashes of their ids, without these."""
+        """Split rows by the hash of their ids, and return them without the ids."""
         halves: dict[str, list[Mapping[str, Any]]] = {half: [] for half in _HALVES}
         for row in sorted(rows, key=lambda row: even_place("row", row["id"])):
             half = _HALVES[max(0, even_place("half", row["id"]) % 4 - 1)]

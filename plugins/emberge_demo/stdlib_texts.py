@@ -35,7 +35,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, kw_only=True)
 class StdlibTexts(Step):
-    """Texts of the Python files of installed packages: of each module its docstrings, and its code without.
+    """Texts of installed packages' Python files: each module's docstrings, and its code without docstrings.
 
     The result is two sets for losses over tokens, `prose` and `code`; each text is from one module. The share
     `held_out` of the modules, by a hash of their name, is in development sets with the same names, which a
@@ -54,7 +54,7 @@ class StdlibTexts(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Return Python's version and the packages': other versions have other texts."""
+        """Return the versions of Python and the packages, on which the texts depend."""
         packages = [f"{name} {version(name)}" for name in self.packages if locate(name)]
         return "; ".join([f"python {version(STDLIB)}", *packages])
 
@@ -83,7 +83,7 @@ class StdlibTexts(Step):
 
 @dataclass
 class _Rows:
-    """Texts by half and set, without repeats."""
+    """Texts by half (training or development) and set, without repeats."""
 
     found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)

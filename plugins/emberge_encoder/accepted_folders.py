@@ -20,13 +20,13 @@ _SIZES = ("padding", "truncation", "max_length", "return_tensors")
 
 
 def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a config whose class neither transformers nor a plugin has.
+    """Refuse a config whose model class neither transformers nor a plugin defines.
 
-    Nomic's mixture of experts has the model type of transformers' dense class. That class would leave out all
-    experts and use random weights instead.
+    Nomic's mixture of experts has the model type of a dense class of transformers. That class would ignore
+    all experts and use random weights instead.
 
     Raises:
-        CheckpointError: if neither has it; the message names the class.
+        CheckpointError: if neither defines it; the message names the class.
     """
     if config.get("model_type") == "nomic_bert" and config.get("num_experts"):
         raise CheckpointError(
@@ -45,7 +45,7 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def message_of(layout: Layout) -> Mapping[str, Any] | None:
-    """Return the settings of messages in a folder whose texts are messages; None in others."""
+    """Return the chat message settings of a folder whose texts are messages; None for other folders."""
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
     return (settings.get("modality_config") or {}).get("message")
 
@@ -92,7 +92,7 @@ def _drop_format(way: Any) -> Any:
 
 
 def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the first option for the tokenizer, given to it or to the chat template; None without one."""
+    """Return the first unknown option of the tokenizer or its chat template; None if all are known."""
     options = [*(processing.get("text") or {}), *(processing.get("common") or {})]
     options += [name for name in processing.get("chat_template") or {} if name in _SIZES]
     return options[0] if options else None

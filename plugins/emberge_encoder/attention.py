@@ -17,7 +17,7 @@ _LENGTH, _MIDDLE = 5, 2
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """A module that mixes tokens: it reads earlier ones, later ones, or both."""
+    """A module that mixes tokens, as attention does, and reads earlier tokens, later tokens, or both."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Mixer:
 
 
 def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: bool) -> str:
-    """Return the problem of mixers that do not attend as requested; "" if all do."""
+    """Return the problem of token-mixing modules that do not attend as requested; "" if all do."""
     attention = f"attention: {'bidirectional' if bidirectional else 'causal'}"
     kind = type(model).__name__
     if not mixers:
@@ -67,7 +67,7 @@ def find_mixers(model: Any, vocabulary: int) -> list[Mixer]:
 
 @contextmanager
 def _record_states(model: Any) -> Iterator[dict[str, tuple[Tensor, Tensor]]]:
-    """Record the states that enter and leave each module that has submodules, at its first call."""
+    """Record the input and output states of each module with submodules, at its first call."""
     calls: dict[str, tuple[Tensor, Tensor]] = {}
     words: list[Tensor] = []
 
@@ -108,7 +108,7 @@ def _list_values(out: Any) -> list[Any]:
 
 
 def _is_states(value: Any) -> bool:
-    """Return whether a value is a state for each token of the one text."""
+    """Return whether a value has one state for each token of the text."""
     return isinstance(value, Tensor) and value.requires_grad and value.shape[:2] == (1, _LENGTH)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class BlockInputs:
-    """Inputs of the blocks that intermediate layers need, recorded by hooks during a forward pass."""
+    """Inputs of transformer blocks, recorded in a forward pass for losses on intermediate layers."""
 
     def __init__(self, trunk: Any, layers: Sequence[float]) -> None:
         self._blocks: Sequence[nn.Module] = list(find_blocks(trunk)) if layers else []
@@ -41,14 +41,15 @@ class BlockInputs:
             hook.remove()
 
     def state(self, layer: float, final: Tensor) -> Tensor:
-        """Return hidden state floor(layer · (L + 1)): 0 is the embeddings, L the final one."""
+        """Return hidden state number floor(layer · (L + 1)): 0 is the embeddings, L the final state."""
         return self._states.get(self._state_index(layer), final)
 
 
 def find_blocks(trunk: Any) -> nn.ModuleList:
     """Return the blocks of a transformer's text stack, from first to last.
 
-    A vision or audio tower may have as many blocks, but its list is farther from the word embeddings.
+    A vision or audio tower may have as many blocks; its list is farther from the word embeddings in the
+    module tree.
 
     Raises:
         CheckpointError: if the transformer does not keep its blocks in one list.
@@ -68,6 +69,6 @@ def find_blocks(trunk: Any) -> nn.ModuleList:
 
 
 def _count_shared_modules(name: str, other: str) -> int:
-    """Return the number of modules that contain both, without the root."""
+    """Return the number of modules, apart from the root, that contain both."""
     pairs = zip(name.split("."), other.split("."), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -159,11 +159,11 @@ class ClipReader:
         return np.pad(samples, (0, max(0, SHORTEST - len(samples))))
 
     def read(self, media: Media) -> Mapping[str, Array]:
-        """Return log-mel frames [mel bins, frames] of a clip."""
+        """Return the log-mel frames [mel bins, frames] of a clip."""
         return {"frames": self._log_mel(self._read_samples(media))}
 
     def _log_mel(self, samples: NDArray[np.float32]) -> Array:
-        """Return the extractor's log-mel frames, twice as fast as its own call."""
+        """Return the extractor's log-mel frames, computed twice as fast as by calling the extractor."""
         import torch
 
         spectrum = torch.stft(
@@ -194,7 +194,7 @@ class ClipReader:
 
 
 def _count_convolved_frames(frames: int) -> int:
-    """Return the number of frames that three convolutions of stride two leave."""
+    """Return the number of frames after three convolutions of stride two."""
     for _ in range(3):
         frames = (frames - 1) // 2 + 1
     return frames

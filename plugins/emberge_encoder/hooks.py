@@ -1,4 +1,4 @@
-"""Models of transformers and sentence-transformers as encoders; random ones to train from nothing."""
+"""Models of transformers and sentence-transformers as encoders; random models to train from nothing."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def without_types(located: LocatedText) -> LocatedText:
 
 
 def _locate_rows(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
-    """Yield the texts of an encoding; `before` counts characters put before the first and the second."""
+    """Yield the texts of an encoding; `before` counts the prompt characters of the first and the second."""
     rows = encoded.get("overflow_to_sample_mapping", range(len(encoded["input_ids"])))
     types = encoded.get("token_type_ids")
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Packed rows: several texts in one row of a transformer's input, which do not see each other."""
+"""Packed rows: several texts in one row of a transformer's input that do not attend to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_TEXT = -1
 
 
 def collate_rows(rows: Sequence[Sequence[TokenisedText]], pad: int) -> dict[str, Tensor]:
-    """Return padded features of rows of texts, `documents` numbering a row's texts and -1 at padding."""
+    """Return padded features; `documents` has the index of each token's text in its row, -1 at padding."""
     lengths = [sum(len(text.ids) for text in row) for row in rows]
     shape = len(rows), max(lengths)
     ids, places = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
@@ -50,7 +50,7 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
 
 
 def _find_first_position(trunk: Any) -> int:
-    """Return the position id of a text's first token; RoBERTa models start after the padding id."""
+    """Return the position id of a text's first token; RoBERTa models start at the padding id + 1."""
     embeddings: Any = getattr(trunk, "embeddings", None)
     counted = hasattr(embeddings, "create_position_ids_from_input_ids")
     return int(embeddings.padding_idx) + 1 if counted else 0
@@ -86,7 +86,7 @@ def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
 
 
 def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
-    """Return the states [b, t, d] of a flash kernel, called with all texts in one row and their bounds."""
+    """Return the states [b, t, d] from a flash kernel, which gets all texts in one row and their bounds."""
     real = documents != _NO_TEXT
     places = places[real]
     starts = (places == _find_first_position(trunk)).nonzero()[:, 0]

@@ -181,7 +181,7 @@ class RandomModel(Step):
         return _train_tokenizer(texts(), self.vocabulary)
 
     def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
-        """Return the config with the sizes and ids of the tokenizer, or without one the given vocabulary.
+        """Return the config with the tokenizer's sizes and ids; without one, with the given vocabulary.
 
         Raises:
             CheckpointError: if the class lacks an option, or there are fewer rows than tokens.

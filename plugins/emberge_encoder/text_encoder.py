@@ -328,7 +328,7 @@ class TextEncoder(Backbone):
         return whole.base_model, whole
 
     def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
-        """Return the problem of experts that only a GPU can run; `device` None is the machine's default."""
+        """Return the problem of expert layers that only a GPU can run; None is the default device."""
         layout = Layout.read(checkpoint)
         path = layout.trunk_folder / "config.json"
         if read_object(path).get("experts_implementation") != "batched_mm":
@@ -373,7 +373,7 @@ class TextEncoder(Backbone):
         )
 
     def _require_own_layout(self, layout: Layout) -> None:
-        """Refuse options that change more than weights, which an adapter cannot store."""
+        """Refuse options that change more than weights, as an adapter cannot store such changes."""
         if not self.leaves_adapter:
             return
         options = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
@@ -415,7 +415,7 @@ class TextEncoder(Backbone):
         return self._set_normalization(self._set_prompt_pooling(layout))
 
     def _set_prompt_pooling(self, layout: Layout) -> Layout:
-        """Return the layout with prompts included in pooling or not, as in the options.
+        """Return the layout with prompts included in or excluded from pooling, as in the options.
 
         Raises:
             CheckpointError: if the kind of pooling cannot exclude a prompt.
@@ -477,7 +477,7 @@ def _find_embedding_size(layout: Layout, hidden_size: int) -> int:
 
 
 def _check_routers(layout: Layout, built: Any) -> tuple[str, ...]:
-    """Return the problem of a model with routers, which would be trained without load balancing."""
+    """Return the problem of training a model with expert routers without load balancing."""
     experts = expert_count(built.to_dict())
     if experts < 2:
         return ()
@@ -511,7 +511,7 @@ def _refuse_blind_pooling(layout: Layout, config: Mapping[str, Any]) -> None:
 
 
 def _recompute_activations(trunk: Any, checkpoint: Path) -> None:
-    """Have a transformer compute its activations again in the backward pass.
+    """Make a transformer compute its activations again in the backward pass (gradient checkpointing).
 
     Raises:
         CheckpointError: if its class cannot do so.

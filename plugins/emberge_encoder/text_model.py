@@ -38,7 +38,7 @@ CHECKPOINTED = "gradient_checkpointing"
 
 
 class EncoderModules(nn.Module):
-    """The trunk and the modules after it: all weights of an encoder."""
+    """The trunk (transformer) and the modules after it: all weights of an encoder."""
 
     def __init__(self, trunk: nn.Module, tail: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class TextModel:
 
 
 def refuse_media(texts: Sequence[str], folder: Path) -> None:
-    """Refuse texts that have images or clips, for a model of text.
+    """Refuse texts that have images or clips, for a model that reads text alone.
 
     Raises:
         DataError: if they have; the message names the first image or clip.

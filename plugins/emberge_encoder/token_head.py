@@ -107,8 +107,8 @@ def load_language_model(
 ) -> Any:
     """Return the language model of a config and the weights in `folder`, with its head.
 
-    With `fresh_head`, missing weights of the head are drawn as transformers draws them; they are always the
-    same.
+    With `fresh_head`, missing weights of the head are drawn as transformers draws them; the draw is always
+    the same.
 
     Raises:
         CheckpointError: if weights cannot be loaded, or the head is missing or unsupported.

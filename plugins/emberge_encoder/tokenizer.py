@@ -120,7 +120,7 @@ class ChatFormat:
 
     @property
     def key(self) -> str:
-        """A key that is equal for formats that turn every text into the same conversation."""
+        """Key that two formats share if they turn every text into the same conversation."""
         form = (self._formatter.message_format, self._options, self._restores)
         return repr((self._tokenizer.chat_template, *form))
 

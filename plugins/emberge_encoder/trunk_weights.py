@@ -24,7 +24,7 @@ def load_trunk(
 ) -> Any:
     """Return a transformers model of a config and the weights in `folder`, without its unused pooler.
 
-    `kernel` is the implementation of the attention, or None for the one that transformers prefers.
+    `kernel` is the implementation of the attention, or None for transformers' choice.
 
     Raises:
         CheckpointError: if weights are pickled, missing, unused or misshapen, or the model needs remote code.
@@ -107,7 +107,7 @@ def build_config(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
-    """Refuse weights that lack a tensor of the transformer or have an unknown one."""
+    """Refuse weights that lack a tensor of the transformer or have an unknown tensor."""
     trunk = model.base_model
     prefix = f"{model.base_model_prefix}."
     missing = sorted(
@@ -188,7 +188,7 @@ def save_trunk(
 def _rename_to_source(
     trained: Mapping[str, Tensor], source: Mapping[str, Tensor], model: Any
 ) -> dict[str, Tensor]:
-    """Return the source's tensors, with trained ones replacing those of the same weight."""
+    """Return the source's tensors, with each trained weight in place of the original."""
     prefix = f"{model.base_model_prefix}."
     named = dict(source)
     for name, tensor in trained.items():
@@ -254,7 +254,7 @@ def freeze(trunk: Any, parts: Sequence[str], folder: Path) -> None:
 
 
 def _freeze_problems(trunk: Any, folder: Path, parts: Sequence[str]) -> list[str]:
-    """Return the problems of freezing these parts: unknown ones, or nothing left to train."""
+    """Return the problems of freezing these parts: unknown parts, or nothing left to train."""
     module_names = {name for name, _ in trunk.named_modules() if name}
     top = [name for name, _ in trunk.named_children()]
     problems = [

@@ -1,4 +1,4 @@
-"""Evaluation: models are scored, compared with intervals, checked against requirements, and chosen from."""
+"""Evaluation: scoring of models, comparisons with intervals, checks of requirements, and selection."""
 
 import lazy_loader
 

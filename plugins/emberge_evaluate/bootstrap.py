@@ -71,8 +71,8 @@ def ratio_interval(
 ) -> tuple[float | None, float | None]:
     """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
 
-    A draw with a divisor at or below zero may have any ratio, so it widens both sides of the interval. If
-    there are too many of these draws, a side has no end (None).
+    On a draw with a divisor at or below zero the ratio is undetermined, so such a draw widens both sides of
+    the interval. With too many of these draws, a side is unbounded (None).
     """
     positive = below > 0
     ratios = np.divide(above, below, out=np.zeros_like(above), where=positive)
@@ -176,7 +176,7 @@ class _Measure:
 
 
 class _Ranks:
-    """Ranks of fixed values, ties averaged, when each value is drawn a number of times."""
+    """Ranks of fixed values on bootstrap draws, with ties averaged, from the counts of each value."""
 
     def __init__(self, values: Array) -> None:
         self.order = np.argsort(values, kind="stable")
@@ -200,7 +200,7 @@ def _find_last_ties(ordered: Array) -> NDArray[np.intp]:
 
 
 def _correlate_draws(counts: Array, x: Array, y: Array) -> Array:
-    """Return Pearson's correlation of x and y [draws, units], each unit counted; 0 where one is constant."""
+    """Return Pearson's correlation of x and y [draws, units], weighted by counts; 0 where one is constant."""
     total = counts.sum(1, keepdims=True)
     x = x - (counts * x).sum(1, keepdims=True) / total
     y = y - (counts * y).sum(1, keepdims=True) / total

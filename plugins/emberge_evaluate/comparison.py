@@ -60,7 +60,7 @@ class Judge:
         return Estimate(float(points.mean()), spread, *(interval or (None, None)))
 
     def compare(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Comparison:
-        """Return the difference of `arm` from `other` with its two-sided interval."""
+        """Return the difference, `arm` minus `other`, with its two-sided interval."""
         difference, resampled, error, freedom, by_seed = self._compute_difference(arm, other, on)
         low, high = self._compute_interval(difference, resampled, error, freedom, confidence) or (
             None,
@@ -73,7 +73,7 @@ class Judge:
     def judge(
         self, requirement: Requirement, demand: Demand, arm: str, other: str, on: str
     ) -> Verdict:
-        """Return the verdict on one demand `on` a group of tasks, as numbers and text."""
+        """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
         from emberge_evaluate.bootstrap import lower_bound
 
         difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
@@ -139,7 +139,7 @@ class Judge:
     def _draw_gain_shares(
         self, mixed: str, new: str, old: str, on: str
     ) -> tuple[Array, Array, Array]:
-        """Return (kept gain, gain, noise of seeds in the kept gain) on every draw; gains are positive."""
+        """Return (kept gain, gain, seed noise of the kept gain) on every draw; gains are positive."""
         import numpy as np
 
         sign = -1.0 if self.less else 1.0
@@ -167,7 +167,7 @@ class Judge:
     def judge_gain(
         self, requirement: Requirement, mixed: str, new: str, old: str, on: str
     ) -> Verdict:
-        """Return the verdict on the required share of a gain that an arm keeps, as numbers and text."""
+        """Return the verdict, as numbers and text, on the required share of a gain that an arm keeps."""
         required_share = requirement.gain_kept or 0.0
         # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
         gain = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
@@ -198,7 +198,7 @@ class Judge:
         return arm if count == 1 else f"{arm} ({count} seeds)"
 
     def _score_arm(self, arm: str, on: str) -> tuple[Array, Array | None]:
-        """Return (scores of the arm's models, their scores on every draw or None without draws).
+        """Return (scores of the arm's models, their scores on every draw); the latter is None without draws.
 
         If a model is evaluated under several seeds, it counts once, with its mean.
         """
@@ -317,7 +317,7 @@ class Judge:
 
 
 def _orient_interval(gain: Comparison) -> tuple[float | None, float | None]:
-    """Return the ends of a gain's interval, with the sign reversed for losses."""
+    """Return the ends of a gain's interval; for losses, with the sign reversed and the ends swapped."""
     if gain.interval is None:
         return None, None
     low, high = gain.interval

@@ -1,4 +1,4 @@
-"""Forgetting: the loss of score against the base on tasks outside the training domains."""
+"""Forgetting: how much a model scores below its base on tasks outside the training domains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Models = Mapping[str, tuple[Scored, Model]]
 
 
 def mark_elsewhere(tasks: Sequence[TaskInfo], words: Sequence[str]) -> list[TaskInfo]:
-    """Return the tasks, with the domain "elsewhere" for those that the recipe's words select.
+    """Return the tasks, with the domain of those that the recipe's words select set to "elsewhere".
 
     Raises:
         RecipeError: if a word selects no task.
@@ -57,7 +57,7 @@ def bases_of(models: Models, base: ModelRef | None) -> dict[str, str]:
 
 
 def _find_common_base(models: Models) -> str | None:
-    """Return the fingerprint of the one scored model that others were trained from; None without one."""
+    """Return the fingerprint of the only scored model that others were trained from, else None."""
     contents = {model.fingerprint for _, model in models.values()}
     base_contents = {_find_base_fingerprint(model) for _, model in models.values()} & contents
     return str(base_contents.pop()) if len(base_contents) == 1 else None

@@ -97,7 +97,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
                     yield context.problem(f"guide: {message}", "evaluators")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
-        """Yield the problems of the data sets that are quick enough to read before the run."""
+        """Check the data sets that can be read quickly before the run, and yield their problems."""
         from emberge.training import FitOptions, preview_training
 
         try:
@@ -190,7 +190,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         return [sampler.resolved(workspace.data) for sampler in self.sampler]
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
-        """Return a hash of everything but the model that decides a loss: rows, options, guiding models."""
+        """Return a hash of everything, except the model, that decides a loss: rows, options, guide models."""
         info = dataset.info
         losses = self.loss.of(info.name, info.task) or ()
         guides = [loss.guided_by.model for loss in losses if loss.guided_by is not None]

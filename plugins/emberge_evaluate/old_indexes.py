@@ -18,7 +18,7 @@ Models = Mapping[str, tuple[Scored, Model]]
 
 
 def columns_by_index(columns: ScoredModels) -> ScoredModels:
-    """Return the columns with one more `model on index` for each index; unchanged without indexes.
+    """Return the columns, followed by a column `model on index` for each index.
 
     There is no extra column for a model on its own index, as its scores equal the model's column.
     """
@@ -60,7 +60,7 @@ def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 
 def _map_labels_to_indexes(tasks: Sequence[TaskInfo]) -> Mapping[str, str | None]:
-    """Return the references of the indexes' models by label."""
+    """Map each index's label to the reference of the model that embedded the index."""
     return {label: task.index_of for task in tasks if (label := task.index) is not None}
 
 
@@ -71,7 +71,7 @@ def _remove_index(task: TaskInfo) -> TaskInfo:
 def gains_kept(
     models: Models, arms: Sequence[Arm], judge: Judge, groups: Sequence[str]
 ) -> Iterator[GainKept]:
-    """Yield the kept share of the gain of each arm on each index whose model is scored, by group of tasks.
+    """Yield the share of its gain that each arm keeps on each index whose model is scored, by group of tasks.
 
     The scores of an arm on an index are compared with those of the same models on their own index, and with
     those of the model that embedded the index.

@@ -264,7 +264,7 @@ class _Evaluation:
 def _find_values(
     evaluations: Sequence[_Evaluation], fingerprint: str, size: int | None, tasks: str
 ) -> list[float]:
-    """Return a model's scores in the first evaluation that has any, so that no score counts twice."""
+    """Return a model's scores in the first evaluation that has some, so that no score counts twice."""
     found = (list(one.values_of(fingerprint, size, tasks)) for one in evaluations)
     return next((values for values in found if values), [])
 

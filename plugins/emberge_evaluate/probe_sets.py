@@ -54,7 +54,7 @@ _TRAIN = 32  # labelled texts of each label to fit classifiers on
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSets(Step):
-    """Small evaluation sets of seven domains, to measure forgetting without sets of one's own.
+    """Small evaluation sets of seven domains, to measure forgetting without own data.
 
     The texts come with Python and the project's dependencies. Six sets are for retrieval: `licences` (the
     first sentence of a paragraph finds the rest), `papers` (the description of a data set finds the title of
@@ -84,7 +84,7 @@ class ProbeSets(Step):
     produces: ClassVar[ArtifactKind] = "data"
 
     def identity(self) -> str:
-        """Return Python's version and the packages': other versions have other texts."""
+        """Return the versions of Python and the packages, on which the texts depend."""
         return "; ".join(
             f"{name} {version_text}" for name, version_text in self._list_versions().items()
         )

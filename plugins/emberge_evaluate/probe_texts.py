@@ -75,7 +75,7 @@ def _read_constant(node: ast.expr) -> str:
 
 
 def mathematics() -> Iterator[Pair]:
-    """Yield the first and the next prose paragraph of docstrings of sympy."""
+    """Yield the first and the next prose paragraph of each docstring in sympy."""
     folder = locate_package("sympy")
     places = [folder / part for part in _MATHEMATICS] if folder is not None else []
     for path in sorted(path for source_folder in places for path in source_folder.rglob("*.py")):
@@ -140,7 +140,7 @@ def _read_table(path: Path) -> Iterator[list[str]]:
 
 
 def things() -> Iterator[Pair]:
-    """Yield (rich's name of an emoji, its Unicode name)."""
+    """Yield (an emoji's name in the package rich, its Unicode name)."""
     folder = locate_package("rich")
     parsed = parse_source(folder / "_emoji_codes.py") if folder is not None else None
     for node in parsed[0].body if parsed is not None else ():

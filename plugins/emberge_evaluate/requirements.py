@@ -45,7 +45,7 @@ class Requirement:
     index: str | None = None
 
     def demands(self) -> Iterator[tuple[Demand, ModelRef]]:
-        """Yield (demand, reference of the other model) for each comparison that is required."""
+        """Yield (demand, reference of the model to compare with) for each required comparison."""
         for other in self.not_worse_than:
             yield "not_worse_than", other
         for other in self.better_than:

@@ -134,7 +134,7 @@ class _Members:
 
 
 def linear_merges(models: Models) -> dict[str, str]:
-    """Return for each merge the linear merge of the same members that keeps the same share of the base.
+    """Map each merge to the linear merge of the same members with the same share of the base.
 
     Both merges must be scored at the same embedding size and under the same seed of the evaluation. If there
     are several linear merges (with other weights), the first one counts.
@@ -156,7 +156,7 @@ def linear_merges(models: Models) -> dict[str, str]:
 
 
 def _describe_merge(scored: Scored, model: Model) -> tuple[object, Any] | None:
-    """Return (key of comparable merges, the last link's method); None for a model that is no merge."""
+    """Return (key that comparable merges share, the last link's method); None if it is not a merge."""
     details = model.details
     strategy, members = details.get("strategy"), details.get("models")
     if not strategy or not isinstance(members, Mapping):

@@ -1,4 +1,4 @@
-"""Part of an evaluation or a selection: the scores of one model, or of a training's checkpoints."""
+"""Partial step of an evaluation or selection: the scores of one model, or of a training's checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DOMAINS = ("ind", "ood", "elsewhere")
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreModel(Step):
-    """Scores of one reference's models on all tasks of some evaluators."""
+    """Scores, on all tasks of some evaluators, of the models that one reference names."""
 
     produces = "file"
 
@@ -79,7 +79,7 @@ class ScoreModel(Step):
 def scoring_parts(
     models: Sequence[ModelRef], evaluators: tuple[Evaluator, ...], about: tuple[str, ...] = ()
 ) -> Mapping[str, ScoreModel]:
-    """Return for each reference a step that scores its models, by the part's name."""
+    """Return a step for each reference that scores its models, by the partial step's name."""
     named = {reference.text: reference for reference in models}
     return {
         name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
@@ -111,14 +111,14 @@ def unknown_words(words: Sequence[str], tasks: Sequence[TaskInfo]) -> Iterator[s
 def parts_by_model(
     models: Sequence[ModelRef], parts: Mapping[str, StepRef]
 ) -> Mapping[str, StepRef]:
-    """Return the step of `scoring_parts` that scores each reference, by the reference's text."""
+    """Map each reference's text to the step of `scoring_parts` that scores it."""
     return {text: parts[name] for text, name in ModelRef.part_names(models).items()}
 
 
 def scores_of_part(
     part: StepRef | None, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore] | None:
-    """Return a model's scores in the result of a part; None if one is missing or cannot be read."""
+    """Return a model's scores from the result of its scoring step; None if any is missing or unreadable."""
     if part is None:
         return None
     folder, _ = workspace.artifact(part)

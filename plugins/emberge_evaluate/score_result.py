@@ -56,7 +56,7 @@ def scores_of(
     resamples: int,
     seed: int,
 ) -> Scores:
-    """Return the full result of models' scores; without `base` the base is read from their artifacts."""
+    """Build the full result from models' scores; without `base`, the base is read from their artifacts."""
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
@@ -109,7 +109,7 @@ def _pool_seeds(
     tasks: Sequence[TaskInfo],
     groups: Sequence[str],
 ) -> Scores:
-    """Return the scores of arms in the form of models' scores."""
+    """Return the scores of arms in the same form as the models' scores."""
     names = [arm.name for arm in arms]
     estimates = _estimate_scores(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
@@ -316,7 +316,7 @@ def _read_variables(model: Scored) -> dict[str, str]:
 
 
 def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the numeric variables; only the first of several that change together."""
+    """Return the numeric variables; of several that change together, only the first."""
     axes: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         has_number = any(_parse_number(row.get(name, "")) is not None for row in rows)

@@ -111,7 +111,7 @@ def _draw_perplexities(scores: Scores) -> Iterator[str]:
 
 
 def _find_new_means(scores: Scores) -> Iterator[tuple[str, str]]:
-    """Yield (mean, title) of each mean that differs from every task and from the means before it."""
+    """Yield (mean, title) of each mean that differs from every task's scores and from the means before it."""
     kinds = {mean: f"mean of {title}" for mean, title in _find_kind_means(scores).items()}
     for mean, label in (kinds | MEANS).items():
         is_complete = all(mean in scores.means[model] for model in scores.models)
@@ -120,7 +120,7 @@ def _find_new_means(scores: Scores) -> Iterator[tuple[str, str]]:
 
 
 def _find_kind_means(scores: Scores) -> dict[str, str]:
-    """Return the title, kind and number of tasks, of each mean over one kind of task."""
+    """Map the title of each mean over one kind of task to its kind and number of tasks."""
     counts = Counter(task.kind for task in scores.tasks)
     means = dict.fromkeys(mean for model in scores.models for mean in scores.means[model])
     return {m: f"{kind} ({counts[kind]})" for m in means if (kind := kind_of_group(m)) is not None}

@@ -65,9 +65,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Arm:
-    """Models of one kind by the values that differ, such as `seed=1`; an arm of one has that model's name.
+    """Models that differ only in values such as `seed=1`; an arm of one model has the model's name.
 
-    If the seeds of an evaluation have columns of their own, `sources` maps each column's name to its model.
+    If each seed of an evaluation has its own column, `sources` maps the column's name to its model.
     """
 
     name: str

@@ -61,8 +61,8 @@ class Select(Step):
     Models are ranked by `tasks`: `all` (the mean over tasks), `kinds` (the mean over kinds of task), `ind`,
     `ood`, a kind of task such as retrieval, or the name of one task. The step chooses the first `top` models
     and, as members of soups, all models whose mean over kinds of task is at most `within` points (score ×
-    100) below the best: hierarchical fusion starts from checkpoints chosen like this (CoDiEmb,
-    arXiv:2508.11442). Of models with equal scores, the one named first ranks higher. A model that is named
+    100) below the best: hierarchical fusion starts from such checkpoints (CoDiEmb,
+    arXiv:2508.11442). If scores are equal, the model named first ranks higher. A model that is named
     twice counts once.
 
     The first model of the ranking is the result, and all chosen models are `$id.checkpoints`. They are whole
@@ -265,7 +265,7 @@ def _count_of(reference: ModelRef, context: Preflight) -> int | None:
 def _place_models(
     choice: RankedModels, candidates: Candidates, workspace: Workspace
 ) -> dict[str, str]:
-    """Copy all selected models into the result, the best one at its top, and return their folders by name."""
+    """Copy all selected models into the result, the best at its top; return their folders by name."""
     files: dict[str, str] = {}
     taken: set[str] = set()
     for number, ranked in enumerate(choice.chosen):
@@ -331,7 +331,7 @@ def _make_artifact(
 
 
 def trainings_behind(models: Iterable[tuple[str, Artifact | None]]) -> dict[str, Mapping[str, Any]]:
-    """Return the facts of each training by its step's name, as in `trained` of an artifact's details.
+    """Map each training step's name to its facts, as in `trained` of an artifact's details.
 
     `models` are (step's name, artifact of its model). The result is empty if the trainings of one model are
     unknown.

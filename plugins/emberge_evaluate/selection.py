@@ -23,10 +23,10 @@ _GROUPS = {
 
 @dataclass(frozen=True)
 class Ranked:
-    """Model with its rank: its `value` and `mean`, and the points `behind` and `mean_behind` to the best.
+    """Model with `value` and `mean`, and `behind` and `mean_behind`, their distances to the best.
 
-    A point is a hundredth of a score or of a loss. `first` is True if the model was chosen for its rank,
-    `near` if its mean is near enough to the best mean.
+    Models are ranked by `value`. A point is a hundredth of a score or of a loss. `first` is True if the model
+    was chosen for its rank, `near` if its mean is near enough to the best mean.
     """
 
     name: str

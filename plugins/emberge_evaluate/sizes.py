@@ -16,7 +16,7 @@ TaskScores = Mapping[str, Mapping[str, TaskScore]]
 
 @dataclass(frozen=True)
 class ScoredModels:
-    """Models and their scores on tasks, by a model's name in tables."""
+    """Models and their scores on tasks, by the model's name in tables."""
 
     models: Models
     tasks: Sequence[TaskInfo]
@@ -44,7 +44,7 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return each task once, without size, seed and index in its name."""
+    """Return each task once, with size, seed and index removed from its name."""
     plain = [
         replace(_remove_size(task), name=task.plain_name, seed=None, index=None, index_of=None)
         for task in tasks

@@ -213,7 +213,7 @@ class TokenLossOnTexts(Evaluator):
         return step_datasets(workspace, self.data, warn=False)
 
     def _hash_task(self, dataset: Dataset, workspace: Workspace) -> str:
-        """Return a hash of everything but the model that decides a score: texts, loss, windows, masks."""
+        """Return a hash of all that decides a score, except the model: texts, loss, windows, masks."""
         options = dataclasses.replace(self, data=(), token_budget=None)
         decisive = (dataset.fingerprint, options, workspace.rehearsal, version("emberge"))
         return hashlib.sha256(repr(decisive).encode()).hexdigest()
@@ -224,7 +224,7 @@ class TokenLossOnTexts(Evaluator):
 
 
 class _FirstRows(Sampler):
-    """Sampler of a session without training: one batch of every data set."""
+    """Sampler for scoring without training: one batch of every data set's first rows."""
 
     def batches(self, pool: Pool, seed: int) -> list[Batch]:
         return [Batch((BatchPart(info.name, rows[:1]),)) for info, rows in pool.items()]

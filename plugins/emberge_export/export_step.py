@@ -189,7 +189,7 @@ class Export(Step):
 
 
 def too_lossy(figures: Mapping[str, Parity], most: float) -> str:
-    """Return in words that int8 loses more nDCG@10 against torch than `most`; "" where it does not.
+    """Return a message if int8 loses more nDCG@10 against torch than `most`; "" if it does not.
 
     Without int8 or a probe nothing is lost.
     """
@@ -205,7 +205,7 @@ def too_lossy(figures: Mapping[str, Parity], most: float) -> str:
 
 
 def require_same(name: str, figures: Mapping[str, Parity]) -> None:
-    """Refuse an export in float32 that computes another model.
+    """Refuse a float32 export whose embeddings differ from torch's.
 
     Raises:
         CheckpointError: if it does; the message has the cosine.

@@ -45,7 +45,7 @@ def measured(
     *,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> dict[str, Parity]:
-    """Export the model of a folder into files below it, and return the figures of torch and of each file.
+    """Export a folder's model into files below the folder, and return the figures of torch and each file.
 
     `files` are paths by format.
 
@@ -103,7 +103,7 @@ def parity_table(figures: Mapping[str, Parity]) -> str:
 
 
 def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[float, float]]:
-    """Return documents' and queries' embeddings, and texts a second of wall and of CPU time."""
+    """Return (document embeddings, query embeddings, texts per second of wall time, and of CPU time)."""
     documents, queries = list(probe.documents.values()), list(probe.queries.values())
     with torch.inference_mode():
         embeddings = {"documents": np.asarray(model.encode_document(documents), np.float64)}
@@ -137,7 +137,7 @@ def _build_figures(
 
 
 def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
-    """Return the mean nDCG@10 of the probe's queries by these embeddings."""
+    """Return the mean nDCG@10 of the probe's queries under these embeddings."""
     nearest = nearest_rows(embedded["queries"], embedded["documents"], 10)
     columns = {name: column for column, name in enumerate(probe.documents)}
     grades = [

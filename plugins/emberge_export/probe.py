@@ -39,7 +39,7 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class Probe:
-    """Documents and queries by their ids, and grades of documents by query; without a set no judgements."""
+    """Documents and queries by id, and each query's document grades; no grades without a retrieval set."""
 
     name: str
     documents: Mapping[str, str]
@@ -50,7 +50,7 @@ class Probe:
 def read_probe(
     catalogue: Path | None, name: str | None, readers: Sequence[Reader], limit: int
 ) -> Probe:
-    """Read a retrieval set of a catalogue, thinned to `limit` queries; without one, return sentences.
+    """Return a catalogue's retrieval set, thinned to `limit` queries; without a catalogue, stock sentences.
 
     Raises:
         DataError: if the catalogue has no retrieval set.

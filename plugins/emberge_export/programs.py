@@ -1,4 +1,4 @@
-"""Programs of other runtimes from a model's transformer, written by transformers' own exporters."""
+"""Exports of a model's transformer to other runtimes, written by transformers' own exporters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPERATOR = re.compile(r"OpOverload\(op='([\w.]+)'|conversion rule found for ope
 
 
 class Exporting:
-    """Exporter of one model folder; formats that need the same trace share it."""
+    """Exporter of one model folder; formats that need the same torch trace share it."""
 
     def __init__(self, folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
@@ -47,7 +47,7 @@ class Exporting:
         self._float32: Any = None
 
     def write(self, name: str, path: Path) -> int:
-        """Write the program of a format, and return the bytes of its files.
+        """Write the program of a format, and return the size of its files in bytes.
 
         Raises:
             CheckpointError: if the exporter cannot express the model; the message has the operator, if known.

@@ -17,7 +17,7 @@ _OUTPUT = "last_hidden_state"
 
 @contextmanager
 def load_runtime(model: Any, path: Path) -> Iterator[None]:
-    """Run the transformer of a SentenceTransformer by an exported program inside the `with` block."""
+    """Replace a SentenceTransformer's transformer by an exported program inside the `with` block."""
     first = model[0]
     trunk = first.model
     kind = OpenVinoTrunk if path.suffix == ".xml" else OnnxTrunk
@@ -29,7 +29,7 @@ def load_runtime(model: Any, path: Path) -> Iterator[None]:
 
 
 class _Trunk(torch.nn.Module):
-    """Transformer that another runtime computes on the CPU."""
+    """Transformer that a runtime other than torch computes on the CPU."""
 
     device = torch.device("cpu")
     dtype = torch.float32
@@ -47,7 +47,7 @@ class _Trunk(torch.nn.Module):
         return {_OUTPUT: torch.from_numpy(states)}
 
     def compute(self, inputs: dict[str, Any]) -> Any:
-        """Return the states [texts, tokens, width] of inputs by name."""
+        """Return the states [texts, tokens, width]; `inputs` maps input names to arrays."""
         raise NotImplementedError
 
 
@@ -87,5 +87,5 @@ class OpenVinoTrunk(_Trunk):
 
 
 def keep_to_ourselves() -> None:
-    """Turn off OpenVINO's telemetry before it is imported, as if that package were missing."""
+    """Turn off OpenVINO's telemetry before OpenVINO is imported, as if the telemetry package were missing."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

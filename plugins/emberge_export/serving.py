@@ -1,6 +1,6 @@
 """Requirements of two servers, text-embeddings-inference and vLLM, on a model's files.
 
-Both read classic SentenceTransformers files; each has a list of architectures of its own.
+Both read classic SentenceTransformers files; each has its own list of architectures.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _LENGTH = "max_position_embeddings"
 
 
 def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
-    """Return two lists of lines: what servers can use in a model's folder, and what they lack.
+    """Return (lines on what servers can use in a model's folder, lines on what they lack).
 
     Raises:
-        CheckpointError: if the folder is no model.
+        CheckpointError: if the folder is not a model.
     """
     checkpoint = Checkpoint(folder)
     tei = [*_list_for_both(checkpoint), *_list_for_tei(checkpoint)]

@@ -58,9 +58,10 @@ _MOST_FILES = 10_000
 
 
 def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
-    """Return a folder with the files of the model at an address; without `all`, weights are only noted.
+    """Return a folder with the files of the model at an address.
 
-    Returns None for a kind of address that emberge does not read, because another plugin may read it.
+    Without `all`, notes of their headers take the place of weights. Returns None for a kind of address that
+    emberge does not read, because another plugin may read it.
 
     Raises:
         CheckpointError: if there is no model at the address, or the server refuses access or cannot send
@@ -105,7 +106,7 @@ def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
 
 
 def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
-    """Return the files of a model on a plain web server, each of which is asked for by its name."""
+    """Return the files of a model on a plain web server, found by requesting each possible name."""
 
     def look(names: Iterable[str]) -> dict[str, ServerFile]:
         names = list(names)
@@ -147,7 +148,7 @@ def _list_shards(index: str, content: Any) -> set[str]:
 
 
 def _require_inside(root: str, name: str) -> None:
-    """Make sure that a name from a server's file means a file below the address, and nothing else."""
+    """Refuse a name from a server's file unless it names a file below the address."""
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or re.search(r"[?#\\\x00-\x1f]|://", name):
         raise CheckpointError(
@@ -156,7 +157,7 @@ def _require_inside(root: str, name: str) -> None:
 
 
 def _require_plain(root: str) -> None:
-    """Refuse an address with a secret in it, which would come into recipes, results and cards."""
+    """Refuse an address with a secret in it, as the address appears in recipes, results and cards."""
     parts = urlsplit(root)
     if parts.query or parts.username or parts.password:
         raise CheckpointError(
@@ -182,7 +183,7 @@ def _require_model(root: str, names: Iterable[str], files: Files) -> None:
 def _fill_folder(
     folder: Path, files: Mapping[str, ServerFile], whole: bool, threads: ThreadPoolExecutor
 ) -> None:
-    """Write the files of a model into a folder; of the weights, unless `whole`, notes."""
+    """Write the files of a model into a folder; unless `whole`, notes take the place of weights."""
 
     def write(name: str) -> None:
         path, file = folder / PurePosixPath(name), files[name]

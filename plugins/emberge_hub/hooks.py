@@ -1,4 +1,4 @@
-"""Models that are no folders: on a hub, in packages, at an address (`owner/name`, `pkg:x`, `s3://x/y`)."""
+"""Models outside local folders: on a hub, in packages, at an address (`owner/name`, `pkg:x`, `s3://x/y`)."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
 
 
 def commit_of(reference: str, revision: str | None) -> str:
-    """Return the commit that a model's revision on the hub means now.
+    """Return the commit that a model's revision on the hub currently names.
 
     Raises:
         CheckpointError: if the hub has no such model or revision, or does not allow the download.
@@ -149,7 +149,7 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
 
 
 def _find_largest(sizes: Sequence[int | None]) -> int | None:
-    """Return the size of the largest file, None where the hub does not give it of all."""
+    """Return the size of the largest file; None if the hub does not state every file's size."""
     known_sizes = [size for size in sizes if size is not None]
     return max(known_sizes, default=0) if len(known_sizes) == len(sizes) else None
 
@@ -164,7 +164,7 @@ def _escape_patterns(names: Iterable[str]) -> list[str]:
 
 
 def _find_in_cache(reference: str, revision: str | None, files: str) -> Path | None:
-    """Return the copy in the hub's cache; None if it is not whole."""
+    """Return the copy in the hub's cache; None if it is incomplete."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -199,7 +199,7 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _find_refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
-    """Return the hub's own reason to refuse a model as an error; None when it could not be asked."""
+    """Return the hub's reason to refuse a model, as an error; None if the hub cannot be asked."""
     for cause in _list_causes(
         error
     ):  # the client may have another word for an answer that may not be taken

@@ -46,7 +46,7 @@ class QueryChange:
 
     @property
     def group(self) -> Group:
-        """Most serious kind of change that applies."""
+        """Most serious kind of change that applies to the query."""
         if self.old == self.new:
             return "same"
         if self.old[0] not in self.new:

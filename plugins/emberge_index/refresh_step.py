@@ -27,10 +27,10 @@ class Refresh(Translate):
 
     A translation is fitted as in the step `translate`, and translates documents that it was not fitted on.
     Then a growing share of these vectors is replaced by the new model's, in three orders: the documents that
-    queries hit most first (`hits`), the documents least similar to the texts of the fit first (`strange`),
-    and at random. Half of the queries serve as the log that determines the hits; the other half is scored by
-    nDCG@10. The kept gain is (mixed - old) / (new - old). The verb `emberge refresh` and a library call
-    compute the order for an index.
+    queries hit most first (`hits`), the documents least similar to the texts that the translation was fitted
+    on first (`strange`), and at random. Half of the queries serve as the log that determines the hits; the
+    other half is scored by nDCG@10. The kept gain is (mixed - old) / (new - old). The verb `emberge refresh`
+    and a library call compute the order for an index.
 
     Example:
         curve:

@@ -23,7 +23,7 @@ SHOWN = 10
 
 
 def refresh(options: argparse.Namespace, _plugins: object) -> int:
-    """Write the order and show its first rows."""
+    """Write the order in which to embed documents again, and show its first rows."""
     import numpy as np
 
     require_new(options.out, ".npy")
@@ -51,7 +51,7 @@ def order_of(
     column: str | None = None,
     any_model: bool = False,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return (row numbers of a file of old vectors, their names), the most urgent to embed again first.
+    """Return (row indices of a file of old vectors, row names), the most urgent to embed again first.
 
     `queries` is a file of the new model's vectors of logged queries: the documents that they hit most come
     first. Without `queries` the documents least similar to the texts of the fit come first. Zero vectors,
@@ -108,7 +108,7 @@ QUERIES = 256
 
 
 class Hits:
-    """Best DEPTH documents of each query, updated block by block."""
+    """Nearest DEPTH documents of each query, updated block by block."""
 
     def __init__(self, queries: NDArray[Any]) -> None:
         import numpy as np
@@ -118,7 +118,7 @@ class Hits:
         self._rows = np.full((len(queries), DEPTH), -1, np.int64)
 
     def add(self, documents: NDArray[Any], first: int) -> None:
-        """Compare the queries with documents, whose rows are counted from `first`."""
+        """Update the best documents with a block of documents, whose rows are counted from `first`."""
         import numpy as np
 
         unit_documents = unit_rows(np.asarray(documents, np.float32))
@@ -133,7 +133,7 @@ class Hits:
             self._rows[part] = np.take_along_axis(candidate_rows, best, 1)
 
     def weights(self, rows: int) -> NDArray[np.float64]:
-        """Return for each document the sum over queries of 1 / log2(rank + 1)."""
+        """Return each document's sum of 1 / log2(rank + 1) over the queries that hit it."""
         import numpy as np
 
         weights_ = np.zeros(rows)
@@ -144,7 +144,7 @@ class Hits:
 
 
 def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return row numbers sorted by descending hits, then by descending strangeness."""
+    """Return row indices sorted by descending hits, then by descending strangeness."""
     import numpy as np
 
     return np.lexsort((-strangeness, -hits))
@@ -153,7 +153,7 @@ def by_hits(hits: NDArray[np.float64], strangeness: NDArray[np.float64]) -> NDAr
 def strangeness_of_each(
     translation: Translation, blocks: Iterable[NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Return each vector's distance from those of the fit, which grows with the translation's error.
+    """Return each vector's distance from the vectors of the fit; it grows with the translation's error.
 
     A zero vector, which an empty document has, gets -1, as there is nothing to embed.
     """

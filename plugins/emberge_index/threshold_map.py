@@ -1,4 +1,4 @@
-"""Map from an old model's cosines to a new one's at equal false-positive rate."""
+"""Map from an old model's cosines to a new model's at equal false-positive rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST = 30
 
 @dataclass(frozen=True)
 class MovedThreshold:
-    """Threshold of the old model, the new model's with as many false positives, and their rate.
+    """Threshold of the old model, the new model's threshold with equally many false positives, and the rate.
 
     `known` is True if at least 30 pairs of different texts, but not all pairs, are above the old threshold.
     Below the smallest cosine of a pair nothing is measured, so there it is True only if both models have the
@@ -50,7 +50,7 @@ class MovedThreshold:
 
 @dataclass(frozen=True)
 class ThresholdMap:
-    """Map of thresholds: `old` and `new` cosines with equal `rates` of false positives, rates falling.
+    """Map of thresholds: `old` and `new` cosines with equal false-positive `rates`, in falling order.
 
     It is measured on `pairs` of different texts. The last point is (1, 1), the cosine of equal texts.
     """
@@ -83,7 +83,7 @@ class ThresholdMap:
         return float(np.interp(threshold, self.old, self.rates))
 
     def moved(self, threshold: float) -> MovedThreshold:
-        """Return a threshold of the old model with that of the new one.
+        """Return a threshold of the old model with the matching threshold of the new model.
 
         Raises:
             DataError: if the threshold is outside -1 to 1.
@@ -194,7 +194,7 @@ class PairCosines:
             yield products[is_pair].clip(-1, 1)
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the quantiles of the cosines at these shares, as `np.quantile`."""
+        """Return the quantiles of the cosines at these shares, as `np.quantile` does."""
         import numpy as np
 
         if len(self) <= KEPT:
@@ -238,7 +238,7 @@ class PairCosines:
     def _find_in_parts(
         self, cells: NDArray[np.int64], inside: NDArray[np.int64], needed_cells: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the cosines at ranks within cells, rounded down to the ends of parts of the cells."""
+        """Return the cosines at ranks within cells, rounded down to the bounds of finer cells."""
         import numpy as np
 
         row_of = np.full(CELLS, -1, np.int64)
@@ -259,7 +259,7 @@ class PairCosines:
 
 
 def _scale_cosines(cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return cosines scaled to positions among the cells, from 0 to below CELLS."""
+    """Return cosines scaled to positions among the cells (bins), from 0 to below CELLS."""
     import numpy as np
 
     scaled: NDArray[np.float64] = np.minimum((cosines + 1) * (CELLS / 2), np.nextafter(CELLS, 0))

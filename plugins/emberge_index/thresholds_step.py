@@ -56,8 +56,8 @@ class Thresholds(Step):
 
     If a rule such as "cosine of 0.8 or more means duplicate" is used with another model, a different share of
     pairs meets it. Both models embed the same texts as documents. Every pair of different texts counts as a
-    false positive, except two documents of one query. As many false positives pass the new threshold as the
-    old one.
+    false positive, except two documents of one query. Equally many false positives pass the old and the new
+    threshold.
 
     The result has the map as `thresholds.json`, which other programs can read, and a table. With `require:
     {threshold_shift: 0.05}` the run ends with exit code 3 if a threshold in `at` moves by more than 0.05.
@@ -151,7 +151,7 @@ class Thresholds(Step):
         )
 
     def _choose_texts(self, workspace: Workspace) -> tuple[list[str], list[tuple[int, int]]]:
-        """Return (different texts, pairs of their numbers that are documents of one query)."""
+        """Return (different texts, index pairs of texts that are documents of the same query)."""
         import numpy as np
         from emberge.data import step_datasets
 

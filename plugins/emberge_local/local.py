@@ -16,7 +16,7 @@ from emberge.wording import parse_size
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Launcher):
-    """Launcher of steps side by side on this machine, each in a process of its own.
+    """Launcher of steps side by side on this machine, each in its own process.
 
     As many steps run at a time as there are GPUs, and each step gets one GPU; without GPUs, as many steps as
     there are pairs of cores. Cores and `--memory` are divided among the steps. A step whose process is killed
@@ -64,7 +64,7 @@ class Local(Launcher):
 
 
 class _Places:
-    """Places for processes, each with its process."""
+    """Pool of places on the machine, each of which runs one process at a time."""
 
     def __init__(self, places: list[Machine], threads: int) -> None:
         self._places = places

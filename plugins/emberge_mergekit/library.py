@@ -22,7 +22,7 @@ _DRAWING = threading.Lock()
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Import and run mergekit without its dependencies' deprecation warnings and its own log lines."""
+    """Suppress mergekit's log lines and its dependencies' deprecation warnings in the `with` block."""
     logger = logging.getLogger("mergekit")
     before = logger.level
     with warnings.catch_warnings():

@@ -28,7 +28,7 @@ _ROWS = 64
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """Counts over tokens without a gradient: by layer and expert, the chosen experts' probability, tokens."""
+    """Sums over tokens, without a gradient: choices by layer and expert, gate sums by layer, and tokens."""
 
     experts: Tensor
     """Tokens of each expert [layers, experts]."""
@@ -43,13 +43,13 @@ class Loads:
 
     @classmethod
     def of(cls, counts: Tensor, layers: int) -> Loads:
-        """Return the counts that `flat` wrote into a row, or into several rows that were added up."""
+        """Build the counts from a row that `flat` returned, or from the sum of several such rows."""
         experts, gates = counts[: -layers - 1].view(layers, -1), counts[-layers - 1 : -1]
         return cls(experts, gates, counts[-1])
 
     @property
     def shares(self) -> Tensor:
-        """Share of the tokens that each expert gets [layers, experts]; those of a layer sum to k."""
+        """Share of the tokens that each expert gets [layers, experts]; the shares of a layer sum to k."""
         return self.experts / self.tokens
 
 
@@ -65,7 +65,7 @@ class RouterSums:
 
 
 def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
-    """Return the sums over all tokens with a `mask` other than 0; None counts all of them."""
+    """Return the sums over all tokens with a nonzero `mask`; None counts all tokens."""
     first = routings[0].logits
     counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))
     if mask is not None and mask.numel() == len(first):  # else padding was taken out before

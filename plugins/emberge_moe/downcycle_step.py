@@ -39,13 +39,13 @@ _TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A routed checkpoint."""
+    """A checkpoint of a routed model (dense layers replaced by routers and experts)."""
 
     checkpoint: Checkpoint
 
     @cached_property
     def target(self) -> RoutedTarget:
-        """The format.
+        """The routed format of the checkpoint.
 
         Raises:
             CheckpointError: if the model is dense, or its format has no known dense model.
@@ -69,7 +69,7 @@ class RoutedModel:
 
     @cached_property
     def restored(self) -> Restored:
-        """The tensors in terms of the dense model."""
+        """The tensors under the dense model's names and shapes."""
         return self.target.restored(self.checkpoint.config, self.checkpoint.specs)
 
     def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
@@ -84,7 +84,7 @@ class RoutedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Downcycle(Step):
-    """Average the experts of an upcycled model into a dense model of the type that it came from.
+    """Average the experts of an upcycled model into a dense model of its original type.
 
     This reverses sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055): the result is as small and
     fast as the original dense model, and loads with the dense class. Sums are in float64, so if the model was
@@ -198,7 +198,7 @@ def _locate_code(out: Path, checkpoint: Checkpoint) -> Path:
 def measure_load(
     routed: RoutedModel, backbone: Backbone, texts: Sequence[str], workspace: Workspace
 ) -> dict[int, list[float]]:
-    """Return by layer the share of the routers' choices for each expert, over all tokens of the texts."""
+    """Return each expert's share of the routers' choices over all tokens of the texts, by layer."""
     import torch
 
     from emberge_moe.routers import ROUTERS, RouterTaps
@@ -219,7 +219,7 @@ def measure_load(
 
 
 def read_load(folder: Path, routed: RoutedModel) -> dict[int, list[float]]:
-    """Return by layer the share of each expert that a training in a folder logged last.
+    """Return each expert's share, as a training in a folder logged it last, by layer.
 
     Raises:
         CheckpointError: if the training logged none of this model's layers.

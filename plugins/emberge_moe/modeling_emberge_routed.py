@@ -37,7 +37,7 @@ AUTO_MAP = {
 
 
 class FeedForward(NamedTuple):
-    """Place of a layer's feed-forward block: its path, with {} for the layer, and the modules below it.
+    """Location of a layer's feed-forward block: its path, with {} for the layer, and the modules below it.
 
     The modules run one after the other. If there are none, the module at the path is the block.
     """
@@ -46,7 +46,7 @@ class FeedForward(NamedTuple):
     modules: tuple[str, ...] = ()
 
     def of(self, layer: int) -> str:
-        """Return the path in a layer: `router.weight` and `experts.{e}.…` are below it."""
+        """Return the block's path in a layer; `router.weight` and `experts.{e}.…` are below it."""
         return self.path.format(layer)
 
 
@@ -72,7 +72,7 @@ FEED_FORWARD = {
 
 
 class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """Config of a routed model: that of the dense model, and how its layers are routed.
+    """Config of a routed model: the dense model's config, and the routing of its layers.
 
     `inner` is the dense model's whole config, `routed_layers` the layers with experts. Gates are the router's
     probabilities of the `top_k` experts, scaled to a sum of 1 with `normalize_gates`, else multiplied by
@@ -115,13 +115,13 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
             )
 
     def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the dense model's config, which has the sizes; without one, this."""
+        """Return the dense model's config, which has the sizes; without a dense model, this config."""
         inner: Any = self.inner
         return self if inner is None else inner.get_text_config(*args, **kwargs)
 
 
 class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
-    """A model of transformers under another config: its modules are this one's own, under their names."""
+    """A model of transformers under another config; the inner model's modules become the wrapper's own."""
 
     _inner: Any
     config_class = EmbergeRoutedConfig
@@ -159,7 +159,7 @@ class Wrapper(PreTrainedModel):  # type: ignore[no-untyped-call]
         return self._inner(*args, **kwargs)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """Yield all modules by name, and the dense model by this one's own name.
+        """Yield all modules by name, and the dense model under this module's own name.
 
         By that name, transformers finds the dense model's conversions between names in memory and on disk.
         The dense model comes first, as its conversions also hold for its parts and are then not applied
@@ -203,7 +203,7 @@ class EmbergeRoutedModel(Wrapper):  # type: ignore[no-untyped-call]
 
 
 class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
-    """A routed model with the dense model's head that predicts tokens, under the names that it has there.
+    """A routed model with the dense model's head that predicts tokens, under the head's names in that model.
 
     The head is the dense model's head for masked tokens; if it has none, its head for next tokens.
     """
@@ -226,7 +226,7 @@ class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
         self._inner.set_output_embeddings(value)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return the dense model's names of weights that are one, as its own config has it."""
+        """Return the dense model's names of tied weights, as its config states them."""
         tied: dict[str, str] = self._inner.get_expanded_tied_weights_keys(all_submodels)
         return tied
 
@@ -234,7 +234,7 @@ class EmbergeRoutedForMaskedLM(Wrapper):  # type: ignore[no-untyped-call]
 def _route(
     model: nn.Module, path: str, modules: Sequence[str], config: EmbergeRoutedConfig
 ) -> None:
-    """Replace the feed-forward block at a path by a router and copies of it."""
+    """Replace the feed-forward block at a path by a router and copies of the block."""
     block = model.get_submodule(path)
     expert = Chain(block, modules) if modules else block
     routed = Routed(expert, config)
@@ -295,7 +295,7 @@ class Router(nn.Module):
         self.normalize, self.scale = config.normalize_gates, config.gate_scale
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return logits [t, experts], and gates and numbers of the chosen experts [t, k], for [t, d]."""
+        """Return logits [t, experts], and the chosen experts' gates and indices [t, k], for states [t, d]."""
         if self.training and self.jitter:
             states = states * torch.empty_like(states).uniform_(1 - self.jitter, 1 + self.jitter)
         logits = F.linear(states, self.weight)
@@ -314,7 +314,7 @@ class Routed(nn.Module):
         self.experts = nn.ModuleList(copy.deepcopy(expert) for _ in range(config.num_experts))
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return each token's sum of its experts' outputs by gate, in the shape of `states`."""
+        """Return the gate-weighted sum of each token's expert outputs, in the shape of `states`."""
         tokens = states.reshape(-1, states.shape[-1])
         _, gates, choices = self.router(tokens)
         # Tokens in the order of their experts: each expert runs once, on one piece of memory.
@@ -333,11 +333,11 @@ class Routed(nn.Module):
 
 
 class Permuted(torch.autograd.Function):
-    """Rows in another order; the gradient is read in the opposite one, and not added up row by row."""
+    """Rows in another order; the gradient is gathered in the inverse order, not added up row by row."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        """Return `rows[order]`; `back` is the opposite order."""
+        """Return `rows[order]`; `back` is the inverse order."""
         ctx.save_for_backward(order, back)
         return rows[order]
 

@@ -180,7 +180,7 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
 
 
 def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
-    """Return the rotary model's tensors: XLM-R's under other names, query, key and value in one.
+    """Return the rotary model's tensors: XLM-R's, renamed, with query, key and value joined in one.
 
     Raises:
         CheckpointError: if the rotary model lacks a tensor, such as another task's head.
@@ -216,7 +216,7 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
 
 
 def _find_rotary_name(name: str) -> str:
-    """Return the rotary class's name of an unchanged tensor, "" for a tensor that it does not have."""
+    """Return the rotary class's name of an unchanged tensor; "" if the class lacks the tensor."""
     for old, new in _RENAMED:
         if re.match(old, name):
             return re.sub(old, new, name)

@@ -23,7 +23,7 @@ _COMPILED = "routed listens to routers, which torch_compile makes impossible: le
 
 @dataclass(frozen=True, kw_only=True)
 class Routed(Backbone):
-    """An encoder with routers, and a loss of its own that spreads tokens over their experts.
+    """An encoder with routers, and an extra loss that spreads tokens over the experts.
 
     The backbone adds `balance` times the load-balancing loss of the whole batch, without padding, to a
     training's loss. r is the load of an expert, p its mean probability, E the number of experts, and k the
@@ -77,7 +77,7 @@ class Routed(Backbone):
         return self.inner.leaves_adapter
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
-        """Return the inner backbone's facts; a model without routers is a problem, and training is none."""
+        """Return the inner backbone's facts; report a model without routers, but not its training."""
         facts = self.inner.describe(checkpoint, predicts=predicts)
         if facts.problems:
             return facts

@@ -1,4 +1,4 @@
-"""An encoder with routers: its embeddings, and its own loss of each batch."""
+"""An encoder with routers: its embeddings, and its routers' loss for each batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emberge_moe.routers import RouterTaps, Routing
 
 
 class RoutedEncoder:
-    """An encoder (see `Encoder`) that hands the balance of its routers to the training."""
+    """An encoder (see `Encoder`) that gives the balance losses of its routers to the training."""
 
     def __init__(self, inner: Encoder, taps: RouterTaps, losses: RouterLosses) -> None:
         self._inner: Any = inner

@@ -22,7 +22,7 @@ A router returns a tuple: first its logits [t, experts], last the chosen experts
 
 
 class Routing(NamedTuple):
-    """Logits [t, experts] of a layer's router for each place of a batch, and chosen experts [t, k]."""
+    """Logits [t, experts] of a layer's router for a batch's token positions, and chosen experts [t, k]."""
 
     logits: Tensor
     chosen: Tensor

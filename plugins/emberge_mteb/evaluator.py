@@ -459,7 +459,7 @@ class Mteb(Evaluator):
     def _embed(
         self, model: Model, encoder: Encoder, workspace: Workspace, shown: _EvaluatorProgress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
-        """Return the function that embeds texts after a prompt, or reads their stored embeddings."""
+        """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
 
         length = self.max_length
@@ -488,7 +488,7 @@ class Mteb(Evaluator):
 
 
 class _EvaluatorProgress:
-    """Progress of a model: tasks done, and of the running one the share of texts embedded."""
+    """Progress of a model: number of finished tasks, and embedded share of the running task's texts."""
 
     def __init__(self, workspace: Workspace, tasks: int) -> None:
         self._workspace = workspace
@@ -498,17 +498,17 @@ class _EvaluatorProgress:
         self._texts = self._embedded = 0
 
     def begin(self, name: str, texts: int) -> None:
-        """Start a task that embeds about `texts` texts; 0 if that is not known."""
+        """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
         self._done += 1
         self._name, self._texts, self._embedded = name, texts, 0
         self._tell(0)
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
-        """Count texts of the running call that were embedded."""
+        """Add texts that the running call has embedded so far."""
         self._tell(done)
 
     def embedded(self, texts: int) -> None:
-        """Count a finished call for so many texts."""
+        """Add a finished call that embedded so many texts."""
         self._embedded += texts
         self._tell(0)
 

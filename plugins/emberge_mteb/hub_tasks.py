@@ -117,7 +117,7 @@ def kind_of(task: Any) -> str:
 
 
 def split_of(task: Any) -> Literal["test", "dev"]:
-    """Return the half of the task's data on which mteb scores it, by the names of its splits."""
+    """Return the part of the data, test or dev, on which mteb scores the task, by its splits' names."""
     return "dev" if set(task.eval_splits) <= _DEVELOPMENT else "test"
 
 
@@ -204,7 +204,7 @@ def _yield_places(repository: str) -> Iterator[Any]:
 
 
 def _list_repositories(task: Any) -> list[str]:
-    """Return hub ids of a task's data; an aggregate has those of its parts."""
+    """Return hub ids of a task's data; for an aggregate task, the ids of its parts."""
     parts = getattr(task, "tasks", None)
     if parts:
         return [path for part in parts for path in _list_repositories(part)]
@@ -254,7 +254,7 @@ def cut_task(task: Any, rows: int) -> None:
 
 
 def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
-    """Keep the first rows of each split; for classification those of a few labels, so that a fit works."""
+    """Keep the first rows of each split; for classification, rows of a few labels, so that a fit works."""
     from datasets import DatasetDict
 
     label = getattr(task, "label_column_name", None)
@@ -336,7 +336,7 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Domains:
-    """Tasks in domain: by name, and by training data whose catalogue names them."""
+    """In-domain tasks, given by name or by training data whose catalogue names them."""
 
     named: tuple[str, ...] = ()
     data: tuple[DataEntry, ...] = ()
@@ -377,7 +377,7 @@ class Domains:
 
 
 def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
-    """Yield the texts of a loaded task's evaluation splits; those of an aggregate are its parts'."""
+    """Yield the texts of a loaded task's evaluation splits; for an aggregate, its parts' texts."""
     for part in getattr(task, "tasks", None) or [task]:
         for half in _yield_halves(part):
             yield from _search(half) if isinstance(half, Mapping) else _read_rows(part, half)
@@ -403,7 +403,7 @@ def _search(half: Mapping[str, Any]) -> Iterator[tuple[Side, str]]:
 
 
 def _drop_media(rows: Any) -> Any:
-    """Return rows without images and clips, which would be decoded."""
+    """Return rows without images and clips, which would otherwise be decoded."""
     return rows.remove_columns([name for name in ("image", "audio") if name in rows.column_names])
 
 

@@ -48,7 +48,7 @@ def index_faults(
 
 
 def find_unsearched_tasks(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield the problem with each task that has no documents, once."""
+    """Yield a problem for each distinct task that has no documents."""
     for name, kind in {task.plain_name: task.kind for task in tasks}.items():
         if not kind.endswith(_SEARCHED):
             yield (
@@ -142,7 +142,7 @@ class Indexes:
         return embed_first_hits(on_index, self._own, index.anew)
 
     def _find_translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
-        """Return the function of the translations that lead from the index to the model, None without any."""
+        """Return the function that translates the index's vectors for the model; None without any."""
         from emberge.encoding import read_space_map
 
         if not index.translations:
@@ -170,7 +170,7 @@ def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any
 
 
 class OnIndex:
-    """Implementation of mteb's `EncoderProtocol` by one model a side, for retrieval and reranking only.
+    """Implementation of mteb's `EncoderProtocol` with one model per side, for retrieval and reranking only.
 
     `translate` turns the documents' vectors [n, d] into the space of the queries.
     """
@@ -247,7 +247,7 @@ def embed_first_hits(on_index: Any, own: Any, count: int) -> Any:
 
 
 def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
-    """Return the names of the first hits; of hits with equal scores the first by name."""
+    """Return the names of the first hits; hits with equal scores are ordered by name."""
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 
 

@@ -53,7 +53,7 @@ class SetLimits:
     labels: int | None = None
 
     def tightened(self, rows: int) -> SetLimits:
-        """Return the limits of a rehearsal on `rows` rows."""
+        """Return the limits, tightened for a rehearsal on `rows` rows."""
         return SetLimits(
             queries=min(rows, self.queries or rows),
             corpus=min(rows, self.corpus or rows),
@@ -81,7 +81,7 @@ class LocalSet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the set's files and of the options for reading them."""
+        """Hash of the set's files and of the options that read them."""
         digest = hashlib.sha256(
             f"{self.set.task} {self.set.metric} {self.set.score_range} "
             f"{self.set.instruction}\0{self.set.prompt}\0"
@@ -94,7 +94,7 @@ class LocalSet:
         return digest.hexdigest()
 
     def load(self, readers: Sequence[Reader]) -> EvalData:
-        """Return its texts, cut to the limits.
+        """Return the set's texts, cut to the limits.
 
         Raises:
             DataError: if the data cannot be read; the message has file and line.

@@ -222,7 +222,7 @@ def _build_reranking_content(data: RerankingData, sides: Sides | None) -> Any:
 def _build_media_columns(
     texts: Mapping[str, str], modalities: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Return the columns that mteb reads: all of an input is in the first of its side's, in its order."""
+    """Return the columns that mteb reads; each input is whole in its side's first column."""
     first, *others = modalities
     empty = {name: [""] * len(texts) for name in others}
     return {"id": list(texts), first: list(texts.values()), **empty}

@@ -25,7 +25,7 @@ _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 @dataclass(frozen=True)
 class Prompts:
-    """Choice of a prompt by task and side. `template` beats the model's `own`; `default` is its fallback."""
+    """Choice of a prompt by task and side: `template` if set, else the model's `own`, else `default`."""
 
     template: str | None = None
     own: Mapping[str, str] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class MtebModel:
     embeddings are cut to their first `size` numbers and scaled to length one (Kusupati et al., 2022,
     arXiv:2205.13147).
 
-    Images and clips of a batch are kept as files below `media` until the next task, equal files once; `kinds`
-    are the kinds of media that the model reads.
+    Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
+    `kinds` are the kinds of media that the model reads.
 
     `embed` takes texts and a prompt and returns embeddings [texts, dimension]. After texts were embedded,
     `count` is called with their number, repeated texts included.
@@ -143,7 +143,7 @@ class MtebModel:
             self._rows.clear()
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return similarities of all with all, by the function that the model names as its own."""
+        """Return similarities of all pairs, by the similarity function that the model's config names."""
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import select_similarity
 
@@ -159,5 +159,5 @@ class MtebModel:
 
 
 def cut_rows(rows: Matrix, size: int | None) -> Matrix:
-    """Return the first `size` numbers of each row at length one, or the rows as they are."""
+    """Return the first `size` numbers of each row, scaled to length one, or the rows as they are."""
     return rows if size is None else unit_rows(rows[:, :size])

@@ -60,7 +60,7 @@ def _average(counts: Mapping[int, int]) -> float:
 
 
 def _share_queries(counts: Mapping[int, int], places: int) -> list[float]:
-    """Return the share of queries at each place; larger numbers of documents count at the last one."""
+    """Return the share of queries at each document count; larger counts are included in the last."""
     total, shares = sum(counts.values()), [0.0] * places
     for documents, queries in counts.items():
         if documents > 0:

@@ -46,7 +46,8 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
     `model` is a `MtebModel`, or a model that searches another model's index.
 
     Returns: (main score, units, mteb's result as JSON). The score is NaN if mteb could not compute it. The
-    result of a retrieval task also has `relevant_documents`, the numbers of queries by their documents.
+    result of a retrieval task also has `relevant_documents`, the number of queries by their number of
+    relevant documents.
     """
     import mteb
     from mteb.abstasks import AbsTaskClassification, AbsTaskRetrieval
@@ -80,7 +81,7 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
 
 
 def _read_labels_at_once(task: Any) -> None:
-    """Give sklearn plain lists, because a lazy column is decoded row by row, about forty times per fit.
+    """Make sklearn read plain lists: a lazy column would be decoded row by row, about forty times per fit.
 
     Classifying 1,076 texts with 64 labels took 15 s, and 11 s of these were spent on decoding.
     """
@@ -119,7 +120,7 @@ def silence_mteb() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """Figures of a retrieval task by query, and the number of queries by their relevant documents."""
+    """Scores of a retrieval task by query, and the number of queries by their count of relevant documents."""
 
     scores: Queries = field(default_factory=dict)
     relevant: Counter[int] = field(default_factory=Counter)

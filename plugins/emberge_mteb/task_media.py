@@ -123,7 +123,7 @@ def _yield_parts(column: Any, value: Any, folder: MediaFolder) -> Iterator[str |
 
 
 def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
-    """Return the kinds of media that mteb's tasks have, each with the name of the first that has it."""
+    """Return the kinds of media in mteb's tasks, each with the name of the first task that has it."""
     first_by_kind: dict[MediaKind, str] = {}
     for kind in _KINDS:
         names = [task.metadata.name for task in tasks if kind in task.modalities]
@@ -133,7 +133,7 @@ def find_first_tasks(tasks: Sequence[Any]) -> dict[MediaKind, str]:
 
 
 def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
-    """Yield the packages to install for the data of mteb's tasks, with the first task that needs each."""
+    """Yield each package to install for the data of mteb's tasks, with the first task that needs it."""
     for kind, name in find_first_tasks(tasks).items():
         module, package = _PACKAGES[kind]
         if find_spec(module) is None:
@@ -146,7 +146,7 @@ def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
 def find_unread_media(
     backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], where: str
 ) -> list[str]:
-    """Return the reasons why a model cannot read the media of a task; none if it can."""
+    """Return the reasons why a model cannot read the media of a task; empty if it can."""
     if not kinds:
         return []
     facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), where=where)

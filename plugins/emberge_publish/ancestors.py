@@ -71,7 +71,7 @@ def find_ancestors(
 
     Raises:
         CheckpointError: if no step made the folder, or an ancestor has no known licence.
-        RecipeError: if a licence is declared for a model that is no ancestor.
+        RecipeError: if a licence is declared for a model that is not an ancestor.
     """
     artifact = _read_record(folder)
     _, roots, data = ancestry(artifact, folder.parent, origin)
@@ -93,7 +93,7 @@ def find_ancestors(
 def expected_ancestors(
     model: ModelRef, context: Preflight, declared: Mapping[str, str], fetch_card: FetchCard
 ) -> Ancestors:
-    """Return the ancestors of a model before the run, from the results that steps expect.
+    """Return the ancestors that a model will have after the run, from the results that steps expect.
 
     Models of a hub without a readable card are left out.
 
@@ -149,7 +149,7 @@ def _apply_licences(models: Iterable[Parent], declared: Mapping[str, str]) -> li
 
 
 def _split_adapters(roots: Iterable[Parent], origin: Path) -> Iterator[Parent]:
-    """Yield each model, followed by its adapter as a model of its own with its own licence."""
+    """Yield each model, followed by its adapter as a separate model with its own licence."""
     for model in roots:
         reference = ModelRef(model.name)
         if reference.adapter is None:

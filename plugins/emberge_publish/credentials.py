@@ -37,7 +37,7 @@ _HEADER_SIZE_BYTES = 8  # bytes of the number before a safetensors header
 
 
 def hide_credentials(text: str) -> str:
-    """Return a text with the user's token and anything of a credential's form replaced by `…`."""
+    """Return a text with the user's token and all that looks like a credential replaced by `…`."""
     token = _own_token()
     return _ANY.sub("…", text.replace(token, "…") if token else text)
 

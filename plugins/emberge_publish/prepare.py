@@ -41,7 +41,8 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     Relative paths of the model's recipe are relative to `origin`.
 
     Raises:
-        CheckpointError: if the folder is no model, an ancestor's licence is unknown or forbids publication,
+        CheckpointError: if the folder is not a model, an ancestor's licence is unknown or forbids
+        publication,
             the leaderboard would refuse the model's facts, or files changed after the step.
         NotOursError: if another user made the result. RecipeError: if the name is not of the form
         `owner/name`. EmbergeError: if a file contains a token or a key.
@@ -86,7 +87,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
 def _choose_base_card(
     result: Path, text: str, record: Mapping[str, Any], name: str, origin: Path, plugins: Plugins
 ) -> Card:
-    """Return the card to extend: the author's if it was edited by hand, otherwise that of the run."""
+    """Return the card to extend: the author's if it was edited by hand, otherwise the run's."""
     reporters = plugins.every("reporter")
     by_hand = text and record["files"].get(CARD) != FileContent.of_bytes(text.encode()).plain()
     if by_hand or (text and not reporters):
@@ -194,7 +195,7 @@ _ADDED_LATER = (CARD, RECORD, "space.json")
 
 @dataclass(frozen=True)
 class ChosenFiles:
-    """Files to publish by name, and names of files that are not published because the record lacks them."""
+    """Files to publish by name, and names of files left out because the result's record lacks them."""
 
     files: Mapping[str, Path]
     left: tuple[str, ...]

@@ -20,7 +20,7 @@ from emberge_publish.licences import Terms
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Options of the publisher; `licences` replace or supply those that ancestors' cards state."""
+    """Options of the publisher; `licences` replace or supplement the licences that ancestors' cards state."""
 
     name: str
     private: bool = False
@@ -174,7 +174,7 @@ def _is_same(content: Content, size: int, hub_file: FileOnHub) -> bool:
 
 
 def shown_size(size: float) -> str:
-    """Return a number of bytes in three digits and a decimal unit."""
+    """Return a number of bytes as text, with three digits and a decimal unit."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -48,7 +48,7 @@ def authors_card(text: str) -> Card:
     """Return a hand-written card, its text unchanged.
 
     Raises:
-        EmbergeError: if its front matter is no YAML.
+        EmbergeError: if its front matter is not valid YAML.
     """
     front, body = split_card(text)
     try:

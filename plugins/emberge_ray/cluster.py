@@ -42,7 +42,7 @@ class Resources:
 
 @contextlib.contextmanager
 def connected(address: str, machine: Machine) -> Iterator[None]:
-    """Connect to the cluster at `address`, or for `local` to a new cluster on this machine, inside the block.
+    """Connect to the cluster at `address`, or for `local` to a new cluster on this machine, in the block.
 
     A connection that exists already is used and left open. A cluster that is started here listens only on the
     loopback interface and requires a token that only its processes know, because whoever reaches a Ray
@@ -97,7 +97,7 @@ def _build_job() -> Any:
 
 @contextlib.contextmanager
 def keep_cluster_local() -> Iterator[None]:
-    """Make a cluster that is started in this block listen on the loopback interface, with a token of its own.
+    """Make a cluster that starts in this block listen only on the loopback interface, with its own token.
 
     Ray has a switch for this, meant for systems whose firewall would ask the user; Ray keeps the switch's
     value at import in a constant. If the environment already has a token, that token is used.
@@ -168,7 +168,7 @@ def open_pool(resources: Resources) -> Iterator[_Queue]:
 
 
 class _Queue:
-    """A cluster's queue with the tasks that were put into it."""
+    """Queue of a Ray cluster, with the tasks that this run submitted."""
 
     has_room = True
 

@@ -203,7 +203,7 @@ def _add_kinship(
     workspace: Workspace,
     recipe_folder: Path,
 ) -> Iterator[ModelOfRun]:
-    """Yield the models; a merge gets a sentence on its parents' similarity if they are of the run too."""
+    """Yield the models; a merge of the run's models gets a sentence on its parents' similarity."""
     models_by_name = {model.name: model for model in models}
     kinship_by_parents: dict[tuple[str, ...], str] = {}
     for model in models:
@@ -255,7 +255,7 @@ def _find_base(
 def _find_bases(
     model: ModelOfRun, models_by_name: Mapping[str, ModelOfRun]
 ) -> set[tuple[str, str]]:
-    """Return (reference, content hash) of the models that trainings behind this model started from."""
+    """Return (reference, content hash) of the models from which the trainings behind this model started."""
     base = model.details.get("base_reference") or model.details.get("base")
     if isinstance(base, str) and base:
         return {(base, str(model.details.get("base_fingerprint", "")))}

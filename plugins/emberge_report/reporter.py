@@ -11,7 +11,7 @@ from emberge.documents import Card, Page
 
 @dataclass(frozen=True, kw_only=True)
 class Html(Reporter):
-    """Pages as one HTML file that loads nothing from anywhere, and cards in the form of the Hugging Face hub.
+    """Reporter that writes pages as self-contained HTML files, and cards in the form of the Hugging Face hub.
 
     Figures are drawn as SVG with their numbers in a table below. A card has only facts that the run stored:
     use, scores, parents, method, data, licences, limits, and the way to make the model again.

@@ -84,7 +84,7 @@ class MeasureStatistics(BatchOptions, Step):
 
     @property
     def _models(self) -> dict[str, ModelRef]:
-        """Models by label; unnamed ones by their references."""
+        """Models by label; unnamed models by their references."""
         if isinstance(self.models, dict):
             return self.models
         return labelled(self.models)
@@ -325,7 +325,7 @@ def _describe_data(session: Session, measure: str) -> dict[str, str]:
 
 
 def labelled(models: Sequence[ModelRef]) -> dict[str, ModelRef]:
-    """Return the models by the last part of their reference, or by number if those are not unique."""
+    """Return the models by the last part of their reference, or by number if these parts are not unique."""
     words = [re.sub(r"[^\w.=,-]+", "-", m.text.strip("./$").rpartition("/")[2]) for m in models]
     are_unique = len(set(words)) == len(words) and all(words)
     return {

@@ -97,7 +97,7 @@ def plan_passes(
 ) -> list[list[Layer]]:
     """Return the layers to sum in each pass over the data, so that the sums of a pass fit into memory.
 
-    `called` has the canonical tensor name of each parameter; tensors in `vocabulary` have a row for each
+    `called` maps each parameter to its canonical tensor name; tensors in `vocabulary` have a row for each
     token. One text is encoded to see which layers get the same inputs (query, key and value; gate and up):
     their Gram matrix is summed once.
 
@@ -266,7 +266,7 @@ class StoredTensors:
         """Return the canonical name of every parameter of an encoder that was loaded from the checkpoint.
 
         Raises:
-            CheckpointError: if a parameter has none, or has another shape on disk.
+            CheckpointError: if a parameter has no name, or has another shape on disk.
         """
         stored_names = encoder.stored_names()
         names = dict(
@@ -284,7 +284,7 @@ class StoredTensors:
         return canonical_names
 
     def _convert_names(self, stored: Sequence[str]) -> list[str]:
-        """Return the canonical form of names on disk: without the prefix of the text backbone."""
+        """Return the canonical names of tensors on disk, without the prefix of the text backbone."""
         from emberge.tensor_names import prefix_of
 
         prefix = prefix_of(stored)

@@ -46,13 +46,13 @@ class StepView:
         self.done, self.total = done, total
 
     def rate(self, now: float) -> float | None:
-        """Return units a second since the first progress, None before there are two."""
+        """Return units per second since the first progress; None before the second."""
         if self.first is None or now <= self.first[0] or self.done <= self.first[1]:
             return None
         return (self.done - self.first[1]) / (now - self.first[0])
 
     def left(self, now: float) -> float | None:
-        """Return the seconds left at this rate."""
+        """Return the seconds left at the current rate."""
         rate = self.rate(now)
         return None if rate is None else max(0.0, self.total - self.done) / rate
 

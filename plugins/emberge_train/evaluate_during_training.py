@@ -34,8 +34,8 @@ _DOMAINS = ("ind", "ood")
 class EvaluateDuringTraining:
     """Scores of the model during its training, which decide when it ends and which model is the result.
 
-    Several ranks wait while the first one scores. The scores, and so the step at which the training ends, are
-    saved in the state from which a killed training continues.
+    The other ranks wait while the first one scores. The scores, and so the step at which the training ends,
+    are saved in the state from which a killed training continues.
     """
 
     every: Count
@@ -50,7 +50,7 @@ class EvaluateDuringTraining:
     """Flag that the result is the best of the scored models, the earliest of equals, or the last one."""
 
     def check(self, context: Preflight, start: ModelRef) -> Iterator[Problem]:
-        """Yield problems that can be seen before a run; `start` is the model that it starts from."""
+        """Yield problems that can be found before a run; `start` is the model from which training starts."""
         folder = context.model(start)
         for name, value in (("every", self.every), ("patience", self.patience)):
             if value is not None and value < 1:
@@ -121,7 +121,7 @@ class EvaluateDuringTraining:
 
 
 def _check_losses(tasks: Sequence[TaskInfo]) -> Iterator[str]:
-    """Yield a problem if a task gives losses, as a deciding score must be better the larger it is."""
+    """Yield a problem if a task gives losses: scores that decide must be better the larger they are."""
     if names := [task.name for task in tasks if task.less_is_better]:
         yield (
             f"evaluate: {join_some(names)}: the larger a score the better, and this is a loss; score by "
@@ -148,4 +148,4 @@ class _QuietWorkspace:
         return getattr(self._workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Ignore progress."""
+        """Discard the progress."""

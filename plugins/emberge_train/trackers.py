@@ -21,7 +21,7 @@ Metric = Callable[..., None]
 
 
 def tracker_problems(names: Sequence[str]) -> Iterator[str]:
-    """Yield problems with names of trackers: unknown, or not installed."""
+    """Yield a problem for each tracker that is unknown or not installed."""
     for name in names:
         if name in _MODULES:
             if importlib.util.find_spec(name) is None:
@@ -39,7 +39,7 @@ def tracker_problems(names: Sequence[str]) -> Iterator[str]:
 def open_trackers(
     names: Sequence[str], *, run: str, folder: Path, metric: Metric
 ) -> Iterator[Metric]:
-    """Yield a function that logs a number with `metric` and every tracker; they are closed at the end.
+    """Yield a function that logs a number with `metric` and all trackers; trackers are closed at the end.
 
     A tracker is opened when the first number is logged, under the name `run`. Trackers that write files write
     them in `folder/run`.

@@ -212,7 +212,7 @@ class Train(FitOptions, Step):
             yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
-        """Yield problems of the sampler with the datasets, if all of these can be seen before the run."""
+        """Yield problems of the sampler with the datasets, if all datasets can be read before the run."""
         here = all(entry.path is None or context.data(entry.path) for entry in self.data)
         infos = [head.info for head in checked.heads]
         if here and not checked.problems:
@@ -434,7 +434,7 @@ class Train(FitOptions, Step):
 
 
 def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
-    """Return the options that differ from their defaults; those of a backbone inside come last."""
+    """Return the options that differ from their defaults, options of an inner backbone last."""
     changed: dict[str, Any] = {}
     inner: dict[str, Any] = {}
     for option in dataclasses.fields(backbone):

@@ -1,4 +1,4 @@
-"""Warnings of training options that are legal but surely a mistake."""
+"""Warnings of training options that are legal but almost certainly a mistake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIGN_FORGOTTEN = 1e3
 
 
 def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
-    """Yield (option, warning) for mistakes that the options alone show."""
+    """Yield (option, warning) for mistakes that the options alone reveal."""
     rate, warmup = options.learning_rate, options.warmup_share(options.max_steps)
     if rate == 0:
         yield "learning_rate", "learning_rate 0 leaves the model as it is"

@@ -1,4 +1,4 @@
-"""Candidates of weights: drawing and scoring them, and choosing the simplest of the best."""
+"""Candidate weightings: drawing, scoring, and choosing the simplest among the best."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Places = NDArray[np.int64]
 
 
 def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
-    """Return weightings [candidates, members], each of sum 1, of `models` and, last, their base.
+    """Return weightings [candidates, members] that sum to 1; the members are `models` and, last, their base.
 
-    The first weighting has equal weights of the models and none of the base. Next are each member alone,
+    The first weighting has equal weights of the models and none of the base. Next come each member alone,
     means without one model, mixtures of equal weights and the base, and random weightings up to `count`: of
     all members, of all members but one, and of the models with a share of 0.1 to 0.9 for the base. All
     weightings that are not random are returned, even if they are more than `count`.
@@ -43,7 +43,7 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
 
 
 def fixed_candidates(models: int, base: bool) -> Array:
-    """Return the weightings that every search scores; random ones follow them."""
+    """Return the weightings that every search scores; random weightings follow them."""
     members = models + base
     equal = np.zeros(members)
     equal[:models] = 1 / models
@@ -85,7 +85,7 @@ def _yield_drawn(models: int, base: bool, rng: np.random.Generator) -> itertools
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Candidates [n, members] and their scores on each set, with the choice among them."""
+    """Scored candidates [n, members] of a search, with scores on each set, and the choice among them."""
 
     weights: Array
     scores: Sequence[UnitScores]
@@ -116,7 +116,7 @@ def search(
 ) -> Search:
     """Score all candidates on all sets and choose one.
 
-    Each of `members` has vectors of all sets; the sets elsewhere come last.
+    Each of `members` has vectors of all sets; the sets outside the domain (elsewhere) come last.
     """
     count = len(members)
     weights = draw_candidates(count - base, base, candidates, stable_seed(seed, "candidates"))
@@ -131,19 +131,19 @@ def search(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Difference in score of two rules of choice on units that neither has seen, with its standard error."""
+    """Difference in score between two rules of choice on held-out units, with its standard error."""
 
     difference: float
     error: float
 
     @property
     def low(self) -> float:
-        """Lower end of the 95 % interval."""
+        """Lower end of the 95 % interval of the difference."""
         return self.difference - 1.96 * self.error
 
     @property
     def high(self) -> float:
-        """Upper end of the 95 % interval."""
+        """Upper end of the 95 % interval of the difference."""
         return self.difference + 1.96 * self.error
 
     @property
@@ -158,7 +158,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ChosenWeighting:
-    """Number of the chosen weighting, and its held-out gain over equal weights.
+    """Index of the chosen weighting, and its held-out gain over equal weights.
 
     `worth` is, for each member, the gain of a choice with it over a choice without it.
     """
@@ -190,7 +190,7 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWei
 
 
 def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
-    """Return the number of the weighting nearest to equal weights within a standard error of the best."""
+    """Return the index of the weighting nearest to equal weights within a standard error of the best."""
     places = np.arange(len(weights)) if among is None else among
     parts = [part[places] for part in contributions]
     means = mean_score(parts)
@@ -204,7 +204,7 @@ def simplest(weights: Array, contributions: Sequence[Array], among: Places | Non
 
 
 def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
-    """Return the gain of the second of two weightings over the first on all units, with its error."""
+    """Return the gain of the second of two weightings over the first on all units, and its error."""
     rows = [np.diff(set_scores.taken(pair).contributions(), axis=0) for set_scores in scores]
     return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
 
@@ -217,8 +217,8 @@ def held_out(
 ) -> list[HeldOut]:
     """Return the gain of a rule's choice over each rival's choice, on units that no rule has seen.
 
-    `rule` takes the contributions of the seen units and returns the number of the weighting that it chooses.
-    `rivals` takes the same contributions and returns the numbers that all rivals choose.
+    `rule` takes the contributions of the seen units and returns the index of the weighting that it chooses.
+    `rivals` takes the same contributions and returns the indices that all rivals choose.
     """
     totals: list[Array] = []
     for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):
@@ -234,14 +234,14 @@ def held_out(
 
 
 def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
-    """Return each choice's mean over sets and its error, from each set's differences [choices, units]."""
+    """Return each choice's mean over sets and standard error, from sets' differences [choices, units]."""
     errors = CHOSEN_ERROR * standard_error(differences)
     pairs = zip(mean_score(differences), errors, strict=True)
     return [HeldOut(float(difference), float(error)) for difference, error in pairs]
 
 
 def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:
-    """Yield for every set (units to choose by, units to judge by), and then the halves exchanged."""
+    """Yield (units to choose by, units to judge by), lists over sets; then the halves exchanged."""
     for number in range(HALVINGS):
         rng = np.random.default_rng(stable_seed(seed, f"halves {number}"))
         orders = [rng.permutation(size) for size in sizes]

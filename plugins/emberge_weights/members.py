@@ -36,7 +36,7 @@ class SideVectors:
 
 @dataclass(frozen=True)
 class Prompting:
-    """Prompts as in an evaluation: a `template` before queries, or the model's own prompts (`own`)."""
+    """Prompts for an evaluation: a `template` before queries, or the model's own prompts (`own`)."""
 
     template: str | None
     own: Mapping[str, str]
@@ -57,7 +57,7 @@ class Prompting:
 
 
 def before_length_one(backbone: Backbone) -> Backbone:
-    """Return the backbone without the scaling to length one at its end.
+    """Return the backbone without the final scaling of embeddings to length one.
 
     A merge averages weights, which act before that scaling. So a member influences the merge's embedding in
     proportion to the length of its unscaled embedding.

@@ -28,7 +28,7 @@ APART = 0.05
 
 @dataclass(frozen=True, eq=False)
 class RealMerges:
-    """Numbers of the merged candidates and the scores of their merges: in the data, elsewhere, on the tests.
+    """Indices of the merged candidates, and their merges' scores: in the data, elsewhere, on the tests.
 
     The first `anchors` candidates are anchors, and the others are trials. The first anchor has equal weights.
     """
@@ -45,7 +45,7 @@ class RealMerges:
         return mean_score([set_scores.contributions() for set_scores in self.scores])
 
     def final(self, search: Search) -> int:
-        """Return the number of the candidate to take, based on the anchors' real scores."""
+        """Return the index of the candidate to take, based on the anchors' real scores."""
         if not search.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
@@ -55,7 +55,7 @@ class RealMerges:
 
 
 def pick_anchors(search: Search, count: int) -> list[int]:
-    """Return the numbers of the candidates with equal weights, of the choice, and of the best others."""
+    """Return the indices of the candidate with equal weights, of the choice, and of the best others."""
     picked = [EQUAL] if count else []
     for candidate in [search.choice.place, *np.argsort(-search.means, kind="stable").tolist()]:
         distances = [from_equal(search.weights[[other, candidate]])[1] for other in picked]
@@ -65,7 +65,7 @@ def pick_anchors(search: Search, count: int) -> list[int]:
 
 
 def pick_trials(search: Search, count: int, fixed: int, seed: int) -> list[int]:
-    """Return the numbers of `count` random candidates, which follow the `fixed` ones."""
+    """Return the indices of `count` randomly chosen candidates, never of the first `fixed`."""
     rng = np.random.default_rng(stable_seed(seed, "trials"))
     random = rng.permutation(np.arange(fixed, len(search.weights)))
     return [int(candidate) for candidate in random[:count]]
@@ -107,7 +107,7 @@ def merge_and_embed(
     strategy: Stage,
     embedder: SetEmbedder,
 ) -> Sequence[SideVectors]:
-    """Return the vectors of all sets by the merge with these weights; a single model's vectors are known."""
+    """Return the vectors of all sets by the merge with these weights; for a single model, its own vectors."""
     used = np.flatnonzero(weights).tolist()
     if len(used) == 1:
         return members[used[0]]
@@ -121,7 +121,7 @@ def merge_and_embed(
 def merged_folder(
     inputs: Sequence[MergeInput], strategy: Stage, workspace: Workspace
 ) -> Iterator[Path]:
-    """Yield the folder of merged models, named by a hash of its content, and remove it at the end."""
+    """Yield the folder for merged models, named by a hash of its content, and remove it at the end."""
     facts = [(member.fingerprint, member.weight.plain()) for member in inputs]
     key = hashlib.sha256(json.dumps([facts, repr(strategy)]).encode()).hexdigest()
     out = workspace.work / "anchors" / key

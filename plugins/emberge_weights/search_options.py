@@ -1,4 +1,4 @@
-"""Options of a search for weights, and its problems that show before any work."""
+"""Options of a search for weights, and the problems that can be found before any work."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_trials(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield problems of the number of trials, which are drawn from the random candidates."""
+    """Yield problems with the number of trials, which are drawn from the random candidates."""
     from emberge_weights.candidates import fixed_candidates
 
     if step.trials and step.trials < FEWEST_TRIALS:
@@ -168,7 +168,7 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
 
 @dataclass(frozen=True, slots=True)
 class _SeenSet:
-    """Facts of a set that a check keeps: its name, the number of its queries or pairs, and their hashes."""
+    """Facts of a set that a check remembers: name, number of queries or pairs, and their hashes."""
 
     name: str
     unit: str
@@ -229,7 +229,7 @@ def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
 
 
 def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
-    """Return hashes of a set's queries, of pairs with both texts."""
+    """Return hashes of a set's queries; for a set of pairs, hashes of both texts."""
     pairs = (
         zip(weight_set.queries, weight_set.documents, strict=True)
         if weight_set.gold
@@ -239,7 +239,7 @@ def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
 
 
 def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
-    """Yield messages on queries that two sets share, each with True if these are more than a few."""
+    """Yield (message on queries that two sets share, whether these are more than a few)."""
     for name, keys in data.items():
         for other, theirs in others.items():
             shared = len(keys & theirs)

@@ -122,9 +122,9 @@ def _spread(places: Sequence[int], count: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """Models and results of a search; a base is the last of the models.
+    """Models and results of a search; the base, if any, is the last of the models.
 
-    `real` are the merges that were made and scored, None without any.
+    `real` are the merges that were made and scored; None if there are none.
     """
 
     models: Sequence[Model]
@@ -164,7 +164,7 @@ class SearchResult:
 
     @cached_property
     def chosen(self) -> int:
-        """Number of the candidate to take."""
+        """Index of the candidate to take."""
         return self.real.final(self.found) if self.real else self.found.choice.place
 
     @cached_property
@@ -178,7 +178,7 @@ class SearchResult:
 
     @cached_property
     def front(self) -> Front | None:
-        """Candidates that no other one beats both in the data and elsewhere; None without sets elsewhere."""
+        """Candidates that no other beats both in the data and elsewhere; None without sets elsewhere."""
         return front_of(self.found, self.chosen, self.base)
 
     def facts(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class SearchResult:
         return [float(weight) for weight in self.found.weights[candidate]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
-        """Return the real score of the choice, None without merges, and its gain over equal weights."""
+        """Return (real score of the choice, or None without merges; its gain over equal weights)."""
         scores, pair = self.found.scores, [EQUAL, self.chosen]
         real = None
         if self.real is not None:

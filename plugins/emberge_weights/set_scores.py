@@ -65,7 +65,7 @@ def stack_members(vectors: Sequence[VectorRows], places: Places | slice) -> Tens
 def yield_products(
     members: Sequence[SideVectors], documents: NDArray[np.int64]
 ) -> Iterator[tuple[slice, PairProducts]]:
-    """Yield slices of queries, each with the products of members with the queries' documents."""
+    """Yield (slice of queries, products of the members' vectors of these queries and their documents)."""
     dimension = members[0].queries[0:1].shape[1]
     step = max(1, GATHERED // (documents.shape[1] * len(members) * dimension))
     for start in range(0, len(documents), step):
@@ -86,7 +86,7 @@ def yield_products(
 
 
 def _pack_symmetric(products: Tensor) -> Tensor:
-    """Return products [..., members, members] as terms [terms, ...], with (i, j) and (j, i) added up."""
+    """Return products [..., members, members] as terms [terms, ...]: (i, j) and (j, i) are added up."""
     first, second = np.triu_indices(products.shape[-1])
     both = products[..., first, second] + products[..., second, first]
     both[..., torch.from_numpy(first == second)] /= 2
@@ -143,7 +143,7 @@ def score_set(
 
 
 def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of weightings, each with its cosines."""
+    """Yield (slice of weightings, their cosines)."""
     step = max(1, CELLS // products.dots[0].numel())
     for start in range(0, len(terms), step):
         rows = slice(start, min(start + step, len(terms)))
@@ -153,7 +153,7 @@ def _yield_cosines(products: PairProducts, terms: Tensor) -> Iterator[tuple[slic
 def _pool_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the pooled documents of each query [queries, most], and the mask without padding."""
+    """Return the pooled documents of each query [queries, most], and the mask that is false at padding."""
     first = [first_documents(weight_set, members, weights) for weights in pool]
     rows = []
     for query in range(len(weight_set.queries)):
@@ -172,7 +172,7 @@ def _pool_documents(
 def first_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
-    """Return the numbers of each query's nearest documents by one weighting [queries, 100 or all]."""
+    """Return the indices of each query's nearest documents by one weighting [queries, 100 or all]."""
     count, depth = (
         len(weight_set.documents),
         min(DEPTH, len(weight_set.documents) - weight_set.itself),
@@ -206,7 +206,7 @@ def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice)
 def _read_gains(
     weight_set: WeightSet, documents: NDArray[np.int64], is_document: NDArray[np.bool_]
 ) -> tuple[Tensor, Tensor]:
-    """Return gains of the documents [queries, of each], and the best possible sum of each query."""
+    """Return gains [queries, documents of each query], and each query's best possible discounted sum."""
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
     discounts = rank_discounts(TOP)

@@ -62,7 +62,7 @@ def mean_score(contributions: Sequence[Array]) -> Array:
 
 
 def standard_error(contributions: Sequence[Array]) -> Array:
-    """Return the standard error of `mean_score`, where the units of all sets count as a sample."""
+    """Return the standard error of `mean_score`, treating the units of all sets as a sample."""
     parts = [part.var(1) / max(1, part.shape[1] - 1) for part in contributions]
     error: Array = np.sqrt(np.sum(parts, axis=0)) / len(parts)
     return error

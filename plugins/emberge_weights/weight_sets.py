@@ -55,8 +55,8 @@ class SetEntry:
 class WeightSet:
     """Texts of a set and its judgements.
 
-    In a ranked set, `relevant` has for each query the numbers of its documents and their grades. In a set of
-    pairs, `gold` has a number for each query and the document with the same number. If `alike` is true, all
+    In a ranked set, `relevant` has the indices and grades of each query's documents. In a set of
+    pairs, `gold` has a value for each query and the document with the same index. If `alike` is true, all
     texts are embedded as queries.
     """
 
@@ -78,7 +78,7 @@ class WeightSet:
 
     @property
     def itself(self) -> bool:
-        """True if the queries are the documents, so that a query's own text must not count as a hit."""
+        """True if queries and documents are the same texts: a query's own text must not count as a hit."""
         return self.queries is self.documents
 
 
@@ -174,7 +174,7 @@ def _limit_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
 
 
 def _list_unlabelled_texts(data: EvalData) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the distinct texts of a set without its labels: queries, and documents."""
+    """Return the distinct texts of a set without its labels: (queries, documents)."""
     if isinstance(data, RetrievalData):
         return list(data.queries.values()), list(data.corpus.values())
     if isinstance(data, PairData):

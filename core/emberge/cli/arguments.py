@@ -108,7 +108,7 @@ VERBS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """The parser, whose errors are one line and suggest the verb or option that may have been meant."""
+    """The argparse parser, whose errors are one line and suggest the nearest verb or option."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -146,12 +146,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def requires_plugins(words: Sequence[str]) -> bool:
-    """Return whether plugins' verbs are needed: for a verb that emberge lacks, or for help on all verbs."""
+    """Return whether plugins must be loaded: for a verb that emberge lacks, or for help on all verbs."""
     return "--version" not in words and next(_find_positional(words), "") not in VERBS
 
 
 def list_plugin_files(words: Sequence[str]) -> list[Path]:
-    """Return the files given by --plugin, which may add verbs."""
+    """Return the plugin files that the command line gives by --plugin; they may add verbs."""
     pairs = itertools.pairwise(words)
     named = [after for word, after in pairs if word == "--plugin"]
     named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
@@ -161,7 +161,7 @@ def list_plugin_files(words: Sequence[str]) -> list[Path]:
 def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
     """Parse the options of the verb at the beginning of `words`; the result's `verb` is None without one.
 
-    `added` are the verbs of plugins. The result's `written` has the files that the verb will write.
+    `added` are the verbs that plugins add. The result's `written` lists the files that the verb will write.
 
     Raises:
         RecipeError: if a verb or option does not exist, or a value is missing.

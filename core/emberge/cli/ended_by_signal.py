@@ -37,10 +37,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGINT and Terminated for SIGTERM in the block.
+    """Run the `with` block so that SIGINT raises KeyboardInterrupt in it, and SIGTERM raises Terminated.
 
-    `stopped(number)` prints that a signal ended the work, and returns the exit code; it is called here only
-    if the block does not end by itself. If SIGINT was ignored before, it stays ignored.
+    `stopped(number)` prints that signal `number` ended the work, and returns the exit code; it is called here
+    only if the block does not end by itself. If SIGINT was ignored before, it stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # emberge runs inside another program's process
@@ -72,7 +72,7 @@ def _ignore_signal(*_: object) -> None:
 
 
 def _forget_in_child() -> None:
-    """Keep a forked process's signals from being mistaken for signals of this process."""
+    """Detach a forked child, so that the child's signals are not reported to this process."""
     if _PIPES:
         signal.set_wakeup_fd(-1)
 
@@ -114,7 +114,7 @@ class _Watch:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def guarded(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> Callable[..., None]:
-        """Return `hook` for exceptions that the interpreter drops; exceptions of signals are raised again."""
+        """Return a hook for unraisable exceptions: a signal's is raised again, others go to `hook`."""
 
         def dropped(unraisable: sys.UnraisableHookArgs) -> None:
             if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not self._number:
@@ -149,7 +149,7 @@ class _Watch:
             signal.pthread_kill(self._main, _WAKE)
 
     def _end_process(self) -> None:
-        """End the process at once; the next run resumes, as after a kill."""
+        """End the process at once; the next run resumes as after a kill."""
         code = self._stopped(self._number)
         sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""The command line: `arguments` parses the words, each verb is one call in `verbs`, errors are shown here.
+"""Entry point of the command line: `arguments` parses words, `verbs` does the work, errors are shown here.
 
 Large libraries are imported only when a verb needs them.
 """
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _accept_any_text() -> None:
-    """Print `?` in place of characters that the locale lacks, instead of ending the command."""
+    """Make standard output and error print `?` for characters that the locale cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
@@ -96,7 +96,7 @@ def _run_verb(words: list[str]) -> int:
 
 @contextmanager
 def _reserve_files(files: Sequence[Path]) -> Iterator[None]:
-    """Keep other commands from writing the same files, before any work is done for them."""
+    """Reserve the files that the command will write; no other command writes them during the `with` block."""
     if not files:
         yield
         return
@@ -108,7 +108,7 @@ def _reserve_files(files: Sequence[Path]) -> Iterator[None]:
 
 
 def _load_plugins(words: list[str]) -> Plugins | None:
-    """Load the plugins if the verb may be a plugin's; emberge's own verbs load them when needed."""
+    """Load and return the plugins, or None for an emberge verb, which loads them when needed."""
     if not requires_plugins(words):
         return None
     loaded: Plugins = importlib.import_module("emberge.plugins").load_plugins(
@@ -172,9 +172,10 @@ class _GuardedStream:
 
 @contextmanager
 def guard_output() -> Iterator[None]:
-    """Guard standard output inside the block.
+    """Write control characters on standard output as escapes while the `with` block runs.
 
-    A listener that draws with escapes uses `sys.stdout.unguarded`, and must guard its texts itself.
+    A listener that draws with terminal escapes writes to `sys.stdout.unguarded`, and must escape its texts
+    itself.
     """
     before = sys.stdout
     sys.stdout = cast(TextIO, _GuardedStream(before))

@@ -16,7 +16,7 @@ from emberge.recipes import is_folder, locate_model
 
 @dataclass(frozen=True)
 class OneDiff:
-    """The comparison of one command line: models by their references, and the files to write."""
+    """The comparison that one command line describes: references of the models, and the files to write."""
 
     first: str
     second: str
@@ -59,7 +59,7 @@ def _find_model(text: str, plugins: Plugins) -> Model:
 
 
 def _make_names_distinct(models: list[Model]) -> list[Model]:
-    """Return the models; models with equal names are renamed to their folders' paths."""
+    """Return the models; if two names are equal, all models are named by their folders' paths."""
     names = [model.name for model in models]
     if len(set(names)) == len(names):
         return models

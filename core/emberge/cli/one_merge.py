@@ -1,4 +1,4 @@
-"""A merge of one command line: a recipe of one step, whose result is the requested folder."""
+"""The merge that one command line describes: a recipe of one step, whose result is the requested folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLACE = "command line"
 
 @dataclass(frozen=True)
 class OneMerge:
-    """The merge of one command line; `options` are the strategy's, `name=value`, with values as in YAML."""
+    """The merge of one command line; `options` are the strategy's options, `name=value` with YAML values."""
 
     models: Sequence[str]
     strategy: str | None = None
@@ -77,7 +77,7 @@ class OneMerge:
         return [{"model": _name_model(model), "weight": weight} for model, weight in pairs]
 
     def _build_strategy(self) -> Any:
-        """Return the strategy as a recipe writes it: a name, a chain, or a name with options."""
+        """Return the strategy in the form of a recipe's option: a name, a chain, or a name with options."""
         problems: list[Problem] = []
         options: dict[str, Any] = {}
         for option in self.options:
@@ -176,7 +176,7 @@ def _find_last_step(recipe: Recipe) -> str:
 
 
 def _is_worth_keeping(error: Exception) -> bool:
-    """Return whether to keep the work: another process does it, or a disk or network failed."""
+    """Return whether to keep the work folder: another process uses it, or only a disk or network failed."""
     if isinstance(error, StepsFailedError):
         return any(map(_is_worth_keeping, error.errors.values()))
     return is_passing(error) or isinstance(error, OutInUseError)

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     """Check a recipe and yield it with its plugins and the run's arguments; None on the other ranks.
 
-    The launcher or the ranks are started only after the check.
+    The launcher or the other ranks (processes of the same run) are started only after the check.
     """
     from emberge.processes import rank_and_size, rank_team
     from emberge.recipes import check_recipe
@@ -79,7 +79,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
 
 
 def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
-    """Build the launcher that `--launcher` names, in the form in which a recipe names a component.
+    """Build the launcher that `--launcher` names; the option has the form of a component in a recipe.
 
     Raises:
         RecipeError: if the launcher does not exist, its options are wrong, or several ranks do the run.
@@ -99,7 +99,7 @@ def _build_launcher(options: argparse.Namespace, plugins: Plugins) -> Launcher:
 
 
 def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankTeam:
-    """Find the run's other ranks; `accelerate launch --use_fsdp` means `shard`."""
+    """Connect to the other ranks and return the team; `accelerate launch --use_fsdp` means `shard`."""
     from emberge.recipes import form_team
 
     shard = shard or os.environ.get("ACCELERATE_USE_FSDP") == "true"
@@ -107,7 +107,7 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 
 def check(options: argparse.Namespace) -> int:
-    """Show every problem and plan that a recipe's headers, configs and first rows reveal."""
+    """Show every problem and plan of a recipe, as far as headers, configs and first rows reveal them."""
     from emberge.recipes import Gpu, RecipeNeeds, check_recipe
 
     gpu = Gpu.parse(options.gpu, options.peak_share)
@@ -376,7 +376,7 @@ def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
 
 
 def _require_check(report: CheckReport, quiet: bool) -> None:
-    """Raise a check's errors before any work; without errors, print its warnings."""
+    """Raise the errors that a check found or, if there are none, print its warnings."""
     report.raise_errors()
     if not quiet:
         _show_unseen(report)
@@ -384,7 +384,7 @@ def _require_check(report: CheckReport, quiet: bool) -> None:
 
 
 def _show_unseen(report: CheckReport) -> None:
-    """Print each model or dataset that could not be checked, once."""
+    """Print each model or dataset that could not be checked, each only once."""
     for message, places in report.unseen_places.items():
         others_text = (
             f" and {count_noun(len(places) - 1, 'other place')}" if len(places) > 1 else ""

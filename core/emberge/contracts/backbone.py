@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class TokenisedText:
     """Token ids of one text with its special tokens; the first `prompt_length` belong to the prompt.
 
-    `types` are the kinds of a pair's tokens, if the model embeds them (BERT's segments). `media` are the
+    `types` are the token type ids of a pair (BERT's segments), if the model embeds them. `media` are the
     images and clips of the text, in order; the ids contain one placeholder for each vector that the model
-    reads of a medium.
+    computes from an image or clip.
     """
 
     ids: Sequence[int]
@@ -49,14 +49,14 @@ class LocatedText:
 
 
 class AuxiliaryMetrics:
-    """Reader of a model's own counts, which turns them into numbers, warnings and figures.
+    """Metrics of a model's own loss term: numbers, warnings and figures from the counts of `Auxiliary`.
 
     The counts are those of one batch, or a sum over several batches. The object must not keep tensors of a
     forward pass alive.
     """
 
     def values(self, counts: Tensor) -> Mapping[str, float]:
-        """Return numbers by name, which are logged and kept for `figures`; `counts` are on the CPU."""
+        """Return the numbers to log, by name, which are also kept for `figures`; `counts` are on the CPU."""
         return {}
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
@@ -93,7 +93,7 @@ class Embedded:
 
 
 class Encoder(Protocol):
-    """Model that embeds texts. Only the `encoding` room calls it."""
+    """Model that embeds texts. Only the package `emberge.encoding` calls it."""
 
     @property
     def module(self) -> torch.nn.Module:
@@ -107,7 +107,7 @@ class Encoder(Protocol):
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        """Hash of the tokenizer and its settings: token caches with equal hashes have equal ids."""
+        """Hash of the tokenizer and its settings; tokenizers with equal hashes give equal ids."""
         ...
 
     @property

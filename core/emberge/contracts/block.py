@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Options:
-    """The numbers that a stage's schedules resolve to for one tensor, read as attributes."""
+    """Values of a stage's options for one tensor, with schedules resolved, read as attributes."""
 
     __slots__ = ("_values",)
 
@@ -38,19 +38,19 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
-    """Whole rows of one tensor from every model, float32 (float64 in worked-number tests).
+    """Whole rows of one tensor from every model, float32 (float64 in tests of worked examples).
 
-    `rows` has the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
+    `rows` contains the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
     methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
     `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `add_deltas`, `elect`, …) compute
     the recorded changes and the result together. They use compiled kernels if these are available; the bytes
     are the same with and without kernels.
 
-    `shape` is the shape of the full tensor, and `index` is the block's number among the tensor's granules.
-    `weights` is float64 [models], resolved for this tensor. `options` are the resolved schedules of the
-    running stage. `statistics` are the entries of statistics files for this layer or tensor, by label or
-    model, read on first use. If an entry has as many rows as the tensor, only the block's rows of it are
-    given.
+    `shape` is the shape of the full tensor, and `index` is the position of the block's granule (the rows that
+    are measured at once) in the tensor. `weights` is float64 [models], resolved for this tensor. `options`
+    are the resolved schedules of the running stage. `statistics` are the entries of statistics files for this
+    layer or tensor, by label or model, read on first use. If an entry has as many rows as the tensor, only
+    the block's rows of it are given.
     """
 
     name: str
@@ -105,12 +105,12 @@ class Block:
 
     @property
     def deltas(self) -> Tensor:
-        """Each model's rows minus the base's, [models, *rows]; links must not write into it."""
+        """Each model's rows minus the base's, [models, *rows]; a stage must not write into it."""
         return self.rows.deltas
 
     @property
     def has_base(self) -> bool:
-        """True if there is a base, without decoding it."""
+        """True if there is a base, which is not decoded to find out."""
         return self.rows.has_base
 
     @property
@@ -125,7 +125,7 @@ class Block:
 
     @property
     def kept(self) -> Tensor | None:
-        """The probability with which each delta was kept, shaped to divide them; None without a drop."""
+        """Keep probability of each delta, in a shape that can divide `deltas`; None if none were dropped."""
         return self.rows.kept
 
     def copy_deltas(self) -> Tensor:
@@ -152,7 +152,7 @@ class Block:
     def combine(
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
-        """Sum coefficient × model (or vector) in order, one fused step each, so blocks do not matter."""
+        """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
         values = [float(c) for c in coefficients]
         if vectors is None:
             return self.rows.combine(values)
@@ -166,7 +166,7 @@ class Block:
         return self.rows.evaluate_deltas().combine(values, add_base=True)
 
     def add_delta(self, delta: Tensor) -> Tensor:
-        """Add a merged delta [*rows] to the base: the result of a strategy in delta space."""
+        """Return base + a merged delta [*rows]: the result of a strategy that merges deltas."""
         return self.rows.require_base() + delta
 
     def elect(
@@ -186,7 +186,7 @@ class Block:
         return evaluation.elect(votes, weights, normalize=normalize, scale=scale)
 
     def gram(self, vectors: Tensor) -> Tensor:
-        """Return the vectors' inner products, float64 [n, n]; summed over blocks, those of the whole tensor.
+        """Return the inner products of `vectors`, float64 [n, n]; their sum over all blocks is the tensor's.
 
         `vectors` has the shape [n, *rows]. float32 numbers are summed in runs of 8,192 elements, and the
         runs' sums are added in float64. This takes half the time of float64 throughout, at a relative error
@@ -197,7 +197,7 @@ class Block:
         return gram(vectors)
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
-        """Return Gram matrices, float64 [models, models]; summed over blocks, those of the whole tensor.
+        """Return Gram matrices, float64 [models, models]; their sum over all blocks is the tensor's.
 
         "products" is the matrix of the models, or of their `deltas`. "differences", if asked for, is the
         matrix of the first model (or delta) and the differences of the other models from it.
@@ -205,11 +205,11 @@ class Block:
         return self.rows.inner_products(deltas=deltas, differences=differences)
 
     def delta_sums(self, power: Literal[1, 2]) -> Tensor:
-        """Return the sums of the deltas' magnitudes (1) or squares (2), float64 [models]."""
+        """Return each model's sum of |delta| (`power` 1) or delta² (`power` 2), float64 [models]."""
         return self.rows.evaluate_deltas().sums(squares=power == 2)
 
     def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
-        """Count the deltas' magnitudes above and inside each bracket, in rows of the tensor."""
+        """Return counts of the deltas' magnitudes above and inside each bracket, by row of the tensor."""
         return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
 
     # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
@@ -217,7 +217,7 @@ class Block:
     def keep_largest(
         self, limits: Sequence[Limit], offset: int = 0, *, undo: bool = False
     ) -> Block:
-        """Record that each model's deltas below its limit become zero (with `undo`: that reach the limit).
+        """Record that each model's deltas below its limit (with `undo`: at or above it) become zero.
 
         `offset` is the position of the tensor's first element among all elements that were ranked together.
         """
@@ -232,7 +232,7 @@ class Block:
         return self._record(KeepVaried(limit, len(self.models)))
 
     def variances(self) -> Block:
-        """Return a block whose one delta is the variance of the deltas over the models."""
+        """Return a block with a single delta: the variance of the deltas over the models."""
         from emberge.numerics import TakeVariance
 
         return self._record(TakeVariance(len(self.models)))
@@ -249,9 +249,9 @@ class Block:
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
         """Return the block with each delta kept with a probability that depends on its magnitude's rank.
 
-        Magnitudes are ranked within each row of each model. A line has the probability for the least
-        magnitude of a row, and the amount that each further rank adds to it. Equal magnitudes are ranked in
-        the order of their elements. A tensor of one dimension is one row.
+        Magnitudes are ranked within each row of each model. Each model's line is (probability for the least
+        magnitude of a row, amount that each further rank adds to it). Equal magnitudes are ranked in the
+        order of their elements. A tensor of one dimension is one row.
         """
         width = rows_of(self.shape)[1]
         return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
@@ -278,32 +278,32 @@ class Block:
     # ── other blocks ─────────────────────────────────────────────────────────────────────────────
 
     def replace(self, **changes: Any) -> Block:
-        """Return a copy of the block with other values of some fields."""
+        """Return a copy of the block with the given fields replaced."""
         return dataclasses.replace(self, **changes)
 
     def with_tensors(self, tensors: Tensor) -> Block:
-        """Return the block with `tensors` [models, *rows] as its models' rows, and with their deltas."""
+        """Return a copy whose models' rows are `tensors` [models, *rows], with the deltas that follow."""
         return self.replace(rows=self.rows.with_tensors(tensors))
 
     def with_deltas(self, deltas: Tensor) -> Block:
-        """Return the block with other deltas of its models, and base + deltas as tensors."""
+        """Return a copy whose models' deltas are replaced by `deltas`, and whose tensors are base + delta."""
         return self.replace(rows=self.rows.with_deltas(deltas))
 
     @property
     def original(self) -> Block:
-        """The block before the first link that changed deltas: what a rescaling link restores."""
+        """The block before the first stage that changed deltas, to which a rescaling stage compares them."""
         return self.replace(rows=self.rows.original)
 
     def every(self, stride: int) -> Block:
-        """Return the block with every `stride`-th element of its tensor, as one row."""
+        """Return a copy that contains every `stride`-th element of the block, as one row."""
         return self.replace(rows=self.rows.every(stride))
 
     def without_rows(self) -> Block:
-        """Return the block without rows: names, weights and options of the tensor, and no data."""
+        """Return a copy without rows: names, weights and options of the tensor, and no data."""
         return self.replace(rows=self.rows.without_rows(), index=0)
 
     def pick_models(self, index: Sequence[int]) -> Block:
-        """Return the block of some of the models, by index in ascending order."""
+        """Return a copy with some of the models, given by their indices in ascending order."""
 
         def pick(values: Sequence[str]) -> tuple[str, ...]:
             return tuple(values[i] for i in index) if values else ()
@@ -319,14 +319,14 @@ class Block:
     def with_sums(
         self, shares: Mapping[str, Sequence[float]], weights: Mapping[str, float]
     ) -> Block:
-        """Return the block whose models are weighted sums of these models, given factors by label.
+        """Return a block whose models are weighted sums of this block's models, given factors by label.
 
         The rows are summed when they are read; `combine` only multiplies the factors.
         """
         return self._replace_models(tuple(shares), weights, self.rows.with_sums([*shares.values()]))
 
     def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
-        """Return the block whose models are the group labels, given each group's merged rows."""
+        """Return a block whose models are the groups, given each group's merged rows by label."""
         import torch
 
         from emberge.numerics import pooled_like

@@ -51,12 +51,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """The facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
+    """Facts of a dataset that a sampler may use: no text, only names, kinds and the number of rows.
 
     `negatives` is the catalogue's rule about using other rows' texts as negatives. `scores` are the lowest
     and the highest score of all texts, scaled to 0 to 1; None without scores, or if they are unknown.
-    `tokens` are the numbers of tokens of each row of the task `text`, once they are known; its rows are then
-    windows of texts. `media` are the facts of images and clips; None for a dataset of texts alone.
+    `tokens` are the token counts of the rows of a dataset of the task `text`, once they are known; the rows
+    are then windows of texts. `media` are the facts of images and clips; None for a dataset of texts alone.
     """
 
     name: str
@@ -70,7 +70,7 @@ class DatasetInfo:
 
     @property
     def pair(self) -> str:
-        """The kind of its pairs: `text-text`, `image-text`, `audio-text`, …."""
+        """The kinds of the two sides of its pairs: `text-text`, `image-text`, `audio-text`, …."""
         return "text-text" if self.media is None else self.media.pair
 
 

@@ -1,4 +1,4 @@
-"""Evaluators: give a model scores on tasks, with what is needed to compare two models honestly."""
+"""Evaluators, which score models on tasks and return what a statistical comparison of two models needs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class KeptIndex:
     """An index of documents embedded by `model`, searched with the queries of another model.
 
     `translations` are results of `translate` steps, which may translate the index's vectors. The translation
-    from `model` to the scored model is used or, if there is none, the shortest sequence of translations that
-    leads there. If `anew` is not 0, the scored model embeds the first `anew` documents that each query finds,
-    and orders them by its own embeddings. `name` is the index's name in tables.
+    from `model` to the scored model is used or, if there is none, the shortest sequence of translations
+    between the two. If `anew` is not 0, the scored model embeds the first `anew` documents that each query
+    finds, and orders them by its own embeddings. `name` is the index's name in tables.
     """
 
     model: ModelRef
@@ -71,7 +71,7 @@ class KeptIndex:
 
 
 def _shorten_reference(reference: FileRef | ModelRef) -> str:
-    """Return a short name: a step's without its `foreach` variables, or a path's last part."""
+    """Return a short name for a reference: a step's id without `foreach` variables, or a path's last part."""
     if reference.step is not None:
         return reference.step.partition(".")[0]
     return reference.text.rstrip("/").rpartition("/")[2]
@@ -85,11 +85,11 @@ class TaskInfo:
     of its base. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (for
     example, that the corpus was cut). `fingerprint` hashes all that the score depends on except the model:
     data, options, versions; if it is empty, scores are not reused. `split` is the half of the data that is
-    scored, or None if the evaluator does not know. `size` is how many of an embedding's first numbers are
-    scored, or None for all of them. `seed` is the seed of an evaluation that draws random numbers, such as a
-    fine-tuning; the task's name then ends with the seed: `xnli#1`. `index` is the label of the `KeptIndex`
-    that is searched, and `index_of` is the text of the reference to that index's model; both are None if a
-    model searches its own documents.
+    scored, or None if the evaluator does not know. `size` is the number of leading dimensions of the
+    embeddings that are scored, or None for all. `seed` is the seed of an evaluation that draws random
+    numbers, such as a fine-tuning; the task's name then ends with the seed: `xnli#1`. `index` is the label of
+    the `KeptIndex` that is searched, and `index_of` is the text of the reference to that index's model; both
+    are None if a model searches its own documents.
     """
 
     name: str
@@ -106,7 +106,7 @@ class TaskInfo:
     index_of: str | None = None
 
     def on_index(self, index: KeptIndex, content: str) -> TaskInfo:
-        """Return the task on a kept index, with another name and fingerprint.
+        """Return a copy of the task that searches a kept index, with its own name and fingerprint.
 
         `content` identifies the index: the fingerprint of its model, and those of its translations.
         """
@@ -122,24 +122,24 @@ class TaskInfo:
 
     @property
     def name_without_index(self) -> str:
-        """Name of the task on every index: `search` of `search on old`."""
+        """Name without the index, if any: `search` for `search on old`."""
         return self.name if self.index is None else self.name.removesuffix(f" on {self.index}")
 
     @property
     def plain_name(self) -> str:
-        """Name of the task on every index, at every size and under every seed."""
+        """Name without the index, the size and the seed, if any."""
         without_seed = replace(self, name=self.name_without_seed)
         return replace(without_seed, name=without_seed.name_without_size).name_without_index
 
     def at_seed(self, seed: int) -> TaskInfo:
-        """Return the task under a seed, with another name and fingerprint."""
+        """Return a copy of the task that is run with a seed, with its own name and fingerprint."""
         content = f"{self.fingerprint}\0seed {seed}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}#{seed}", seed=seed, fingerprint=fingerprint)
 
     @property
     def name_without_seed(self) -> str:
-        """Name of the task under every seed: `xnli` of `xnli#1`."""
+        """Name without the seed, if any: `xnli` for `xnli#1`."""
         return self.name if self.seed is None else self.name.removesuffix(f"#{self.seed}")
 
     @property
@@ -148,14 +148,14 @@ class TaskInfo:
         return self.metric in LESS_IS_BETTER
 
     def at_size(self, size: int) -> TaskInfo:
-        """Return the task on the first `size` dimensions, with another name and fingerprint."""
+        """Return a copy of the task on the first `size` dimensions, with its own name and fingerprint."""
         content = f"{self.fingerprint}\0{size}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
         return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
 
     @property
     def name_without_size(self) -> str:
-        """Name of the task at every size: `STS12` of `STS12@256`."""
+        """Name without the size, if any: `STS12` for `STS12@256`."""
         return self.name if self.size is None else self.name.removesuffix(f"@{self.size}")
 
 
@@ -163,8 +163,8 @@ class TaskInfo:
 class TaskScore:
     """A model's main score on one task, and the evaluator's own full result.
 
-    The score is a share (0 to 1), and more is better. If the metric is in `LESS_IS_BETTER`, the score is the
-    loss.
+    The score is a share (0 to 1), and higher is better. If the metric is in `LESS_IS_BETTER`, the score is
+    the loss.
     """
 
     task: TaskInfo

@@ -36,7 +36,7 @@ class Guide:
     max_length: TextLength | None = None
 
     def backbone_beside(self, trained: Backbone) -> Backbone:
-        """Return the guide's backbone, by default one of the trained model's class."""
+        """Return the guide's backbone, by default one of the class of `trained`."""
         return self.backbone if self.backbone is not None else type(trained)()
 
 
@@ -120,7 +120,7 @@ class Loss:
 
     @property
     def guided_by(self) -> Guide | None:
-        """The model whose embeddings the loss reads as `Embeddings.guide`; None without a guide."""
+        """The guide, whose embeddings the loss reads as `Embeddings.guide`; None without a guide."""
         return None
 
     @property
@@ -144,7 +144,7 @@ class Loss:
         return ()
 
     def parameters(self) -> Mapping[str, Tensor]:
-        """Return initial values of learned numbers (a temperature), which are trained and passed to calls."""
+        """Return initial values of the loss's learned numbers (a temperature), which each call receives."""
         return {}
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -284,7 +284,7 @@ class TokenLoss:
         raise NotImplementedError
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the mean over scored positions, given final hidden states [b, t, d] and labels [b, t].
+        """Return the mean loss of scored positions, given final hidden states [b, t, d] and labels [b, t].
 
         `head` returns the logits [s, vocabulary] of states [s, d]. If its last layer is linear, it is a
         `LinearHead`.
@@ -368,7 +368,7 @@ def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str
 def dimension_problems(
     losses: PerDataset[tuple[AnyLoss, ...]], dimension: int | None
 ) -> Iterator[str]:
-    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if that is None."""
+    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if it is None."""
     losses_given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
     for loss in (any_loss for losses_of_set in losses_given for any_loss in losses_of_set or ()):

@@ -1,8 +1,8 @@
 """Options of components: limits of numbers, default components, and values by dataset.
 
 The type of a field declares the numbers that it accepts, such as `dropout: Share = 0.0`. The recipes' grammar
-refuses other numbers and names their line, the verbs refuse them when they parse, and the schema and the
-tables show the limits.
+refuses other numbers and names their line, commands refuse them when they parse their arguments, and the JSON
+schema and the tables of options show the limits.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Requires:
 
 @dataclass(frozen=True, kw_only=True)
 class PerDataset(Generic[T]):
-    """An option that may differ: `{default: …, by_task: {sts: …}, by_dataset: {stsb: …}}`; the nearer wins.
+    """An option by dataset: `{default: …, by_task: {sts: …}, by_dataset: {stsb: …}}`; the most specific wins.
 
     In a recipe, a bare value is the default.
     """

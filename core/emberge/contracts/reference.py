@@ -1,4 +1,4 @@
-"""References in a recipe to models, data, files and steps, and the results they lead to."""
+"""References in a recipe to models, data, files and steps, and the results that they name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ModelRef(Reference):
 
     @staticmethod
     def part_names(references: Iterable[ModelRef]) -> dict[str, str]:
-        """Return a name for each model's part of a step, by the text of the model's reference.
+        """Map the text of each model's reference to the name of that model's part of a step.
 
         The names are ids of steps such as `model=bls.seed=1`. They stay different on every file system.
         """
@@ -198,7 +198,7 @@ class Model:
 
     @property
     def size(self) -> int | None:
-        """Number of training examples behind the model, None if unknown."""
+        """Number of training examples behind the model; None if unknown."""
         return self.artifact.size if self.artifact is not None else None
 
 

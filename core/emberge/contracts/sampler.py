@@ -53,11 +53,11 @@ class Batches:
         return (self[place] for place in range(len(self)))
 
     def segments(self) -> Sequence[int]:
-        """Return the number of the first batch of each segment of the epoch; by default there is one."""
+        """Return the index of the first batch of each segment of the epoch; by default one segment."""
         return (0,)
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
-        """Return the pairs of dataset and negatives that occur; by default all batches are read."""
+        """Return the pairs (dataset, rule for negatives) that occur, by default by reading all batches."""
         return frozenset((part.dataset, batch.negatives) for batch in self for part in batch.parts)
 
 

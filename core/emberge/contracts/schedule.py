@@ -13,7 +13,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """A value for the tensors whose name contains `filter`; `None` or `*` is all."""
+    """A value for the tensors whose name contains `filter`; `None` or `*` matches all tensors."""
 
     value: float | tuple[float, ...]
     filter: str | None = None
@@ -56,7 +56,7 @@ class PerTensor:
                     raise ValueError(f"{number:g} lies outside {within[0]:g} to {within[1]:g}")
 
     def at(self, name: str, depth: float, default: float | None = None) -> float:
-        """Return the number for tensor `name` at relative `depth`, 0 (first layer) to 1 (last).
+        """Return the number for the tensor `name` at a relative `depth` from 0 (first layer) to 1 (last).
 
         Raises:
             ValueError: if no filter fits and there is no default.
@@ -70,7 +70,7 @@ class PerTensor:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters of all entries, so that one that matches nothing can be reported."""
+        """The filters of all entries, so that a filter that matches nothing can be reported."""
         return tuple(e.filter for e in self.entries if e.filter is not None and not e.all)
 
     def times(self, factor: float) -> PerTensor:
@@ -78,7 +78,7 @@ class PerTensor:
         return PerTensor([Filtered(_scale_value(e.value, factor), e.filter) for e in self.entries])
 
     def plain(self) -> Any:
-        """Return the value as YAML writes it."""
+        """Return the value as written in YAML."""
         entries = [_convert_entry(e) for e in self.entries]
         return entries[0]["value"] if len(entries) == 1 and "filter" not in entries[0] else entries
 

@@ -34,7 +34,7 @@ Stats = Sequence[Measures]
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One link of a merge. Fields are its YAML options; properties may depend on them.
+    """One link of a merge's chain of stages. Fields are its YAML options; properties may depend on them.
 
     Type number options that may vary as `PerTensor` or `PerModel`. The runner resolves them into
     `block.options` before each call, as one float or one float64 tensor [models].
@@ -42,12 +42,12 @@ class Stage:
 
     @property
     def arity(self) -> range:
-        """The allowed numbers of models."""
+        """The range of model counts that the stage accepts."""
         return range(1, 1_000_000)
 
     @property
     def base_policy(self) -> BasePolicy:
-        """The need for a base: required, optional or forbidden."""
+        """The rule for a base model: required, optional or forbidden."""
         return "optional"
 
     @property
@@ -62,7 +62,7 @@ class Stage:
 
     @property
     def whole(self) -> bool:
-        """True asks for the full tensor in one block (SVD, solve); counted against the memory limit."""
+        """True to get the full tensor in one block (SVD, solve), which counts against the memory limit."""
         return False
 
     @property
@@ -72,7 +72,7 @@ class Stage:
 
     @property
     def statistics_kind(self) -> str:
-        """The required measure of its statistics files; "" for any."""
+        """The `measure` that its statistics files must have; "" for any."""
         return ""
 
     @property
@@ -95,7 +95,7 @@ class Stage:
         return self.passes
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        """Return the measures of pass number len(stats) for one block, which `join` adds up."""
+        """Return a block's measures in pass number len(stats), counted from 0; `join` adds them up."""
         raise NotImplementedError(f"{type(self).__name__} has passes but no measure")
 
     def join(self, measures: Sequence[Measures]) -> Measures:
@@ -103,7 +103,7 @@ class Stage:
         return _join_measures(measures)
 
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
-        """Return whether pass len(stats) has to read the `size` elements from `start` on."""
+        """Return whether pass number len(stats) has to read the `size` elements from `start` on."""
         return True
 
     def reads_rows(self, number: int) -> bool:
@@ -119,7 +119,7 @@ class Stage:
         return self.base_policy != "forbidden"
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        """Return the conclusion of a pass, which replaces stats[-1] in later passes and the merge.
+        """Return what follows from a pass's sums; it replaces stats[-1] in later passes and the merge.
 
         `block` has no rows, only name, models, weights and options. Here sums become coefficients, once per
         tensor instead of once per block. Two keys mean something to the runner. A text under "warning" is
@@ -175,7 +175,7 @@ class Stage:
         return {self.name_in_recipes: options} if options else self.name_in_recipes
 
     def nested(self) -> dict[str, Stage]:
-        """Return the fields that are stages themselves, by name."""
+        """Return the stages among the fields' values, by field name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: v for name, v in values.items() if isinstance(v, Stage)}
 
@@ -226,7 +226,7 @@ class ChainSpec:
 
 
 def chain(*links: type[Stage], doc: str, **defaults: Any) -> ChainSpec:
-    """Name a chain of stages, `chain(First, Second, doc="…", option=0.5)`.
+    """Return a chain of stages to register under a name: `chain(First, Second, doc="…", option=0.5)`.
 
     Raises:
         TypeError: if a link before the last is a strategy, or a default fits no link.

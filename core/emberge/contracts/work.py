@@ -12,7 +12,7 @@ WorkKind = Literal["training", "encoding", "merging"]
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Parameters of a model: all of them, those that one token uses, and those without the word embedding.
+    """Numbers of a model's parameters: all, those active for one token, and these without the word embedding.
 
     In a mixture of experts, a token uses as many experts as its router chooses, and all other parameters.
     `computed` are the active parameters that multiply a token: of the word embedding only one row is looked

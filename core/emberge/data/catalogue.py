@@ -42,7 +42,7 @@ INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
 
 def instruction_prompt(instruction: str) -> str:
-    """Return the prompt of an instruction; "" for an empty one."""
+    """Return the prompt built from an instruction; "" for an empty instruction."""
     return INSTRUCTION.format(instruction=instruction) if instruction.strip() else ""
 
 
@@ -90,7 +90,7 @@ def _parse_catalogue(
 
 
 class _NodeReader:
-    """The reader of one file's YAML nodes; `free` are keys that a set may have and that are not read."""
+    """The reader of one file's YAML nodes; `free` are keys that a set may have and that emberge ignores."""
 
     free: frozenset[str] = frozenset()
 

@@ -25,9 +25,9 @@ Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
 def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
-    A set is a tuple of its new name, the dataset from which it was made, whose prompts and other facts it
-    keeps, and its examples, which are written one by one. A set without examples is left out of the
-    catalogue. The sets of `dev` are not for training.
+    A set is a tuple (new name, original dataset, examples). It keeps the prompts and other facts of the
+    original dataset; examples are written one by one. A set without examples is left out of the catalogue.
+    The sets of `dev` are not for training.
 
     Returns:
         The number of training rows by name, in order, including sets that were left out.
@@ -41,7 +41,7 @@ def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
 
 
 def write_entries(folder: Path, entries: Mapping[str, Any]) -> None:
-    """Write the catalogue of files that a step has written; `entries` are the catalogue's lists, by name."""
+    """Write a step's catalogue into `folder`; `entries` maps `train`, `dev` and `eval` to lists of sets."""
     content = {"format": 1, **entries}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     write_text(folder / FILE, text)
@@ -70,7 +70,7 @@ def _open_packed(raw: BinaryIO) -> BinaryIO:
 def _write_sets(
     folder: Path, sets: Sets, prefix: str, counts: dict[str, int]
 ) -> list[dict[str, Any]]:
-    """Write the files of sets and return the catalogue's entries; fill `counts` with rows by name."""
+    """Write the files of sets and return their catalogue entries; put each set's row count into `counts`."""
     entries: list[dict[str, Any]] = []
     for name, dataset, examples in sets:
         file = f"{prefix}{len(counts)}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:80]}.jsonl"
@@ -112,7 +112,7 @@ def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
 
 
 def _build_value(text: str) -> Any:
-    """Return an input as a row's value: a text, or the list of its parts with the paths of its media."""
+    """Return an input as the value of a column: a text, or the list of its parts with the paths of media."""
     if not has_media(text):
         return text
     parts = split_parts(text)
@@ -120,7 +120,7 @@ def _build_value(text: str) -> Any:
 
 
 def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
-    """Return the facts of a dataset for the catalogue, without values that are the default."""
+    """Return the facts of a dataset for its catalogue entry, without those that have the default value."""
     entry, info = dataset.entry, dataset.info
     facts: dict[str, Any] = {"task": info.task, "symmetric": dataset.symmetric}
     if info.scores is not None:

@@ -1,4 +1,4 @@
-"""Sources of rows: a catalogue is expanded into its sets, and a file is assigned its reader."""
+"""Sources of rows: catalogues are expanded into their sets, and each file is assigned a reader."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class DataSource:
 
     @property
     def place(self) -> str:
-        """The name of the file, or of the hub dataset, in messages."""
+        """The file's or hub dataset's name for messages."""
         return shown(self.path) if self.path is not None else describe_hub_entry(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
-        """Yield the rows with their numbers; `head` states that the caller takes only the first rows."""
+        """Yield each row with its number; `head` promises that the caller takes only the first rows."""
         if self.path is not None and self.reader is not None:
             return islice(self.reader.rows(self.path), self.entry.first)
         return islice(read_hub_rows(self.entry, head=head), self.entry.first)
 
     def key(self) -> str:
-        """Hash the content and the choices that decide how a row is understood, as 32 hex digits."""
+        """Hash the content and the options that decide how rows are understood; return 32 hex digits."""
         parts = [
             FORMAT,
             self.place if self.path is None else _hash_file(self.path),
@@ -80,7 +80,7 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
 
 
 def _fill_prompt(entry: DataEntry, catalogued: str | None = None) -> DataEntry:
-    """Return the entry with its prompt filled in; `catalogued` is the prompt of the set's catalogue."""
+    """Return the entry with the placeholders of its prompt filled in; `catalogued` replaces `{prompt}`."""
     if entry.prompt is None:
         return entry
     set_prompt = instruction_prompt(entry.instruction) if catalogued is None else catalogued
@@ -144,7 +144,7 @@ def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
 
 
 def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
-    """Return the training sets of a catalogue, or only those that `only` names.
+    """Return all training sets of a catalogue or, if `only` is given, the sets that it names.
 
     Raises:
         DataError: if the catalogue lacks a name in `only`.
@@ -240,7 +240,7 @@ def _hash_file(path: Path) -> str:
 def in_domain_tasks(
     entries: Sequence[DataEntry], resolve: Callable[[DataRef], Path | None]
 ) -> tuple[str, ...]:
-    """Return the tasks in the entries' `ind_tasks`, without duplicates, in order; no row of data is read.
+    """Return the evaluation tasks in the entries' `ind_tasks`, in order, without duplicates; read no rows.
 
     An entry that is a catalogue means its training sets, or those in `only`. An entry for which `resolve`
     returns None is skipped.

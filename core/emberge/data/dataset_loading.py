@@ -1,4 +1,4 @@
-"""Datasets of entries, each row read and checked once, and then stored for random access or only counted."""
+"""Loading of datasets: each row is read and checked once, then stored for random access or only counted."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def load_datasets(
 ) -> list[StoredDataset]:
     """Load the datasets that the entries name, in order, every row read and checked once.
 
-    Rows are stored on disk and read from there one by one: in `store`, where the next load finds them by
-    content, or in a temporary folder if `store` is None. `limit` reduces each dataset, as the entry's `limit`
-    does, to an even sample that depends only on the dataset's name. `warn` gets a note of each decision that
-    the entry leaves open.
+    Rows are stored on disk and read from there one by one: in the folder `store`, where a later load of the
+    same content finds them, or in a temporary folder if `store` is None. `limit` reduces each dataset, as the
+    entry's `limit` does, to an even sample that depends only on the dataset's name. `warn` is called with
+    each decision that an entry leaves open.
 
     Raises:
         DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad
@@ -111,7 +111,7 @@ def step_datasets(
 ) -> list[StoredDataset]:
     """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
 
-    `limit` reduces each dataset to an even sample of at most so many rows; a rehearsal has its own limit.
+    `limit` reduces each dataset to an even sample of at most `limit` rows; a rehearsal has its own limit.
     With `warn`, decisions that an entry leaves open become warnings of the step.
 
     Raises:
@@ -136,8 +136,7 @@ def count_datasets(
 ) -> list[DatasetInfo]:
     """Return the facts of the datasets that `load_datasets` would load, without storing rows.
 
-    A file that several trainings name is read only once, unless it changes, even if they use different shares
-    of it.
+    An unchanged file is read only once, even if several trainings use different shares of it.
 
     Raises:
         DataError: if a file is missing or cannot be understood, or rows are bad; has one line for each bad

@@ -84,7 +84,7 @@ def open_rows(
 
 
 def _read_kept(store: Path, key: str) -> Path:
-    """Return the folder of rows with this key and unchanged media files, or the first unused folder."""
+    """Return the folder of rows with this key and unchanged media; without one, the first unused folder."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
     return next(folder for folder in places if not folder.is_dir() or _is_media_unchanged(folder))
 
@@ -146,7 +146,7 @@ def _list_media_paths(row: Row) -> Iterator[str]:
 
 
 class StoredDataset:
-    """A dataset of stored rows; `chosen` are the rows that a limit keeps. Scores are scaled to 0–1.
+    """A dataset of stored rows; `chosen` are the row numbers that a limit keeps. Scores are scaled to 0–1.
 
     `entry` has the dataset's options, merged from the recipe and the catalogue.
     """
@@ -208,14 +208,14 @@ def dataset_info(
 
 
 def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float, float] | None:
-    """Return the lowest and the highest score of the whole file, including rows beyond a limit."""
+    """Return the lowest and the highest score of the whole file, including rows that a limit leaves out."""
     if not summary.scored:
         return None
     return decisions.scaled(summary.lowest), decisions.scaled(summary.highest)
 
 
 class _ByLabel:
-    """The drawing of positives and negatives from the whole file, for rows of a text and a label.
+    """The choice of positives and negatives for rows of a text and a label, from all rows of the file.
 
     The texts drawn for a row depend only on the dataset's name and the row, so they are equal in every epoch
     and bag.
@@ -241,7 +241,7 @@ class _ByLabel:
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
-    """Return another row of the label; repeated calls return the same row."""
+    """Return the number of another row with the same label; repeated calls return the same row."""
     other_rows = [row for row in same if row != number]
     return other_rows[even_place(name, number) % len(other_rows)]
 

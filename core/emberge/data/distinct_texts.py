@@ -16,10 +16,10 @@ from emberge.hashes import text_keys
 
 
 class DistinctTexts(Sequence[str]):
-    """Distinct texts in the order of their first occurrence; `places` [n] has each given text's position.
+    """Distinct texts in the order of their first occurrence; `places` [n] has each streamed text's position.
 
-    The texts are in an unnamed file, which is deleted with the object. In memory, each given text needs 32
-    bytes.
+    The texts are in an unnamed file, which is deleted with the object. Each streamed text needs 32 bytes of
+    memory.
     """
 
     def __init__(self, texts: Iterable[str], folder: Path) -> None:

@@ -10,7 +10,7 @@ from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Posi
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns of a file by their part; by default the usual names are recognised.
+    """The column of a file for each part of an example; by default, the usual names are recognised.
 
     If any column is named, `negative`, `score` and `label` are read only if they are named too. A name with
     dots is a field in a column of records (`translation.en`), or an entry of a list (`texts.0`). Names joined

@@ -1,4 +1,4 @@
-"""Evaluation sets in memory: texts, labels and judgements; and the list of their texts."""
+"""Evaluation sets in memory: texts, labels and judgements."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ClusteringData:
 
 @dataclass(frozen=True, slots=True)
 class RerankingData:
-    """Queries, with the relevant texts of each query, which belong first, and its other texts."""
+    """Queries, each with its relevant texts, which should be ranked first, and its other texts."""
 
     queries: Sequence[str]
     positives: Sequence[Sequence[str]]
@@ -62,7 +62,7 @@ EvalData = RetrievalData | PairData | ClassificationData | ClusteringData | Rera
 
 
 def eval_texts(data: EvalData) -> Iterator[tuple[Side, str]]:
-    """Yield each scored text, as a query or a document; a classifier's training texts are not scored."""
+    """Yield each scored text as a query or a document; texts that only fit a classifier are left out."""
     match data:
         case RetrievalData():
             yield from (("query", text) for text in data.queries.values())

@@ -39,7 +39,7 @@ from emberge.wording import printable
 
 
 def pick_eval_sets(path: Path, only: Sequence[str] = ()) -> list[EvalSet]:
-    """Return the evaluation sets of a catalogue, or only those that `only` names.
+    """Return all evaluation sets of a catalogue or, if `only` is given, the sets that it names.
 
     Raises:
         DataError: if the catalogue has no evaluation sets, or lacks a name in `only`.
@@ -84,7 +84,7 @@ def check_eval_sets(
 
 
 def lacking_half(one: EvalSet, split: Split) -> str | None:
-    """Return the reason why a set's half cannot be read, without reading it; None if there is no reason."""
+    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
     if not one.folder.is_dir():
         return f"{one.where}: there is no folder {one.folder}"
     # Only these two folders are listed, as others below them may contain anything.
@@ -371,7 +371,7 @@ def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, 
 
 
 def _read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
-    """Return a row's text with its media: those in the text column, or else those of media columns."""
+    """Return a row's text with its media, from the text column or else from the media columns."""
     text = row.get("text")
     media_columns: dict[str, Any] = {
         kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")

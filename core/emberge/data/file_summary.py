@@ -39,11 +39,11 @@ _KINDS: Mapping[str, TaskKind] = {
 
 @dataclass
 class FileSummary:
-    """Counts over the rows of one file. `lines` has the first line of each kind of row.
+    """Counts over the rows of one file. `lines` maps each kind of row to its first line number.
 
-    `pairs`, `media` and `rates` have the first line of each kind of pair, kind of medium and sampling rate.
-    `largest` has the largest image's width, height and line, and `longest` the longest clip's seconds and
-    line. `stored` is a hash of the rows and of the paths of their media.
+    `pairs`, `media` and `rates` map each kind of pair, kind of medium and sampling rate to its first line
+    number. `largest` has the largest image's width, height and line, and `longest` the longest clip's seconds
+    and line. `stored` is a hash of the rows and of the paths of their media.
     """
 
     place: str
@@ -89,7 +89,7 @@ class FileSummary:
                 samples.append(value)
 
     def add_media(self, line: int, row: Row, looks: Mapping[str, Look]) -> None:
-        """Count the kind of a row's pair, and the facts of its media."""
+        """Record the kind of a row's pair, and the facts of its media."""
         other_texts = (*row.positives, *row.negatives)
         self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
         if not looks:
@@ -127,7 +127,7 @@ class FileSummary:
         )
 
     def refuse(self, line: int, message: str) -> None:
-        """Count a row that cannot be used, and keep the message of the first twenty."""
+        """Count a row that cannot be used; keep the messages of the first twenty."""
         self.bad_row_count += 1
         if len(self.bad_rows) < SHOWN_BAD_ROWS:
             self.bad_rows.append((line, printable(message)))
@@ -220,7 +220,7 @@ class DataDecisions:
 
 
 def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
-    """Decide, from the counts, the options that the entry leaves open.
+    """Return the dataset's task, prompt and scale of scores: the entry's, or decided from the counts.
 
     Raises:
         DataError: if there are bad rows (lists the first twenty and a count) or no rows, or if the rows
@@ -313,7 +313,7 @@ def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:
 
 
 def shown(path: Path) -> str:
-    """Return the path relative to the current folder if it is inside, as text for messages."""
+    """Return the path as text for messages, relative to the current folder if it is inside."""
     try:
         return printable(path.relative_to(Path.cwd()))
     except ValueError:

@@ -41,8 +41,7 @@ class FirstRows:
     """The facts and first example of a dataset. `info.size` is 0 if its rows were not counted.
 
     `negatives` is the largest number of negatives of a row that was read. `texts` is an upper bound of the
-    number of distinct texts, if the whole dataset was read; None if the dataset has more rows, or draws
-    texts.
+    number of distinct texts if the whole dataset was read; otherwise, and if its texts are drawn, None.
     `query_tokens` and `document_tokens` are the approximate mean tokens of an anchor and of another text;
     None if no text was read.
     """
@@ -99,7 +98,7 @@ def _cut_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The result of checking all entries: every problem, the first rows of the sound entries, all sizes."""
+    """The result of checking all entries: problems, first rows of entries without problems, and all sizes."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
@@ -179,7 +178,7 @@ def _foresee_size(source: DataSource, head: FirstRows | None) -> SetSize:
 
 
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
-    """Check the first rows; steps that share a dataset check it once, unless its file changes."""
+    """Return problems and facts of a source's first rows, cached while its file is unchanged."""
     if source.path is None:
         return _read_cached_rows(source, limit_rows, (recently(),))
     try:

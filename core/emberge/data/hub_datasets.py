@@ -29,10 +29,9 @@ def describe_hub_entry(entry: DataEntry) -> str:
 def read_hub_rows(
     entry: DataEntry, *, head: bool = False
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield rows, numbered from 1; with `head`, or an entry's `first`, only the rows taken are downloaded.
+    """Yield (number from 1, row); with `head`, or an entry's `first`, only the rows taken are downloaded.
 
-    With `head`, rows have the ids of documents instead of their texts, as reading texts needs the whole
-    subset.
+    With `head`, rows have the ids of documents instead of their texts, as the texts need the whole subset.
 
     Raises:
         ConnectionError: if the hub cannot be reached and the dataset was not downloaded before.
@@ -134,7 +133,7 @@ def _require_answer(entry: DataEntry) -> None:
 
 
 def recently() -> int:
-    """Return a number that stays the same for five minutes: a cache key that soon expires."""
+    """Return a number that changes every five minutes, for a cache key that soon expires."""
     return int(time.monotonic() // _REMEMBERED)
 
 
@@ -174,7 +173,7 @@ def _load_stream(entry: DataEntry, *, streaming: bool) -> Any:
 
 
 def _disable_decoding(feature: Any) -> Any:
-    """Return the type of a column, changed so that images and sounds are read as bytes and paths."""
+    """Return a column's type with decoding disabled: images and sounds are read as bytes and paths."""
     import datasets
 
     if isinstance(feature, datasets.Image | datasets.Audio):

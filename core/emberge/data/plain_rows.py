@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ _SHOWN = 20  # largest number of bad rows that an error lists
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and choice.
+    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and selection.
 
     `media` reads the images and clips of the rows; paths are relative to the rows' file.
     """
@@ -42,7 +42,7 @@ class PlainRows:
     def media_facts(self, texts: Iterable[tuple[int, Sequence[str]]]) -> MediaFacts | None:
         """Return the facts of the media that `media` read into texts, for checks; None without media.
 
-        Each row has its number, its text and perhaps more texts.
+        Each row is its number, its text and possibly more texts.
         """
         summary = FileSummary(self.place)
         for number, (first, *others) in texts:
@@ -59,10 +59,11 @@ def read_plain_rows(
     first: int | None = None,
     store: Path | None = None,
 ) -> PlainRows | None:
-    """Return an entry's rows, at most `limit` and the entry's limit; None before a step wrote the data.
+    """Return an entry's rows, at most `limit` and the entry's limit; None if a step has not written them yet.
 
-    With `first`, only so many rows are read, and a hub dataset is not downloaded; images are then decoded
-    whole. Media that rows have as bytes are written to the folder `store`, or to a temporary one.
+    If the entry has `first`, only its first rows are read, and a hub dataset is not downloaded as a whole;
+    images are then decoded whole. Media that rows have as bytes are written to the folder `store`, or to a
+    temporary one.
 
     Raises:
         DataError: if the entry is not one file or hub dataset, or rows are bad; has a line for each bad row.
@@ -74,15 +75,29 @@ def read_plain_rows(
     if len(sources) > 1:
         raise DataError(f"{sources[0].place}: one file is wanted here, not a catalogue of several")
     source = sources[0]
-    rows = list(islice(source.rows(head=first is not None), first))
+    folder = MediaFolder(store, beside=source.path and source.path.parent)
+    media = MediaValues(folder, thorough=first is not None)
+    rows = list(_read_rows(source, media, first))
     _refuse_bad_rows(source, rows)
     limits = [n for n in (limit, entry.limit) if n is not None]
     row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
-    folder = MediaFolder(store, beside=source.path and source.path.parent)
-    media = MediaValues(folder, thorough=first is not None)
     chosen = [rows[row] for row in row_numbers]
     return PlainRows(source.name, source.place, key, chosen, media)  # type: ignore[arg-type]
+
+
+def _read_rows(
+    source: DataSource, media: MediaValues, first: int | None
+) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
+    """Yield the rows with their numbers; media are files at once, as those of all rows may not fit memory."""
+    for number, row in islice(source.rows(head=first is not None), first):
+        if isinstance(row, BadRow):
+            yield number, row
+            continue
+        try:
+            yield number, media.without_bytes(row)
+        except DataError as error:
+            yield number, BadRow(str(error))
 
 
 def _refuse_bad_rows(

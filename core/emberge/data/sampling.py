@@ -8,20 +8,20 @@ from hashlib import blake2b
 
 
 def even_place(*words: object) -> int:
-    """Return a number in [0, 2⁶⁴), evenly distributed over words and the same on every machine."""
+    """Return a hash of a word in [0, 2⁶⁴), evenly distributed and the same on every machine."""
     text = "\x1f".join(str(word) for word in words)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def sample_rows(count: int, limit: int | None, name: str) -> Sequence[int]:
-    """Return at most `limit` of `count` row numbers, in order; a larger limit has all of a smaller's."""
+    """Return at most `limit` of `count` row numbers, in order; a larger limit only adds rows."""
     if limit is None or limit >= count:
         return range(count)
     return sorted(heapq.nsmallest(limit, range(count), key=lambda row: even_place(name, row)))
 
 
 def sample_labelled(labels: Sequence[str], limit: int | None, name: str) -> Sequence[int]:
-    """Return at most `limit` row numbers, in order, several for every label that is kept.
+    """Return at most `limit` row numbers, in order, with several rows for every label that is kept.
 
     A classifier cannot be fitted on one example per label, so the number of labels is also reduced, to `limit
     / 8` but never below two. The choice depends only on the labels' names, so that the samples of a training

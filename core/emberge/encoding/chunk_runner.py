@@ -32,7 +32,7 @@ BYTES_A_PARAMETER = 12
 
 
 def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
-    """Return the bytes for activations: a share of the memory that gradients and moments leave.
+    """Return the bytes for activations: a share of the memory left by gradients and the optimizer's moments.
 
     On a CPU the memory is shared by `beside` ranks.
     """
@@ -93,9 +93,9 @@ class EncodePlan:
     Activations are kept for `kept_tokens` tokens or, if that is None, for as many tokens as fit into
     `kept_bytes`. If both are None, all activations are kept, as in a plain pass. `autocast` is a dtype, or
     None for the dtype of the weights. `dropout` is True if a pass draws random numbers of any kind, which are
-    then the same in both passes. With `sharded`, each of the `ranks` holds a share of the weights, and all
-    run as many chunks at the same time. Texts of losses over tokens are packed into rows of `packing` tokens,
-    unless that is None.
+    then the same in both passes. With `sharded`, each of the `ranks` has a share of the weights, and all run
+    equally many chunks at the same time. Texts of losses over tokens are packed into rows of `packing`
+    tokens, unless that is None.
     """
 
     token_budget: int
@@ -167,7 +167,7 @@ class ChunkRunner:
 
     @property
     def idle_from(self) -> int:
-        """The number of the batch's real chunks, which is the index of the first idle one."""
+        """The number of chunks that are not idle, which is the index of the first idle chunk."""
         return len(self.feed.pieces) - self.idle
 
     def run_first_pass(self) -> Iterator[ChunkOutput]:
@@ -218,7 +218,7 @@ class ChunkRunner:
 
     @contextlib.contextmanager
     def drawing(self, *key: object, seeded: bool = True) -> Iterator[None]:
-        """Compute in the block with the plan's precision, and if `seeded` with the key's random numbers."""
+        """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
         if seeded:
@@ -229,7 +229,7 @@ class ChunkRunner:
 
 
 class _GraphRoom:
-    """A budget for kept activations: `room` tokens, or as many as fit into `room_bytes`.
+    """A budget for kept activations: `tokens` padded tokens, or as many as fit into `size` bytes.
 
     Without either, all fit. The longest chunk must be the first.
     """
@@ -244,7 +244,7 @@ class _GraphRoom:
 
     @contextlib.contextmanager
     def passing(self, tokens: int, keep: bool) -> Iterator[None]:
-        """Run a chunk's forward pass inside, with a graph only if it is kept."""
+        """Run a chunk's forward pass in the `with` block, without a graph unless `keep`, and count it."""
         with contextlib.ExitStack() as stack:
             if not keep:
                 stack.enter_context(torch.no_grad())

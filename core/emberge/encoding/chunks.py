@@ -24,7 +24,7 @@ TEXTS_WEIGHED = 4096
 
 
 def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks whose padded size, rows times longest, stays within `budget` tokens.
+    """Cut texts into chunks whose padded size (texts × longest length) is at most `budget` tokens.
 
     The longest texts are first, so that a device that lacks memory fails at the first chunk; texts of equal
     length keep their order. The cuts minimise the padding and the chunks' own overhead. A text longer than
@@ -68,9 +68,9 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
 
 
 def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks with equal token masks, so of one length, within `budget` tokens.
+    """Cut texts into chunks of at most `budget` tokens, in each of which all texts have the same token mask.
 
-    Most tokens kept come first.
+    Chunks whose masks keep the most tokens come first.
     """
     alike: dict[bytes, list[int]] = {}
     for index, mask in enumerate(kept):
@@ -100,7 +100,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(eq=False)
 class Feed:
-    """The features of chunks of `texts`; a `worker` prepares the next chunk's in advance.
+    """The features of chunks of `texts`; a `worker` prepares the next chunk in advance.
 
     `collate` makes features from texts or, if the items of `texts` are packed rows, from rows of several
     texts.

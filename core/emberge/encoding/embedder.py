@@ -28,7 +28,7 @@ ROWS_ON_DEVICE = 65536
 
 
 def default_token_budget(device: str, *, training: bool) -> int:
-    """Return the token budget of a chunk, by kind of device only, so that results are reproducible."""
+    """Return a chunk's token budget, which only the kind of device decides, so results are reproducible."""
     if device.startswith("cpu"):
         return 2048  # what keeps a small model's activations near the cache; measured
     return 16384 if training else 65536
@@ -125,7 +125,7 @@ class TextEmbedder:
             )
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
-        """Return the mask of each text's tokens without those at its ends that an empty text also has."""
+        """Return a mask of each text's own tokens: all but those at its ends that an empty text also has."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
         return [_mask_own(text.ids, empty.ids) for text in texts]
 
@@ -162,7 +162,7 @@ class TextEmbedder:
 
     @contextlib.contextmanager
     def _switch_to_evaluation(self) -> Iterator[None]:
-        """Keep the module in evaluation mode inside, without dropout."""
+        """Keep the module in evaluation mode (no dropout) during the `with` block."""
         module = self.encoder.module
         training = module.training
         module.eval()
@@ -173,7 +173,7 @@ class TextEmbedder:
 
 
 def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
-    """Return the mask of ids without the leading and trailing ones that they share with `special`."""
+    """Return a mask of `ids`, False for the leading and trailing ids that are those of `special`."""
     before = _count_shared(ids, special)
     after = _count_shared(ids[before:][::-1], special[before:][::-1])
     mask = np.zeros(len(ids), bool)
@@ -216,7 +216,7 @@ class PackedWeights:
 
     @contextlib.contextmanager
     def used(self, rows: int) -> Iterator[None]:
-        """Use packed weights in linear layers inside; `rows` is the usual number of their input rows.
+        """Use packed weights in linear layers in the `with` block, whose inputs usually have `rows` rows.
 
         This is only for passes without gradients.
         """

@@ -147,7 +147,7 @@ class EmbeddingStore:
         return self._open_vectors(folder, keys)
 
     def _share_places(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return on every rank the indices that the first rank finds."""
+        """Return, on every rank, the indices that the first rank finds."""
         places: list[NDArray[np.int64]] = []
         self._ranks.on_first_rank(lambda: places.append(find()))
         tensors = {"places": torch.from_numpy(places[0])} if places else None

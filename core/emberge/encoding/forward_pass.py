@@ -55,11 +55,11 @@ def embed_with_parameters(
     texts: Sequence[TokenisedText],
     texts_at_once: int,
 ) -> Tensor:
-    """Embed texts with other values of the encoder's named parameters; return embeddings [n, d] on the CPU.
+    """Embed texts with the encoder's named parameters replaced; return embeddings [n, d] on the CPU.
 
     The values are on the encoder's device, and embeddings have a gradient with respect to them. Texts of
-    like length run together, `texts_at_once` of them; their activations are computed again in the backward
-    pass.
+    similar length run together, `texts_at_once` at a time; their activations are computed again in the
+    backward pass.
     """
     module = _CallableEncoder(encoder)
     inner_parameters = {f"inside.{name}": value for name, value in parameters.items()}
@@ -83,7 +83,7 @@ def embed_with_parameters(
 
 
 class _CallableEncoder(nn.Module):
-    """An encoder as a module, which torch can call with other parameters."""
+    """An encoder as a module, for `torch.func.functional_call`."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()

@@ -23,14 +23,14 @@ from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_de
 
 @dataclass(frozen=True, eq=False)
 class BatchEmbeddings:
-    """Embeddings of a batch [n, d], and those of layers that a loss needs, as leaves of the loss's graph."""
+    """Embeddings of a batch [n, d], and of the layers that a loss needs, as leaves of the loss's graph."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
 
     @property
     def leaves(self) -> list[Tensor]:
-        """The embeddings and those of layers: all tensors that the loss may give a gradient."""
+        """The embeddings, and those of the layers: all tensors to which the loss may give a gradient."""
         return [self.embeddings, *self.layers.values()]
 
 
@@ -87,7 +87,7 @@ def _make_leaves(
     layers: Sequence[float],
     device: torch.device,
 ) -> BatchEmbeddings:
-    """Return the chunks' embeddings in the order of their texts; half-precision ones become float32."""
+    """Return the chunks' embeddings in the order of their texts; half precision becomes float32."""
     order = to_device(torch.from_numpy(np.argsort(np.concatenate(pieces))), device)
     leaves = []
     for parts in zip(*values, strict=True):
@@ -100,7 +100,7 @@ def _make_leaves(
 def _send_gradients(
     runner: ChunkRunner, encoded: BatchEmbeddings, counts: Tensor | None, weight: float
 ) -> Tensor:
-    """Send the gradients of the embeddings through the model, chunk by chunk in a fixed order.
+    """Propagate the embeddings' gradients through the model, chunk by chunk in a fixed order.
 
     The model's own loss is added in the process, and returned.
     """

@@ -37,7 +37,7 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list
 
 
 def packing_problem(encoder: TokenPredictor) -> str:
-    """Return how states of packed texts differ from single ones, tested on a few texts; "" if they do not."""
+    """Return the difference between a few texts' states if packed and if single, in words; "" if none."""
     kind = type(getattr(encoder.module, "trunk", encoder.module)).__name__
     training = encoder.module.training
     encoder.module.eval()
@@ -57,7 +57,7 @@ def packing_problem(encoder: TokenPredictor) -> str:
 
 
 def _measure_distance(encoder: TokenPredictor) -> float:
-    """Return the difference of packed from single texts' states, relative to the rounding allowed."""
+    """Return the distance between packed and single texts' states, relative to the allowed rounding error."""
     fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE_LENGTHS))) % encoder.vocabulary)
     rows = [
         [TokenisedText([int(next(fresh)) for _ in range(size)]) for size in sizes]

@@ -82,7 +82,7 @@ class RaggedWriter:
         self._count = 0
 
     def add(self, texts: Sequence[TokenisedText]) -> None:
-        """Append texts."""
+        """Append the tokens of texts."""
         part = Ragged.of(texts)
         part.ids.tofile(self._file)
         self._lengths.append(part.lengths)

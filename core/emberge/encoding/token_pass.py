@@ -1,10 +1,10 @@
 """Passes of token losses over a batch's corrupted texts, chunk by chunk.
 
-Such a loss is a mean over the scored positions of the whole batch, and their number is known before the first
-chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions. Activations
-and logits of two chunks are never in memory together. A model with a loss term of its own needs the counts of
-the whole batch. It first runs all chunks up to their hidden states, as the gradient cache does for
-embeddings: graphs are kept while memory lasts, and the other graphs are computed again.
+A token loss is a mean over the scored positions of the whole batch, and their number is known before the
+first chunk runs. Each chunk therefore runs forward and backward once, weighted by its scored positions.
+Activations and logits of two chunks are never in memory together. A model with a loss term of its own needs
+the counts of the whole batch. It first runs all chunks up to their hidden states, as the gradient cache does
+for embeddings: graphs are kept while memory lasts, and the other graphs are computed again.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _TokenRows:
 def _choose_collate(
     encoder: TokenPredictor, plan: EncodePlan
 ) -> Callable[[Sequence[Sequence[TokenisedText]]], Features]:
-    """Return the function that makes features of a chunk's rows."""
+    """Return the function that collates a chunk's rows into features."""
     if plan.packing is None:
         return lambda rows: encoder.collate([text for (text,) in rows])
     return encoder.pack
@@ -156,9 +156,9 @@ TEXTS_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class TokenScores:
-    """Losses of texts: sums in `nats` [n] over `scored` [n] of their `tokens` [n] tokens.
+    """Losses of texts: `nats` [n] are sums over the `scored` [n] positions of a text's `tokens` [n] tokens.
 
-    `tokens` are numbers of tokens without special tokens and without those of a prompt.
+    `tokens` does not count special tokens and the tokens of a prompt.
     """
 
     nats: NDArray[np.float64]

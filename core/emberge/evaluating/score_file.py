@@ -180,7 +180,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
 
 
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
-    """Return the scores of arms in the form of models' scores."""
+    """Return the scores of arms (models pooled over seeds) in the form of models' scores."""
     estimates = {
         arm["name"]: {
             on: Estimate(**estimate) for on, estimate in {**arm["scores"], **arm["means"]}.items()

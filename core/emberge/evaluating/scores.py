@@ -49,7 +49,7 @@ class Estimate:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval from low to high; None if it is unknown."""
+        """Confidence interval (low, high); None if it is unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
@@ -57,8 +57,8 @@ class Estimate:
 class Comparison:
     """Difference of two models or arms on a task, or in a mean of `MEANS`, as shares, and its interval.
 
-    The difference is the score of `model` minus the score of `reference`; for losses, `less` is True, as less
-    is better. `by_seed` are the differences for each seed, if both arms have the same seeds.
+    The difference is the score of `model` minus the score of `reference`; `less` is True for losses, where
+    less is better. `by_seed` are the differences for each seed, if both arms have the same seeds.
     """
 
     model: str
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def interval(self) -> Interval | None:
-        """Interval from low to high; None if it is unknown."""
+        """Confidence interval (low, high); None if it is unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
@@ -91,7 +91,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class GainKept:
-    """Share of the gain from `old` to `new` that `model` keeps, which is `new` on an index of old vectors.
+    """Share of the gain from `old` to `new` that is kept by `model`: `new` on an index of old vectors.
 
     The share is (model - old) / (new - old) on a task, or in a mean of `MEANS`, with its interval. If the
     interval of the `gain` reaches 0 or below, the share is undefined, and share and interval are None.
@@ -133,7 +133,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Cost of a model relative to one training on all data: it was trained on `rows` of `of` rows."""
+    """Cost of a model relative to one training on all data: the model was trained on `rows` of `of` rows."""
 
     times: float
     rows: int | None = None
@@ -142,7 +142,7 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class CurvePlace:
-    """One position of a curve: estimates over the models made with the number `at`, by mean of `MEANS`."""
+    """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
     at: float
     models: tuple[str, ...]
@@ -151,7 +151,7 @@ class CurvePlace:
 
 @dataclass(frozen=True)
 class ScoreCurve:
-    """Scores as a function of a number (`variable`) with which the models of a step were made."""
+    """Curve of scores over a number (`variable`) with which the models of a step were made."""
 
     name: str
     variable: str
@@ -211,12 +211,12 @@ class Scores:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Models in the order scored, without the rows that show headroom."""
+        """Models in the order scored, without the rows of `headroom`."""
         return tuple(name for name in self.fingerprints if name not in self.headroom)
 
     @property
     def reference(self) -> str | None:
-        """Model with which the others are compared: the first model."""
+        """Name of the model with which the others are compared: the first."""
         return next(iter(self.fingerprints), None)
 
     def value(self, model: str, on: str) -> float | None:
@@ -276,7 +276,7 @@ class Scores:
 
     @property
     def means_known(self) -> tuple[str, ...]:
-        """Means that any model has, in the order of `MEANS`."""
+        """Names of the means that any model has, in the order of `MEANS`."""
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
     def columns(self) -> tuple[str, ...]:
@@ -306,7 +306,7 @@ class Scores:
         return sum(task.domain == mean for task in self.tasks) > 1
 
     def headlines(self) -> tuple[str, ...]:
-        """Return the means by which a run is judged: one per domain, else the mean over tasks."""
+        """Return the names of the means that summarise a run: one per domain, else the mean over tasks."""
         domains = tuple(mean for mean in self.means_known if mean in ("in", "out", "elsewhere"))
         return domains or self.means_known[:1] or self.columns()[:1]
 

@@ -22,7 +22,7 @@ Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 def plan_tasks(
     evaluators: Sequence[Evaluator], workspace: Workspace, *, about: Sequence[str] = ()
 ) -> Plans:
-    """Return every evaluator with its tasks; `about` are the words for tasks in requirements.
+    """Return every evaluator with its tasks; `about` are the task names that requirements use.
 
     Raises:
         RecipeError: if two tasks have the same name, or a word in `about` means no task.
@@ -42,7 +42,7 @@ def score_model(
 ) -> dict[str, TaskScore]:
     """Return a model's scores by task, and log each as a metric `score/<task>/<name>`.
 
-    `place` is the model's position, from 0, among the `of` models that the step scores, for its progress.
+    `place` is the model's position, from 0, among the `of` models of the step, for the progress report.
     """
     scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
@@ -74,7 +74,7 @@ def score_tasks(
 
 
 class _ShareOfProgress:
-    """Workspace for one model and evaluator, whose progress is a share of the step's progress."""
+    """Workspace of one evaluator for one model, whose progress is reported as a share of the step's."""
 
     def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
         self._workspace = workspace

@@ -89,7 +89,7 @@ _WHERE = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
 
 
 def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-    """Return the tasks that a recipe means: by a word of `GROUP_OF`, a kind of task, or one task's name.
+    """Return the tasks that a word of a recipe means: a word of `GROUP_OF`, a kind of task, or a task's name.
 
     Raises:
         RecipeError: if there is no such task.

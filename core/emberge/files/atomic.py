@@ -39,7 +39,7 @@ _SIDE_FILES_SIZE = 1 << 20
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's data, or a folder's entries, are on the disk."""
+    """Sync a file's data, or a folder's list of entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -48,9 +48,9 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
-    """Wait until a folder's whole content is on the disk (not its name, which is in its parent).
+    """Sync a folder's whole content to the disk, except its own name, which its parent stores.
 
-    Files whose names end with `skipped` are omitted, and without `deep` also the content of subfolders.
+    Files whose names end with `skipped` are left out; without `deep`, so is the content of subfolders.
     """
     for directory, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
         for path in [Path(directory, name) for name in sorted(files)]:
@@ -61,7 +61,7 @@ def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents durably; an existing one is kept."""
+    """Create a folder and its missing parents, and sync them to the disk; an existing folder is kept."""
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
         path.mkdir(0o775, exist_ok=True)
@@ -148,7 +148,7 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Point a symbolic link at `target`; an older link is replaced at once."""
+    """Point a symbolic link at `target`; an older link is replaced atomically."""
     side = link.with_name(side_name(link.name))
     for left in _find_sides(link):
         _remove_torn(left)
@@ -158,7 +158,7 @@ def replace_link(link: Path, target: str) -> None:
 
 
 def replace_folder(path: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a folder under a side name and publish it at `path`, in place of an older one.
+    """Fill a folder under a side name and publish it at `path`, in place of an older folder.
 
     Raises:
         CheckpointError: if another process is filling it.
@@ -186,7 +186,7 @@ def clear_torn(folder: Path, *, deep: bool = False) -> None:
 
 
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return the folder; fill it atomically if it does not exist.
+    """Return the folder, filled atomically by `fill` if it does not exist yet.
 
     Two processes may fill it at once; the work of the one that ends second is discarded.
 
@@ -281,7 +281,7 @@ def _remove_torn(side: Path) -> bool:
 def _lock(handle: int) -> bool:
     """Lock a side file or folder until it is closed; return False if another process has locked it.
 
-    True also if the file system has no locks, as normally there is only one writer.
+    It also returns True if the file system has no locks, as normally there is only one writer.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -292,7 +292,7 @@ def _lock(handle: int) -> bool:
 
 @contextmanager
 def writing(place: Path, what: str) -> Iterator[None]:
-    """Turn an OSError of the block into an UnwrittenError that names `place`, `what` and the remedy.
+    """Turn an OSError of the `with` block into an UnwrittenError that names `place`, `what` and the remedy.
 
     Raises:
         UnwrittenError: if the disk is full or broken, a limit is reached, or rights are missing.
@@ -307,10 +307,10 @@ def writing(place: Path, what: str) -> Iterator[None]:
 
 
 def require_space(folder: Path, size: int) -> None:
-    """Require room for `size` bytes on the disk of `folder`, which need not exist yet.
+    """Require `size` free bytes on the disk of `folder`, which need not exist yet.
 
     Raises:
-        EmbergeError: if there is no room; the message has the needed and the free space.
+        EmbergeError: if less is free; the message has the needed and the free space.
     """
     free = _free_space(folder)
     if size > free:

@@ -90,7 +90,7 @@ def wait_for_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def working_in(folder: Path) -> Iterator[None]:
-    """Create a work folder and lock it against other processes until its result is published.
+    """Create a work folder and lock it against other processes while the `with` block runs.
 
     The folder itself is locked, so no lock file remains. If the file system cannot lock folders, other
     processes are not excluded. After an error of the inputs, which would recur in another call, the folder is

@@ -1,4 +1,4 @@
-"""Safe opening of our own files and folders in OUT and work folders, never through links.
+"""Safe opening of our own files and folders in the folders of runs, never through links.
 
 Files and folders that a run continues, skips or appends to must have been made by this user. Others may be
 able to write in a folder, or to create its name before we do (in `/tmp`, on a shared disk, in an archive). By
@@ -59,7 +59,7 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
     """Open our own file for reading, appending (`ab`), changing (`rb+`) or creating (`xb`).
 
     Raises:
-        NotOursError: if the path is a link, another user's file or no regular file, or if a file to be
+        NotOursError: if the path is a link, another user's file or not a regular file, or if a file to be
             written has a second hard link.
         OSError: if the file cannot be opened; FileExistsError for `xb` if the path exists.
     """
@@ -102,7 +102,7 @@ def claim_folder(folder: Path) -> bool:
 
 
 def require_ours(path: Path) -> None:
-    """Require that a file or folder is no link, belongs to this user, and is not writable by everybody.
+    """Require that a file or folder is not a link, belongs to this user, and is not writable by everybody.
 
     Raises:
         NotOursError: if it is a link, another user's, or writable by everybody.
@@ -121,7 +121,7 @@ def require_tree_ours(
     they are ignored, for a caller that follows no links.
 
     Raises:
-        NotOursError: if a path is not; the message names the first one.
+        NotOursError: if a path is a link or another user's; the message names the first such path.
     """
     require_ours(folder)
     for entry in _walk_entries(folder):
@@ -195,7 +195,7 @@ def _require_owner(path: Path, status: os.stat_result) -> None:
 
 
 def our_uid() -> int:
-    """Return the number of the user who runs this process."""
+    """Return the id of the user who runs this process."""
     return os.geteuid()
 
 

@@ -16,7 +16,7 @@ _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 def announce(handle: int, start: int, end: int) -> None:
-    """Ask the kernel to read a stretch of an open file ahead, unless it is in memory already."""
+    """Ask the kernel to read a range of an open file ahead, unless it is in memory already."""
     if _NOWAIT is None or end <= start:
         return
     try:

@@ -24,7 +24,7 @@ JSON_LIMIT = 64 << 20
 
 
 class UnsoundFileError(CheckpointError):
-    """The error for an untrusted file that is no regular file, too large, or a link that leads out."""
+    """The error for an untrusted file that is not regular, too large, or a link out of its folder."""
 
 
 def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
@@ -46,11 +46,10 @@ def open_regular(path: Path, *, limit: int | None = None) -> IO[bytes]:
 
 
 def require_regular(path: Path, status: os.stat_result, *, limit: int | None = None) -> None:
-    """Require that a path's status is a regular file's, of at most `limit` bytes.
+    """Require that a path's status is that of a regular file of at most `limit` bytes.
 
     Raises:
-        UnsoundFileError: if it is that of a FIFO, a device, a socket or a folder, or of a file with more
-            bytes.
+        UnsoundFileError: if it is that of a FIFO, a device, a socket or a folder, or the file is larger.
     """
     if not stat.S_ISREG(status.st_mode):
         raise UnsoundFileError(
@@ -97,9 +96,9 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
 
 
 def find_half_surrogate(raw: bytes, content: Any) -> str | None:
-    """Return the first half of a surrogate pair that JSON spells, escaped; None if it has none.
+    """Return the first lone surrogate of a JSON document as an escape; None if there is none.
 
-    JSON can contain half of a surrogate pair as an escape, and Python parses it, but it cannot be encoded as
+    JSON can contain half of a surrogate pair as an escape. Python parses it, but it cannot be encoded as
     UTF-8, and tokenizers refuse it. `content` is the parsed value of `raw`.
 
     Raises:
@@ -114,10 +113,10 @@ def find_half_surrogate(raw: bytes, content: Any) -> str | None:
 
 
 def require_inside(path: Path, *roots: Path) -> Path:
-    """Return the real path of `path`, which must be below one of `roots` when all links are followed.
+    """Return the real path of `path`, all links followed; it must be below one of `roots`.
 
     Raises:
-        UnsoundFileError: if a link leads out of them.
+        UnsoundFileError: if a link leads out of all roots.
     """
     real = Path(os.path.realpath(path))  # unlike resolve(), takes a link to itself
     if not any(real.is_relative_to(root.resolve()) for root in roots):

@@ -74,7 +74,7 @@ def open_image(content: bytes, where: str) -> Any:
 
 
 def _find_format(content: bytes) -> str | None:
-    """Return Pillow's name of an image format, from the first bytes; None for an unknown format."""
+    """Return Pillow's name of the image format that the first bytes show; None for an unknown format."""
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "WEBP"
     return next((name for mark, name in _BEGINNINGS if content.startswith(mark)), None)
@@ -111,7 +111,7 @@ def _find_exif(content: bytes) -> bytes | None:
 
 
 def _split_png(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the kind of each chunk of a PNG, and the content of those with EXIF."""
+    """Yield (kind, content) of each chunk of a PNG; the content is empty unless it is EXIF."""
     offset = 8
     while len(head := content[offset : offset + 8]) == 8:
         size = int.from_bytes(head[:4], "big")
@@ -184,7 +184,7 @@ def decode_image(content: bytes, where: str) -> Any:
 
 
 def _turn(image: Any, orientation: int) -> Any:
-    """Return an image with this EXIF orientation, rotated upright."""
+    """Return the image rotated upright, given its EXIF orientation."""
     from PIL.Image import Transpose
 
     turns = {

@@ -23,7 +23,7 @@ _PLAIN_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 
 class MediaFolder:
-    """A folder of media: relative paths are below `beside`, new files are written to `store`.
+    """A folder of media: relative paths start at `beside`, and new files are written to `store`.
 
     Files made from bytes are named by their hash, so that equal files are written once. Without a store, they
     are kept in a temporary folder until the process ends.
@@ -76,7 +76,7 @@ class MediaFolder:
         """Write samples [n] or [channels, n] as WAV of float32, and return the reference to them.
 
         Raises:
-            DataError: if the samples are no array of numbers, or the rate or length is beyond the limits.
+            DataError: if the samples are not an array of numbers, or the rate or length is beyond the limits.
         """
         import numpy as np
         from scipy.io import wavfile

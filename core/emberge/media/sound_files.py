@@ -58,7 +58,7 @@ def decode_clip(content: bytes, where: str) -> Clip:
     """Decode an audio file's bytes to a clip, with its channels averaged.
 
     Raises:
-        DataError: if the bytes are no sound, or have no samples, or only zeros.
+        DataError: if the bytes are not audio, or have no samples, or only zeros.
     """
     import numpy as np
 

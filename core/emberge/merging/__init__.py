@@ -1,4 +1,4 @@
-"""Merging: one request, planned from headers alone, then streamed tensor by tensor."""
+"""Merging of models: a request is planned from headers alone, then computed tensor by tensor."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""A LoRA adapter's settings, and its base: matched by content if the adapter records that, else by name."""
+"""A LoRA adapter's settings, and its base: matched by content if the adapter records a hash, else by name."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class AdapterConfig:
         return int(_match_pattern(self.rank_pattern, module, self.rank))
 
     def scale_of(self, module: str, rank: int) -> float:
-        """Return the factor of B A: alpha / r, or alpha / √r of a rank-stabilised adapter."""
+        """Return the factor of a module's B A: alpha / r, or alpha / √r if the adapter is rank-stabilised."""
         alpha = float(_match_pattern(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
 
     def saves(self, module: str) -> bool:
-        """Return whether a module, or one around it, is saved whole."""
+        """Return whether the adapter contains all weights of the module, or of a module around it."""
         words = module.split(".")
         ancestors = [".".join(words[: n + 1]) for n in range(len(words))]
         return any(name.endswith(self.saved_modules) for name in ancestors)
@@ -93,7 +93,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     """Read an adapter's settings, and refuse those that cannot be merged.
 
     Raises:
-        CheckpointError: if the adapter is no LoRA, or has options that are unknown or cannot be merged as
+        CheckpointError: if the adapter is not a LoRA, or has options that are unknown or cannot be merged as
             weights.
     """
     path = folder / CONFIG
@@ -163,9 +163,9 @@ def _match_pattern(pattern: Mapping[str, float], module: str, otherwise: float) 
 
 
 def origin_hash(names: Names, checkpoint: Checkpoint) -> str:
-    """Hash a base's trunk: each tensor's canonical name, shape and dtype, and a sample of its bytes.
+    """Return a hash of a base's trunk: tensors' canonical names, shapes, dtypes, and samples of their bytes.
 
-    Prefixes, shards, tokenizer, heads and modules after the trunk do not count.
+    Name prefixes, shards, the tokenizer, heads and modules after the trunk do not change the hash.
     """
     modules = tuple(part for part in checkpoint.parts if part)
     hasher = xxhash.xxh3_128()
@@ -206,7 +206,7 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
 
 
 def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
-    """Return an adapter's provenance: name and hash of its base."""
+    """Return the name and hash of the base that an adapter was made on."""
     return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
 
 
@@ -242,7 +242,7 @@ def require_base(
 
 
 def name_of_base(folder: Path) -> str:
-    """Return the usual name of a model: the hub's for one in the hub's cache, else its folder's."""
+    """Return the usual name of a model: its hub id if it is in the hub's cache, else its folder's name."""
     snapshot = _SNAPSHOT.match(folder.resolve().parent.parent.name)
     if snapshot and folder.resolve().parent.name == "snapshots":
         return f"{snapshot[1]}/{snapshot[2]}"

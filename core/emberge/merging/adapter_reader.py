@@ -118,7 +118,7 @@ def _sort_tensor(
 def adapted_names(
     names: Names, checkpoint: Checkpoint, folder: Path | None, *, whole: bool = True
 ) -> Names | None:
-    """Return a base's names with an adapter's changes; unchanged without an adapter.
+    """Return the base's tensors by name, with the adapter's changes; without an adapter, unchanged.
 
     The result is None if the adapter's weights are missing, unless `whole` requires them.
 
@@ -287,7 +287,7 @@ def _derive_tensor(origin: TensorSpec, changes: list[Change]) -> TensorSpec:
 
 
 def _cast_saved(own: TensorSpec, saved: TensorSpec) -> TensorSpec:
-    """Return the copy of a tensor in an adapter, with the base's name and dtype."""
+    """Return the adapter's own copy of a tensor, under the base's name and in its dtype."""
     if saved.dtype == own.dtype or not own.mergeable:
         return saved.renamed(own.name)
     return AdaptedSpec(own.name, saved.shape, own.dtype, origin=saved, changes=())
@@ -343,7 +343,7 @@ class AdapterNames:
                 )
 
     def _strip_module_number(self, name: str) -> str:
-        """Return a name without the module's number; modules after the first get their folder as prefix."""
+        """Return a name without its module's number; modules after the first get their folder as a prefix."""
         match = _MODULE.match(name)
         if match is None or int(match[1]) >= max(1, len(self._modules)):
             return name
@@ -388,7 +388,7 @@ def _check_saved_modules(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Pr
 
 
 def _check_bases(found: list[tuple[MergeInput, Adapter]]) -> Iterator[Problem]:
-    """Yield a problem for adapters on one base folder whose configs name different bases."""
+    """Yield a problem for adapters applied to one base folder whose configs name different bases."""
     bases: dict[object, tuple[str, str]] = {}
     for model, adapter in found:
         base = adapter.config.base

@@ -27,7 +27,7 @@ class Change(Protocol):
     """A change that an adapter makes to a tensor."""
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
-        """Read what the change needs for these rows, and return the function that applies it to tiles."""
+        """Return a function that applies the change to tiles of these rows, after reading what it needs."""
         ...
 
 
@@ -78,7 +78,7 @@ class LowRank:
         return change
 
     def _read_left_factor(self, reader: RowReader, rows: range) -> Tensor:
-        """Return the rows' part of the other factor, [rows, r]."""
+        """Return the rows' part of the left factor, [rows, r]."""
         import torch
 
         if not self.transposed:

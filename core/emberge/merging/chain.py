@@ -100,7 +100,7 @@ class Chain:
 
 
 def scope_key(scope: Scope, block: Block) -> str:
-    """Return the key of tensors whose measures are summed: a tensor's name, its layer, or "" for all."""
+    """Return the key under which a tensor's measures are summed: its name, its layer, or "" (all tensors)."""
     return {"tensor": block.name, "layer": block.layer, "model": ""}[scope]
 
 

@@ -77,8 +77,9 @@ ByLayer = Mapping[tuple[str, Part], PairSums]
 class WeightComparison:
     """A comparison of the models `first` and `second`.
 
-    `weights` are the sums over the models' tensors. With a `base`, `changes` are the sums over their
-    differences from it. `left_out` has the names of tensors that are not compared, and `notes` the reasons.
+    `weights` are the sums over the models' tensors. With a `base`, `changes` are the sums over the
+    differences from the base. `left_out` contains the names of the tensors that are not compared, and `notes`
+    the reasons.
     """
 
     first: str
@@ -91,19 +92,19 @@ class WeightComparison:
 
     @property
     def layers(self) -> list[str]:
-        """Layers with matrices: embeddings, the text trunk's by number, those of other towers, others."""
+        """Layers with matrices, in order: embeddings, the text trunk's by number, other towers', others."""
         return layer_order(layer for layer, part in self.weights if part in MATRICES)
 
     def of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
-        """Return the sums of a layer's weights over some parts; None if it has none of the parts."""
+        """Return the sums over a layer's weights in some parts; None if the layer has none of these parts."""
         return _sum_parts(self.weights, layer, parts)
 
     def changes_of(self, layer: str, parts: Collection[Part] = MATRICES) -> PairSums | None:
-        """Return the sums of a layer's changes from the base; None without them."""
+        """Return the sums over a layer's changes from the base; None if they were not measured."""
         return _sum_parts(self.changes, layer, parts)
 
     def whole_layers(self) -> dict[str, PairSums]:
-        """Return the sums of every layer's weights, including norms and biases, in layer order."""
+        """Return the sums over each layer's weights, including norms and biases, in layer order."""
         sums: dict[str, PairSums] = {}
         for (layer, _), part_sums in self.weights.items():
             sums[layer] = sums.get(layer, PairSums()) + part_sums
@@ -114,11 +115,11 @@ class WeightComparison:
         return sum(self.weights.values(), PairSums())
 
     def change_cosine(self) -> float | None:
-        """Return the cosine of the two models' changes from the base, over all weights; None without them."""
+        """Return the cosine of both models' changes from the base, over all weights; None without a base."""
         return sum(self.changes.values(), PairSums()).cosine
 
     def mean_cosine(self, parts: Collection[Part] = MATRICES) -> float | None:
-        """Return the mean over the text trunk's layers of the cosine of some parts; None without layers."""
+        """Return the mean cosine of some parts over the text trunk's layers; None without such layers."""
         sums = (self.of(layer, parts) for layer in self.layers if _is_trunk_layer(layer))
         return _mean_known(found.cosine for found in sums if found is not None)
 
@@ -220,7 +221,7 @@ class WeightComparison:
 
 
 def _is_trunk_layer(layer: str) -> bool:
-    """Return whether a layer is a numbered one of the text trunk."""
+    """Return whether a layer is one of the text trunk's numbered layers."""
     space, _, number = layer.rpartition(".")
     return space == "layers" and number.isdecimal()
 
@@ -260,7 +261,7 @@ def _shorten_layer(layer: str) -> str:
 
 
 def _list_columns(found: WeightComparison) -> Iterator[tuple[str, str, Callable[[str], str]]]:
-    """Yield (title, view, function from a layer to its cell) for each column after the first."""
+    """Yield (title, view, function that returns a layer's cell) for each column after the first."""
     for view, parts in VIEWS:
         yield "cosine", view, _build_cell_writer(found, parts, lambda one: one.cosine, 4)
     for view, parts in VIEWS:

@@ -20,7 +20,7 @@ _LEAST_WEIGHT = 1e-9
 class FoundWeights:
     """Weights of a merge by the fingerprints of its models; `names` are those of the search.
 
-    If weights vary by layer, `by_tensor` has them and `weights` their means. `facts` are results of the
+    If weights vary by layer, `by_tensor` contains them and `weights` their means. `facts` are results of the
     search: scores, intervals, options.
     """
 
@@ -56,7 +56,7 @@ class FoundWeights:
         return cls(weights=weights, by_tensor=layered, names=names, facts=content)
 
     def of(self, fingerprint: str) -> PerTensor:
-        """Return the weight of the model with this fingerprint, by tensor if it varies."""
+        """Return the weight of the model with this fingerprint: a number, or by tensor if it varies."""
         return self.by_tensor.get(fingerprint, PerTensor(self.weights[fingerprint]))
 
     def write(self, folder: Path) -> None:

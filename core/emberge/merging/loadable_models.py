@@ -90,7 +90,7 @@ def _build_whole(model: Model, adapter: Path, out: Path, machine: Machine | None
 
 
 def _list_adapted_specs(base: Checkpoint, adapter: Path) -> list[TensorSpec]:
-    """Return the adapted model's tensors: unchanged ones in their stored dtype, changed ones in float32."""
+    """Return the adapted model's tensors: in their stored dtype if unchanged, else in float32."""
     names = adapted_names(base.names, base, adapter)
     assert names is not None  # only an adapter without weights has none, which is refused
     stored_specs = {n: spec for n, spec in names.specs.items() if not names.is_tied_copy(n)}
@@ -117,7 +117,7 @@ def require_usable_weights(folder: Path) -> None:
     """Read all weights of a model's folder, piece by piece, and refuse NaN and too large values.
 
     Raises:
-        CheckpointError: if there are (the message names the tensors), or if weights cannot be read.
+        CheckpointError: if a tensor has such numbers (the message names it), or if weights cannot be read.
     """
     from emberge.tensor_files import TensorReader  # it loads torch
 

@@ -51,8 +51,8 @@ def merge_state_dicts(
 
     The stages and the runner are those of a merge of folders. `settings` may contain dtype ("float32" or
     "float64"), seed, block and granule (elements), workers, device, groups (one label per model), options
-    (one mapping per model), statistics (each model's entry, by tensor) and compiled (true uses kernels if
-    they work on this machine; the bytes are the same). Tensors of integers must be equal.
+    (one mapping per model), statistics (each model's entry, by tensor) and compiled (True to use compiled
+    kernels if they work on this machine; the bytes are the same). Tensors of integers must be equal.
 
     Raises:
         CheckpointError: if names or shapes differ, or a tensor has NaN.

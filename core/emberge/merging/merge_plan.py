@@ -93,8 +93,8 @@ class MergePlan:
 
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
-    `unseen` names the models that do not exist yet; with `alike`, the other models differ only in their
-    weights. `left` has, for models of which only the text trunk is used, the names of the omitted tensors.
+    `unseen` names the models that do not exist yet; `alike` is True if the other models differ only in their
+    weights. `left` maps each model of which only the text trunk is used to the names of its omitted tensors.
     `licences` are the licences that the parents' cards state. `changes_alike` are estimated cosines of the
     models' changes from the base, by pair. `tokens` is None if all tokenizers are equal byte for byte.
     `plans` are the plans of the slices, if there are slices.
@@ -181,10 +181,10 @@ def raise_problems(plan: MergePlan) -> None:
 
 
 def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[str, str]:
-    """Return the names of a tensor that filters match: each model's, and the result's under "".
+    """Return a tensor's names for filters to match: by model, and the result's under "".
 
-    The names differ only in a slice whose layers have other numbers in the model than in the result, and only
-    in that number.
+    The names differ only in a slice whose layers are numbered differently in a model and in the result, and
+    only in the layer's number.
     """
     name, number = tensor.out.name, layer_number(tensor.name)
     start = request.part.start if request.part is not None else _slice_start(request.slices, number)
@@ -233,7 +233,7 @@ def _show_number(value: float) -> str:
 
 
 def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight], float]:
-    """Return each model's effective weight and the sum of the recipe's weights, as means over elements.
+    """Return each model's effective weight, and the sum of the recipe's weights: means over elements.
 
     If a strategy uses shares, a weight is divided by the sum over the models merged together. If a strategy
     merges its result with the base, the base has a weight too, and the models share the rest.
@@ -289,9 +289,9 @@ def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str
 
 
 def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
-    """Return the link that uses the weights, and each model's label; models of one label are merged together.
+    """Return the link that uses the weights, and each model's label; equal labels are merged together.
 
-    The link is the first one that merges several models into one (such as those of a group), else the last.
+    The link is the first that merges several models into one (such as those of a group), else the last.
     """
     models, groups = [m.name for m in inputs], [m.group for m in inputs]
     for link in chain:
@@ -301,7 +301,7 @@ def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stag
 
 
 class _WeightSum:
-    """A count of elements by layer and weight, for one model."""
+    """Counts of elements by layer and weight, for one model."""
 
     def __init__(self) -> None:
         self.layers: dict[str, dict[float, int]] = {}

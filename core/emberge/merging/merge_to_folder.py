@@ -27,9 +27,9 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 class MergeReport:
     """Report of a merge: tensors by action, effective weights as in MergePlan, and warnings.
 
-    `foretold` are the warnings that the plan already had. `findings` are numbers that strategies computed,
-    such as weights, by layer and label: means over the layer's elements. `left` has, by model, the omitted
-    tensors outside the text trunk, if only the trunk was used. `fetched` are the files that were read from
+    `foretold` are the warnings that were already in the plan. `findings` are numbers that strategies
+    computed, such as weights, by layer and label: means over the layer's elements. `left` maps each model of
+    which only the text trunk was used to its omitted tensors. `fetched` are the files that were read from
     servers.
     """
 
@@ -97,7 +97,7 @@ def merge_checkpoints(
 def _finish_folder(
     plan: MergePlan, reader: TensorReader, fetched: list[FetchedFile], out: Path
 ) -> None:
-    """Write the result's numbers of layers and tokens into its configs, and new tokens into its tokenizer.
+    """Write the result's layer and token counts into its configs, and new tokens into its tokenizer.
 
     Tensors from servers are compared with the servers' hashes; if one does not agree, the folder is removed.
     """
@@ -141,7 +141,7 @@ def _build_report(
 
 
 def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
-    """Hash everything that decides the bytes of a merge."""
+    """Return a hash of everything that decides the bytes of a merge."""
     request = plan.request
     facts: list[Any] = [
         *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
@@ -173,7 +173,7 @@ def _hash_statistics(request: MergeRequest) -> list[str]:
 
 
 def content_of(model: MergeInput) -> str | list[Any]:
-    """Return an identification of a model's content: its fingerprint, or its files with sizes and times."""
+    """Return what identifies a model's content: its fingerprint, or its files with sizes and times."""
     if model.fingerprint:
         return model.fingerprint
     assert model.folder is not None
@@ -186,8 +186,8 @@ def content_of(model: MergeInput) -> str | list[Any]:
 def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
     """Build the metadata of a merge's weight files: models, weights, content hashes, method, seed, versions.
 
-    Entries of `given` replace these, with values that are no text as JSON; a mapping under "emberge" is
-    merged with emberge's. The metadata does not depend on the paths of the models.
+    Entries of `given` replace these, and values that are not text become JSON; a mapping under "emberge" is
+    merged with emberge's own. The metadata does not depend on the paths of the models.
     """
     request = plan.request
     facts: dict[str, Any] = {

@@ -29,7 +29,7 @@ def _simplify_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Resolver:
-    """A resolver of a stage's schedules to numbers, by layer depth; models' own options come first."""
+    """A resolver of a stage's schedules to numbers, by layer depth; models' own options have priority."""
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
@@ -37,7 +37,7 @@ class Resolver:
     """For each canonical name, the names that filters match: each model's, and the result's under ""."""
 
     def __call__(self, stage: Stage, block: Block) -> Options:
-        """Return the numbers: a float each, or a float64 tensor [models] for options of models."""
+        """Return the options' values: a float each, or a float64 tensor [models] for options of models."""
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         called = self.called.get(block.name, {})
@@ -94,7 +94,7 @@ def _check_range(place: str, value: PerTensor, stage: Stage, option: str) -> Ite
 
 
 def all_stages(chain: Sequence[Stage]) -> Iterator[Stage]:
-    """Yield the links of a chain and the stages nested in them."""
+    """Yield the stages of a chain (its links) and the stages nested in them."""
     for link in chain:
         yield link
         yield from all_stages(list(link.nested().values()))
@@ -137,7 +137,7 @@ class MergeSlice:
 
 @dataclass(frozen=True)
 class LayerRange:
-    """Layers `start` to `start + count` of the result.
+    """Layers `start` to `start + count` (exclusive) of the result.
 
     With `opens` the range includes the tensors before all layers, with `closes` the tensors after all layers.
     `prefix` is the text before the names of the text trunk in the result.
@@ -150,7 +150,7 @@ class LayerRange:
     prefix: str = ""
 
     def takes(self, name: str, first: int) -> bool:
-        """Return whether a model's tensor is in the range, by canonical name.
+        """Return whether a model's tensor, given by its canonical name, is in the range.
 
         `first` is the model's layer that becomes layer `start`.
         """
@@ -178,9 +178,9 @@ class MergeRequest:
 
     `template` (default: the first model) gives names, stored dtypes and everything that is not weights;
     `tokenizer` is a folder whose tokenizer is taken instead. `dtype` is the dtype of the computation,
-    `out_dtype` that of the stored weights. `statistics` has, by the text of a reference in a strategy's
-    options, the path of a statistics file that an earlier step made. With `slices`, which stack layers, there
-    are neither `inputs` nor a `base`: the slices have them. A supplied `vocabulary` replaces the models'
+    `out_dtype` that of the stored weights. `statistics` maps the text of a reference in a strategy's options
+    to the path of a statistics file that an earlier step made. With `slices`, which stack layers, the slices
+    have the inputs and bases, and the request has none. A supplied `vocabulary` replaces the models'
     vocabularies and has a tokenizer. Without it, `tokens` is the policy for matching the rows of different
     tokenizers. `part` is set for the merge of one slice.
     """
@@ -230,7 +230,7 @@ class MergeRequest:
 
 
 def _own_chain(slices: Sequence[MergeSlice], name: str) -> int:
-    """Return the offset of a slice's strategy behind the default one in `chains`; 0 without its own."""
+    """Return the distance in `chains` from the default strategy to the slice's own; 0 if it has none."""
     position = slice_of(slices, name)
     if slices[position].strategy is None:
         return 0
@@ -247,7 +247,7 @@ def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
 
 
 def shifted(name: str, by: int) -> str:
-    """Return a tensor's name with its layer's number raised by `by`."""
+    """Return a tensor's name with its layer's number increased by `by`."""
     match = LAYER.search(name)
     if not match or not by:
         return name

@@ -25,7 +25,7 @@ Open = Callable[[str, TensorSpec], TensorSource]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticsEntry:
-    """One statistics entry and its source; if `by_row`, its rows match the tensor's."""
+    """A statistics entry, read from its source; with `by_row`, its rows correspond to the tensor's."""
 
     spec: TensorSpec
     source: TensorSource
@@ -59,7 +59,7 @@ class RowStatistics(Mapping[str, Any]):
     device: str = "cpu"
 
     def of(self, rows: range, device: str) -> RowStatistics:
-        """Return these statistics for other rows."""
+        """Return the statistics for other rows of the tensor."""
         return dataclasses.replace(self, rows=rows, device=device)
 
     def row_bytes(self, rows: int) -> int:
@@ -69,7 +69,7 @@ class RowStatistics(Mapping[str, Any]):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of whole entries by label."""
+        """Shapes of the whole entries, by label."""
         plain = {label: tuple(getattr(v, "shape", ())) for label, v in self.numbers.items()}
         return {**plain, **{label: entry.spec.shape for label, entry in self.entries.items()}}
 

@@ -149,7 +149,7 @@ def _find_entry_fault(
 
 
 def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
-    """Return `own_entries`, or none if they are unknown or another check reports their problems."""
+    """Return `own_entries`; empty if they are unknown, or if another check reports their problems."""
     readable = all(
         not t.startswith("$") or t in request.statistics for t in _list_named_files(link)
     )
@@ -220,7 +220,7 @@ def layer_problems(plan: MergePlan) -> Iterator[Problem]:
 
 
 def _list_merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]:
-    """Return the models whose tensors are merged into a tensor; none if it is copied."""
+    """Return the models whose tensors are merged into a tensor; empty if it is copied."""
     if tensor.action != "merge":
         return []
     pairs = zip(plan.request.inputs, tensor.sources, strict=True)

@@ -33,7 +33,7 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Statistics:
-    """Numbers by tensor or layer and by label, with the known fingerprints of base and models.
+    """Numbers by tensor or layer, and by label, with the known fingerprints of base and models.
 
     `measure` is the kind of the numbers; `facts` are further metadata: data, seed, versions.
     """
@@ -81,7 +81,7 @@ class Statistics:
         return _write_file(folder / name, ordered, self.metadata, pieces)
 
     def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
-        """Write the entries of several files into one, piece by piece, under this metadata; return its path.
+        """Write the entries of several files into one file with this metadata, in pieces; return its path.
 
         Raises:
             CheckpointError: if two files have the same entry.
@@ -160,17 +160,17 @@ class StatisticsFile:
 
     @functools.cached_property
     def content(self) -> str:
-        """The hash of the numbers, read from first to last."""
+        """The hash of the numbers, computed by reading all of them."""
         hasher = xxhash.xxh3_128()
         for piece in _read_data(self.path, self.specs.values()):
             hasher.update(piece)
         return str(hasher.hexdigest())
 
     def verify(self) -> StatisticsFile:
-        """Check the numbers against the hash in the header, and return the file.
+        """Return this file after checking its numbers against the hash in the header.
 
         Raises:
-            CheckpointError: if they do not have this hash.
+            CheckpointError: if the numbers have another hash.
         """
         if self.metadata.get(_CONTENT, self.content) != self.content:
             raise CheckpointError(
@@ -215,7 +215,7 @@ def statistics_path(path: Path) -> Path:
 
 
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
-    """Return the paths of the statistics files that links name; `made` maps references to steps' files."""
+    """Return the paths of the statistics files that links name; `made` maps references to files of steps."""
     named = {file.text: file for link in links for file in link.files()}
     return [made.get(text) or _resolve_path(file) for text, file in named.items()]
 

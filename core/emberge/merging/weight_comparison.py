@@ -63,7 +63,7 @@ def compare_weights(
 
 @dataclass
 class _MatchedPairs:
-    """Tensors of the models by canonical name, names of omitted tensors, and the reasons.
+    """Tensors of the models by canonical name, with names of omitted tensors and the reasons.
 
     `models` are names of models; a tensor that the base lacks has two specs. `shared` marks the rows of
     vocabularies whose token is the same in all models; if it is empty, all rows are compared.
@@ -166,7 +166,7 @@ def _count_phrase(count: int) -> str:
 
 
 def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None:
-    """Mark the rows of vocabularies whose token is the same in all models, and note the others."""
+    """Mark the rows of vocabularies whose token is the same in all models, and note the other rows."""
     counts = {
         spec.shape[0]
         for name, specs in found.pairs.items()
@@ -203,7 +203,7 @@ class CompareJob(TensorJob):
     """A job that compares one tensor of two models, and of a base if there is a third source.
 
     `spec` has the compared rows; `shared` marks the rows whose token is the same in all models, None marks
-    all. After the measurement, `weights` and, with a base, `changes` have the sums.
+    all. After the measurement, `weights` and, with a base, `changes` contain the sums.
     """
 
     spec: TensorSpec
@@ -245,7 +245,7 @@ class CompareJob(TensorJob):
         raise NotImplementedError("a comparison produces nothing")
 
     def _clear_other_rows(self, rows: range, stacked: Tensor, width: int) -> int:
-        """Set rows of different tokens to zero, and return the number of other elements."""
+        """Set the rows whose tokens differ to zero, and return the number of elements in the other rows."""
         if self.shared is None:
             return len(rows) * width
         same_rows = self.shared[rows.start : rows.stop]
@@ -266,7 +266,7 @@ def _join_sums(measures: Sequence[Measures]) -> Measures:
 
 
 def _pair_sums(first: Tensor, second: Tensor, spare: Tensor, elements: int) -> Tensor:
-    """Return the numbers of PairSums [5], in float64."""
+    """Return the five sums of PairSums, float64 [5]."""
     torch.mul(first, second, out=spare)
     conflicts = _count_negative(spare)
     torch.sub(second, first, out=spare)

@@ -28,7 +28,7 @@ def is_causal(config: Mapping[str, Any]) -> bool:
 
 
 def declared_attention(config: Mapping[str, Any]) -> Attention:
-    """Return the attention that a config states explicitly; `as is` if the class decides.
+    """Return the attention (causal or bidirectional) that a config states; `as is` if the class decides.
 
     The class may ignore the config; only a test of the model shows its actual attention.
     """
@@ -40,7 +40,7 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
 
 
 def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str, Any]:
-    """Return the config with attention switched, so that plain loaders of the saved folder obey it.
+    """Return the config with the given attention, set so that plain loaders of the saved folder apply it.
 
     The generic switch is `is_causal` of the text config. Only Gemma 3 has a different switch, which also
     halves the window when a model is built; with both switches the window would be halved wrongly. The keys
@@ -78,7 +78,7 @@ def _is_gemma(text: Mapping[str, Any]) -> bool:
 def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the text part of a composite config, which has the switch; else the config itself.
 
-    A routed model has its dense model's config as `inner`.
+    The config of a routed model (a mixture of experts) has the dense model's config as `inner`.
     """
     inner = config.get("text_config") or config.get("inner")
     return inner if isinstance(inner, Mapping) else config
@@ -111,7 +111,7 @@ def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
 
 
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:
-    """Refuse a hybrid model, some of whose layers always read earlier tokens only."""
+    """Refuse a hybrid model, in which some layers always attend to earlier tokens only."""
     layers = _list_layer_kinds(config)
     one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY]
     if one_way_layers:
@@ -125,7 +125,7 @@ def _refuse_hybrid(config: Mapping[str, Any]) -> None:
 
 
 def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of a text model's layers; none if its class has no kinds or the config is invalid."""
+    """Return the kind of each layer of a text model; empty if its class has none or the config is invalid."""
     from transformers import CONFIG_MAPPING
 
     inner = config.get("inner")

@@ -63,14 +63,14 @@ _OTHER_TOKENIZERS = (
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield pickles of weights, except files of a training state."""
+    """Yield the files of pickled weights, except those of a training state."""
     for pattern in _PICKLES:
         paths = sorted(folder.glob(pattern))
         yield from (path for path in paths if not path.name.startswith(_STATES))
 
 
 def other_format(folder: Path) -> str | None:
-    """Return an error that names a folder's unsupported format and the remedy; None if it has none."""
+    """Return an error that names a folder's unsupported format and the remedy; None if it is supported."""
     if (folder / "adapter_config.json").is_file():
         base = _read_base_name(folder / "adapter_config.json") or "BASE"
         return (
@@ -126,7 +126,7 @@ class Checkpoint:
 
     @functools.cached_property
     def chain(self) -> tuple[ModuleFolder, ...]:
-        """The modules, with each router followed by the modules it leads to."""
+        """The modules, with each router followed by the modules that it leads to."""
         return read_chain(self.folder)
 
     @functools.cached_property
@@ -154,7 +154,7 @@ class Checkpoint:
 
     @property
     def has_tokenizer(self) -> bool:
-        """True if a tokenizer's files exist, even if they are empty, or if the model is a bag of words."""
+        """True if files of a tokenizer exist, even empty ones, or if the model is a bag of words."""
         if self.chain and self.chain[0].kind == "BoW":
             return True
         return any(
@@ -213,7 +213,7 @@ class Checkpoint:
 
     @functools.cached_property
     def names(self) -> Names:
-        """Every tensor by its canonical name.
+        """The tensors under their canonical names.
 
         Raises:
             CheckpointError: as for `specs`; also if two tensors have one name.
@@ -281,7 +281,7 @@ class Checkpoint:
 
 
 def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
-    """Return whether weights may be quantised, by the config or by dtypes other than floats and indices."""
+    """Return whether weights may be quantised, by the config or a dtype that is neither float nor index."""
     named = any(config.get(key) for key in ("quantization_config", "compression_config"))
     return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)
 
@@ -294,9 +294,9 @@ def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSp
 
 
 def _list_weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files of a folder: the only one, or those in its index.
+    """Return the safetensors files of a folder: the only file, or the files in its index.
 
-    For a file on a server, the path of its note is returned.
+    For a file on a server, the path of its note (a local stand-in for it) is returned.
     """
     single, index = RemoteFile.find(folder / WEIGHTS), folder / f"{WEIGHTS}.index.json"
     if single is not None or not index.is_file():

@@ -39,19 +39,19 @@ _Config = dict[str, Any]
 
 
 def is_new(type_: str) -> bool:
-    """Return whether only new releases can load a module's type."""
+    """Return whether only SentenceTransformers from release 6 can load a module's type."""
     return type_.startswith(_NEW) and not type_.startswith((CLASSIC, _SPARSE))
 
 
 def new_type(type_: str) -> str:
-    """Return the name of a module's type in release 6; a type without one is returned unchanged."""
+    """Return the name of a module's type in release 6; a type without such a name is returned unchanged."""
     kind = type_.rpartition(".")[2]
     package = _TODAY.get(kind)
     return f"{_NEW}{package}.modules.{kind.lower()}.{kind}" if package is not None else type_
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return emberge's names of the pooling modes in a config of any release; `mean` by default."""
+    """Return emberge's names for the pooling modes in a config of any release; `mean` by default."""
     mode = config.get("pooling_mode")
     ours = {name: word for word, (name, _) in POOLING.items()}
     if mode is not None:
@@ -60,7 +60,7 @@ def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
-    """Return a module's type and config by classic names; None if old releases have no such module.
+    """Return a module's type and config in classic names; None if old releases have no such module.
 
     A module whose code is not in the library is returned unchanged.
     """

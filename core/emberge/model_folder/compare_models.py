@@ -56,7 +56,7 @@ class ModelPair:
     second: Checkpoint
 
     def incomparable(self, *, modules: bool = True) -> Iterator[str]:
-        """Yield differences that make the tensors of both incomparable.
+        """Yield differences that make the tensors of the two models incomparable.
 
         A base need not have the `modules` of its descendants.
         """
@@ -79,10 +79,10 @@ class ModelPair:
                 yield from _compare_key(key, first_config, second_config, f"{module.kind}'s ", file)
 
     def incomparable_trunks(self, *, positions: bool = True) -> Iterator[str]:
-        """Yield differences that make both text trunks incomparable: family, sizes, rope bases.
+        """Yield differences that make the two text trunks incomparable: family, sizes, RoPE bases.
 
-        A rope base that only one config has is a difference too, as the classes' defaults differ. Without
-        `positions`, rope bases are not compared.
+        A RoPE base that only one config has is a difference too, as the classes' defaults differ. Without
+        `positions`, RoPE bases are not compared.
         """
         first_config, second_config = (
             trunk_config(self.first.config),
@@ -118,7 +118,7 @@ class ModelPair:
             yield from _compare_key(key, first_choices, second_choices)
 
     def smaller_differences(self) -> Iterator[str]:
-        """Yield differences for which the result has the template's value."""
+        """Yield the remaining differences, for which a merged result gets the template's value."""
         for key in _SHOULD_AGREE:
             yield from _compare_key(key, self.first.config, self.second.config, "config.json's ")
 
@@ -134,7 +134,7 @@ class ModelPair:
     def _pair_modules(
         self,
     ) -> Iterator[tuple[ModuleFolder, Mapping[str, Any], Mapping[str, Any]]]:
-        """Yield pairs of modules of two chains of equal kinds, with both configs in classic names."""
+        """Yield the modules of two chains of equal kinds in pairs, with both configs in classic names."""
         for a, b in zip(self.first.chain, self.second.chain, strict=True):
             if a.path and not (a.kind.endswith("Transformer") or a.kind in ("Router", "Asym")):
                 yield a, _read_options(self.first, a), _read_options(self.second, b)
@@ -213,7 +213,7 @@ def _read_lengths(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return names and activation of a classifier's outputs, from the files and keys of any release."""
+    """Return labels and activation of a classifier's outputs, from the files and keys of any release."""
     block = config.get("sentence_transformers")
     block = block if isinstance(block, dict) else {}
     activation = (

@@ -131,7 +131,7 @@ def _list_declared_fields(kind: str) -> Sequence[ast.AnnAssign]:
 
 @functools.cache
 def _read_module_options(kind: str) -> _Options | None:
-    """Return the options of a module's class; None if the class accepts unknown keys and filters them."""
+    """Return the options of a module's class; None if the class accepts unknown keys and ignores them."""
     classes = (
         node
         for path in _find_library_files(

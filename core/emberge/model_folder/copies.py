@@ -50,7 +50,7 @@ _SHOWN_NAMES = 3
 
 
 def copied_files(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Yield the files that come into a result: configs, tokenizer and licences, of all modules.
+    """Yield the files that are copied into a result: configs, tokenizer and licences, of all modules.
 
     Raises:
         UnsoundFileError: if `require_sound` refuses a file or link.
@@ -300,7 +300,7 @@ def origin_line(template: Checkpoint) -> str:
 
 
 def remarks(template: Checkpoint) -> Iterator[str]:
-    """Yield warnings of files that are not copied and that a user of the result may need."""
+    """Yield a warning if the template has no tokenizer, or code of its own that no result copies."""
     reads_text = bool(template.modules) or "model_type" in template.config
     if reads_text and not template.has_tokenizer:
         yield (

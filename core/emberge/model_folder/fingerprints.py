@@ -37,7 +37,7 @@ def content_fingerprints(folder: Path) -> tuple[str, str]:
 
 
 def _read_content(file: Path) -> FileContent:
-    """Return the content of a file, from notes if they have it, else by reading the file."""
+    """Return the hashes of a file's content, from notes if they have them, else by reading the file."""
     notes = current_notes()
     content = notes.of(file) if notes else None
     if content is None:

@@ -39,7 +39,7 @@ FOLDERS = ("additional_chat_templates",)
 
 @dataclass(frozen=True, slots=True)
 class FileRule:
-    """A row of the table of files: names (those of folders end with a slash), and their treatment.
+    """A row of the table of known files: names (those of folders end with a slash) and their treatment.
 
     `hashed` is "alone" for weights that are hashed only if the folder has no safetensors. `why` is the reason
     for copying or not copying the files.
@@ -99,7 +99,7 @@ FILES = (
 
 @functools.cache
 def rule_of(name: str, *, folder: bool = False) -> FileRule | None:
-    """Return the table's row for the name of a file or folder; None if it is not a model's."""
+    """Return the table's row for the name of a file or folder; None if it does not belong to a model."""
     names = (name, f"{name}/") if folder else (name,)
     for rule in FILES:
         if any(fnmatch.fnmatch(one, pattern) for one in names for pattern in rule.patterns):
@@ -176,7 +176,7 @@ def read_json(path: Path) -> Any:
     """Return a JSON file's content.
 
     Raises:
-        CheckpointError: if it is no JSON, or longer than any model's JSON file.
+        CheckpointError: if it is not valid JSON, or longer than any model's JSON file.
     """
     try:
         return read_json_file(path)
@@ -188,7 +188,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file of a model folder.
 
     Raises:
-        CheckpointError: if it is no UTF-8, or longer than any model's text file.
+        CheckpointError: if it is not UTF-8, or longer than any model's text file.
     """
     try:
         return read_regular(path, limit=JSON_LIMIT).decode("utf-8")
@@ -197,10 +197,10 @@ def read_text(path: Path) -> str:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object.
+    """Return the object in a JSON file.
 
     Raises:
-        CheckpointError: if it is no JSON object.
+        CheckpointError: if it is not a JSON object.
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -209,6 +209,6 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_object_if_any(path: Path) -> dict[str, Any]:
-    """Return a JSON file's object; an empty one if there is no file or it is not an object."""
+    """Return the object in a JSON file; an empty one if there is no file or it has no object."""
     content = read_json(path) if path.is_file() else {}
     return content if isinstance(content, dict) else {}

@@ -21,8 +21,8 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 def read_front_matter(folder: Path) -> Mapping[str, Any]:
     """Return the front matter of a folder's model card; empty if there is none or it cannot be read.
 
-    Each scalar is the text in the file, so that the language `no` is not False; keys without a value are
-    omitted.
+    Each scalar is its text in the file, so that the language `no` is not False; keys without a value are left
+    out.
     """
     try:
         with open_regular(folder / _CARD) as card:

@@ -1,4 +1,4 @@
-"""Models that installed packages ship: `pkg:module`."""
+"""References `pkg:module` to models that installed packages ship."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emberge.errors import CheckpointError
 
 
 def in_package(module: str, revision: str | None = None) -> Path:
-    """Return the folder of the one model that an installed package ships.
+    """Return the folder of the only model that an installed package ships.
 
     Raises:
         CheckpointError: if the package is not installed, or ships no model or several.

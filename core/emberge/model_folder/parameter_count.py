@@ -107,7 +107,7 @@ def _list_text_configs(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]
 
 
 def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    """Return the first nonzero number that a config has under one of the names, else 0."""
+    """Return the first nonzero number that a config has under any of the names; 0 if there is none."""
     return next(
         (number for name in names if isinstance(number := config.get(name), int) and number), 0
     )

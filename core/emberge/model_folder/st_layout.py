@@ -147,7 +147,8 @@ def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
     """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
     Raises:
-        CheckpointError: if the file is no list of modules, a path is outside the folder, or `require_sound`
+        CheckpointError: if the file is not a list of modules, a path is outside the folder, or
+        `require_sound`
             refuses a file or link.
     """
     require_sound(folder, folder)
@@ -191,10 +192,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_trunk_settings(trunk: Path) -> dict[str, Any]:
-    """Return the options of the Transformer module: longest text, case, modalities; empty without any.
+    """Return the options of the Transformer module (longest text, case, modalities); empty if it has none.
 
     Raises:
-        CheckpointError: if the length of the longest text is no number of tokens.
+        CheckpointError: if the length of the longest text is not a number of tokens.
     """
     path = trunk_settings_path(trunk)
     settings = read_object(path) if path.is_file() else {}
@@ -208,7 +209,7 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
 
 
 def module_config(folder: Path, module: ModuleFolder) -> Mapping[str, Any]:
-    """Return a module's config by classic names, or unchanged if it has none."""
+    """Return a module's config in classic names, or unchanged if the module has none."""
     config = read_object_if_any(folder / module_config_path(folder, module))
     classic = classic_module(module.type, config)
     return config if classic is None else classic[1]
@@ -350,7 +351,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
 
 
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:
-    """Write into `target` that it reads each of `modalities` ("text", "image") through its chat template.
+    """Declare in the files of `target` that the model reads `modalities` ("text", …) by its chat template.
 
     Releases of SentenceTransformers before 6 have no such models, so modules get the names of release 6.
     """

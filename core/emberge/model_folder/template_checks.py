@@ -102,7 +102,7 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
 
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
-    """Return which part of a module's folder is missing; None if it is complete."""
+    """Return a message about the missing part of a module's folder; None if the folder is complete."""
     if not module.path or module.kind in _EMPTY:
         return None
     module_folder = folder / module.path

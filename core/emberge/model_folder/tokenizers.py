@@ -37,7 +37,7 @@ def read_tokenizer_json(path: Path) -> dict[str, Any]:
     """Return the content of a tokenizer.json: a model with a vocabulary, and added tokens with ids.
 
     Raises:
-        CheckpointError: if it is no JSON, or not that of a tokenizer.
+        CheckpointError: if it is not valid JSON, or not that of a tokenizer.
     """
     content = read_json(path)
     fault = _find_json_fault(content)
@@ -106,10 +106,10 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def require_vocabulary(tokenizer: Any, folder: Path) -> None:
-    """Require that a tokenizer loaded from `folder` has tokens, and the model a row for each.
+    """Require that a tokenizer loaded from `folder` has tokens, and the model an embedding row for each.
 
     Raises:
-        CheckpointError: if it has none, or the model lacks rows.
+        CheckpointError: if it has no tokens, or the model lacks rows.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
@@ -209,7 +209,7 @@ def _is_token(token: Any) -> bool:
 
 
 def padding_faults(template: Checkpoint) -> Iterator[str]:
-    """Yield a fault for an embedder whose tokenizer cannot make texts of a batch equally long."""
+    """Yield a fault if an embedder's tokenizer cannot pad the texts of a batch to one length."""
     folder = template.tokenizer_folder
     path = folder / "tokenizer_config.json"
     if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):

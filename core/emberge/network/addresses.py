@@ -81,7 +81,7 @@ def require_scheme(url: str) -> None:
 
 
 def hub_origin() -> Origin:
-    """Return the hub's server: that of `HF_ENDPOINT` if set, as the hub's client has read it."""
+    """Return the server of the hub: that of `HF_ENDPOINT` if set, as the hub's client has read it."""
     read = getattr(sys.modules.get("huggingface_hub.constants"), "ENDPOINT", None)
     return Origin.of(read or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
@@ -93,7 +93,7 @@ def is_of_hub(origin: Origin) -> bool:
 
 
 def require_redirect(named: Origin, target: Origin) -> None:
-    """Require that a redirect leads to the named server, by no weaker scheme, or to the hub's servers.
+    """Require that a redirect leads to `named` by the same or a safer scheme, or to the hub's servers.
 
     Raises:
         ForbiddenAddressError: if it leads elsewhere.
@@ -147,7 +147,7 @@ def require_address(host: str, address: str) -> None:
 
 
 def _list_embedded_addresses(found: _IP) -> list[_IP]:
-    """Return the addresses that packets to an address may reach, as IPv6 can embed IPv4 addresses."""
+    """Return all addresses that packets to an address may reach: an IPv6 address can embed IPv4 addresses."""
     if isinstance(found, ipaddress.IPv4Address):
         return [found]
     if found in _NAT64:

@@ -41,7 +41,7 @@ Ended = Callable[[], Stop | None]
 def connect(
     host: str, port: int, ended: Ended, *, tls: bool, seconds: float = CONNECT_SECONDS
 ) -> WatchedSocket:
-    """Return a connection to a host at an allowed address; `ended()` returns the event that ends it.
+    """Return a connection to a host at an allowed address; the event that `ended()` returns ends it.
 
     `seconds` is the limit for resolving the name, and again for connecting.
 
@@ -70,7 +70,7 @@ def connect(
 
 
 class WatchedSocket:
-    """A connected socket that fails on an event, below the minimum rate, or beyond the bytes allowed."""
+    """A connected socket that fails if `ended` is set, or if data are too slow or longer than allowed."""
 
     def __init__(self, opened: socket.socket, host: str, ended: Ended) -> None:
         self._socket, self._host, self._ended = opened, host, ended
@@ -161,7 +161,7 @@ class WatchedSocket:
 
 
 class _Incoming(io.RawIOBase):
-    """A file of the bytes received from a socket."""
+    """The bytes that arrive at a socket, as a file."""
 
     def __init__(self, source: WatchedSocket) -> None:
         self._source: WatchedSocket | None = source
@@ -182,7 +182,7 @@ class _Incoming(io.RawIOBase):
 
 
 class _Pace:
-    """A meter of a request's rate over windows of waiting time; work in between is not counted."""
+    """A meter of a request's rate over windows of time spent waiting; time between waits is not counted."""
 
     def __init__(self, host: str) -> None:
         self._host, self._seconds, self._bytes = host, 0.0, 0

@@ -1,4 +1,4 @@
-"""The client of hubs, huggingface_hub, made to use the connections of this room.
+"""The client of hubs, huggingface_hub, made to use the connections of `emberge.network`.
 
 By default, huggingface_hub follows redirects to any server, reads answers of any length, and waits without
 limit. Its transport is therefore replaced: only the hub's own servers are contacted, at allowed addresses,
@@ -46,7 +46,7 @@ class HubClient:
 
     @contextmanager
     def largest_file(self, size: int | None) -> Iterator[None]:
-        """Refuse, inside the block, answers longer than the largest announced file."""
+        """Refuse answers longer than the largest announced file while the `with` block runs."""
         self._state.largest = size
         try:
             yield
@@ -54,7 +54,7 @@ class HubClient:
             self._state.largest = None
 
     def guard(self) -> None:
-        """Make huggingface_hub use the connections of this room in the whole process."""
+        """Make huggingface_hub use the connections of `emberge.network` in the whole process."""
         with self._lock:
             if self._guarded:
                 return

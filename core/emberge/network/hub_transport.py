@@ -33,7 +33,7 @@ class HubState:
 
 
 def transport_of(library: Any, state: HubState) -> Any:
-    """Return a transport for an HTTP library (httpx) that uses the connections of this room."""
+    """Return a transport for an HTTP library (httpx) that uses the connections of `emberge.network`."""
     core: Any = importlib.import_module(library.__name__.replace("httpx", "httpcore"))
     body = type("Body", (_Body, library.SyncByteStream), {})
     kind = type("Transport", (_Transport, library.HTTPTransport), {"state": state, "body": body})
@@ -45,7 +45,7 @@ def transport_of(library: Any, state: HubState) -> Any:
 
 
 class _Backend:
-    """A network backend for the library's core, which opens connections of this room."""
+    """A network backend for the library's core, which opens connections of `emberge.network`."""
 
     def __init__(self, core: Any, state: HubState) -> None:
         self._core, self._state = core, state
@@ -126,13 +126,13 @@ class _Body:
 
 
 class _Transport:
-    """A transport that sends requests and bounds answers; the library's class is the other base."""
+    """A transport that limits answers; it is combined with the library's class, which sends requests."""
 
     state: HubState
     body: type[_Body]
 
     def handle_request(self, request: Any) -> Any:
-        """Return the answer to a request, bounded."""
+        """Return the answer to a request, limited in length."""
         request.headers["Accept-Encoding"] = "identity"
         answer = super().handle_request(request)  # type: ignore[misc]
         url = printable(str(request.url).partition("?")[0], 200)

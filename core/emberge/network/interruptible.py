@@ -25,7 +25,7 @@ _LOCAL = threading.local()
 
 
 class Stop:
-    """A stop signal for some work; unless `alone`, also set by the work that its thread belongs to."""
+    """A stop signal for some work; unless `alone`, also set by the signal of the work around it."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self._own = threading.Event()
@@ -62,7 +62,7 @@ def call_again(
     wait_after: Callable[[Exception, int], float],
     stop: Stop | None = None,
 ) -> T:
-    """Call `call`, again after each temporary failure, and return its result.
+    """Return the result of `call`, which is called again after each temporary failure.
 
     `wait_after` gets the error and the number of the call, from 1; it returns the seconds to wait, or raises
     the error that ends the calls.

@@ -94,7 +94,7 @@ _IDLE = _Idle()
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer of a server: status, headers by lower-case name, body (a byte longer if too long)."""
+    """An answer of a server: status, headers by lower-case name, body (limit + 1 bytes if it is too long)."""
 
     url: str
     status: int
@@ -116,7 +116,7 @@ class WebClient:
         self._target: str | None = None
 
     def facts(self) -> Mapping[str, str] | None:
-        """Return the headers of a file without its content, by lower-case name; None if there is none.
+        """Return the headers of a file by lower-case name, without its content; None if there is no file.
 
         Raises:
             ForbiddenAddressError: if a redirect leads elsewhere.
@@ -133,10 +133,10 @@ class WebClient:
         """Return the bytes from `start` up to `end` of a file with this `size` and version.
 
         Raises:
-            ForbiddenAddressError: if a redirect leads elsewhere.
-            UnsoundAnswerError: if the answer is another range, compressed, too long, or too slow.
-            StatusError: 412 if the file has another version now; other numbers for other refusals.
-            OSError: if the attempt failed, or too few bytes arrived.
+            ForbiddenAddressError: if a redirect leads elsewhere. UnsoundAnswerError: if the answer is another
+            range, compressed, too long, or too slow. StatusError: with status 412 if the file has another
+            version now, other statuses for other refusals. OSError: if the attempt failed, or too few bytes
+            arrived.
         """
         asked = {"Range": f"bytes={start}-{end - 1}"}
         if _STRONG.fullmatch(version):  # not one that fits several contents

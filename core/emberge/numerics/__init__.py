@@ -1,4 +1,4 @@
-"""Arithmetic that several rooms share: nearest rows, sums, reproducible noise, kernels of rows."""
+"""Arithmetic shared by several packages: nearest rows, sums, reproducible noise, compiled kernels."""
 
 import lazy_loader
 

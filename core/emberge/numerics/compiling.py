@@ -26,7 +26,7 @@ def worth_compiling(numbers: int) -> bool:
 
 
 def kernels_line(numbers: int) -> str:
-    """Return a line for `check`: whether a merge of this size uses compiled kernels, and why."""
+    """Return a line for `check` that says whether a merge of this size uses compiled kernels, and why."""
     if os.environ.get(SWITCH, "") == "never":
         return f"plain torch, as {SWITCH}=never asks for"
     if not worth_compiling(numbers):

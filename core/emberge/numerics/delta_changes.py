@@ -22,7 +22,7 @@ Words = tuple[int, int, int]
 
 
 class Limit(NamedTuple):
-    """A limit as a bit pattern: larger magnitudes are kept, and of equal ones the first in the tensor.
+    """A limit as a bit pattern: larger magnitudes are kept, and of equal magnitudes the first in the tensor.
 
     Equal magnitudes are kept in all rows that begin before element `row` of the tensor; from there on,
     `quota` of them are kept.
@@ -44,13 +44,13 @@ class Limit(NamedTuple):
 
     @staticmethod
     def patterns(values: Tensor) -> np.ndarray:
-        """Return magnitudes as integers that sort in the same order."""
+        """Return the bit patterns of magnitudes, as integers that sort in the same order."""
         magnitudes: np.ndarray = np.abs(values.cpu().numpy())
         return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
 
     @staticmethod
     def magnitude(pattern: int, dtype: torch.dtype) -> float:
-        """Return the magnitude with a bit pattern, as a number of a dtype."""
+        """Return the magnitude whose bit pattern is `pattern`, as a number of a dtype."""
         whole, real = (np.int32, np.float32) if dtype.itemsize == 4 else (np.int64, np.float64)
         return float(whole(pattern).view(real))
 
@@ -60,7 +60,7 @@ class DeltaChange(Protocol):
 
     @property
     def kernel_step(self) -> int:
-        """Number of the step that does this change in the row kernels."""
+        """Number of the row kernels' step that makes this change."""
         ...
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
@@ -68,17 +68,17 @@ class DeltaChange(Protocol):
         ...
 
     def kernel_numbers(self) -> Sequence[float]:
-        """Return the kernels' factor for each model."""
+        """Return the factor for each model, as an argument of the row kernels."""
         ...
 
     def kernel_words(self) -> Sequence[Words]:
-        """Return the kernels' three whole numbers for each model."""
+        """Return three integers for each model, as arguments of the row kernels."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeepLargest:
-    """A change that keeps each model's values that reach its limit, or with `undo` those below it.
+    """A change that keeps each model's values at or above its limit or, with `undo`, those below it.
 
     `offset` is the tensor's first position in the concatenation of all tensors that were ranked together.
     """
@@ -219,7 +219,7 @@ def _compute_variance(deltas: Tensor) -> Tensor:
 
 
 def _keep_largest(source: Tensor, into: Tensor, limit: Limit, start: int) -> None:
-    """Write the flat values that reach a limit, and zeros for the others; `into` may be `source`.
+    """Write the flat values that reach a limit, and zeros for other values; `into` may be `source`.
 
     `start` is the position of the first value.
     """

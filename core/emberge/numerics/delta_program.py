@@ -78,19 +78,19 @@ class DecodedRows:
         return DecodedRows(_pick_models(self.models, index), self.base)
 
     def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
+        """Return every `stride`-th element from `first` on, of the models [models, k] and of the base [k]."""
         base = None if self.base is None else self.base.reshape(-1)[first::stride]
         return self.models.reshape(self.count, -1)[:, first::stride], base
 
 
 @dataclass(eq=False)
 class DeltaProgram:
-    """Rows as read, and the recorded changes of each model's delta, its difference from the base.
+    """Rows as read, and the recorded changes of the models' deltas (differences from the base).
 
     Results are computed by kernels if the rows are stored in a form that they read, else by torch, with the
-    same bytes. `start` is the number of the tensor's elements before these rows. With `shares` each model is
-    a sum of the rows with these factors. `given` are deltas that replace those of the rows; `changes` are
-    applied after that.
+    same bytes. `start` is the number of the tensor's elements before these rows. With `shares`, each model is
+    the sum of the rows times its factors. `given` are deltas that replace those of the rows; `changes` are
+    then applied to them.
     """
 
     rows: StoredRows | DecodedRows
@@ -194,11 +194,11 @@ class DeltaProgram:
 
     @cached_property
     def kept(self) -> Tensor | None:
-        """The probability with which each delta was kept, shaped to multiply them; None without a drop."""
+        """Keep probability of each delta, shaped to multiply deltas; None if none were dropped."""
         return self.chances() if callable(self.chances) else self.chances
 
     def uniform(self, keys: Sequence[Key]) -> Tensor:
-        """Return a random number in [0, 1) for each element, a hash of its model's key and its place."""
+        """Return a random number in [0, 1) for each element: a hash of its model's key and its position."""
         like = self.deltas if self.is_changed else self.tensors
         return uniform(like, self.start, keys)
 
@@ -215,7 +215,7 @@ class DeltaProgram:
         return kernels or TorchEvaluation(self.tensors)
 
     def combine(self, coefficients: Sequence[float]) -> Tensor:
-        """Sum coefficient × model; coefficients of models that are sums are combined first."""
+        """Return Σ coefficient × model; coefficients of models that are sums are combined first."""
         if not self.shares:
             return self.evaluate_models().combine(coefficients, add_base=False)
         if len(coefficients) != len(self.shares):
@@ -230,7 +230,7 @@ class DeltaProgram:
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
         """Return the Gram matrix "products" of the models or their `deltas`, float64 [models, models].
 
-        With `differences` also the Gram matrix "differences" of the first model and of the others'
+        With `differences`, also the Gram matrix "differences" of the first model and the other models'
         differences from it.
         """
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
@@ -249,7 +249,7 @@ class DeltaProgram:
         return KernelEvaluation.of(rows, self.changes, self.given, self.start, subtract=subtract)
 
     def _can_use_kernels(self) -> bool:
-        """Return whether kernels can read the deltas and know the positions that a drop hashes."""
+        """Return whether kernels can read the deltas, and know the positions that random drops need."""
         exceeds_span = self.start + self.size > SPAN
         if exceeds_span and any(isinstance(change, DropAtRandom) for change in self.changes):
             return False
@@ -264,7 +264,7 @@ class DeltaProgram:
     def record(
         self, change: DeltaChange, chances: Tensor | Callable[[], Tensor] | None = None
     ) -> DeltaProgram:
-        """Return the program with one more change of the deltas, and its `chances` if it is random."""
+        """Return the program with one more change of the deltas, and keep probabilities if it is random."""
         if not self.has_base:
             self.require_base()
         return DeltaProgram(
@@ -291,9 +291,10 @@ class DeltaProgram:
         )
 
     def drop_ranked(self, lines: Sequence[Line], width: int, keys: Sequence[Key]) -> DeltaProgram:
-        """Keep each delta with the chance of its magnitude's rank in its row of `width` elements.
+        """Return a program that keeps each delta with a probability that depends on its rank in its row.
 
-        Each line has the probability for the smallest magnitude, and its increase with each further rank.
+        Rows have `width` elements. Each model's line is (probability for the smallest magnitude, increase per
+        rank).
         """
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:
@@ -306,7 +307,7 @@ class DeltaProgram:
         return self.with_deltas(deltas, lambda: chances_of(self.deltas, lines, width))
 
     def with_tensors(self, tensors: Tensor) -> DeltaProgram:
-        """Return a program of other rows [models, *rows] on the same base, without changes."""
+        """Return a program for other rows [models, *rows] and the same base, without changes."""
         return DeltaProgram(DecodedRows(tensors, self.base), self.start)
 
     def with_sums(self, shares: Sequence[Sequence[float]]) -> DeltaProgram:
@@ -316,7 +317,7 @@ class DeltaProgram:
         return DeltaProgram(plain.rows, self.start, shares=factors)
 
     def pick(self, index: Sequence[int]) -> DeltaProgram:
-        """Return a program of some of the models, by index in ascending order."""
+        """Return a program for some of the models, given by their indices in ascending order."""
         if self.is_changed:
             deltas = _pick_models(self.deltas, index)
             return DeltaProgram(self.rows, self.start, given=deltas)
@@ -325,7 +326,7 @@ class DeltaProgram:
         return DeltaProgram(self.rows.pick(index), self.start)
 
     def every(self, stride: int) -> DeltaProgram:
-        """Return a program of every `stride`-th element of the tensor, as one row."""
+        """Return a program for every `stride`-th element of the tensor, as one row."""
         first = -self.start % stride
         if self.is_changed:
             base = self.require_base().reshape(-1)[first::stride]

@@ -40,10 +40,10 @@ class Bracket(NamedTuple):
 
 
 class BracketCount(NamedTuple):
-    """Counts of magnitudes `above` and `inside` a bracket, and of nonzero ones.
+    """Counts of magnitudes `above` and `inside` a bracket, and of nonzero magnitudes.
 
     `values` are the infrequent patterns inside, and `rows` the row of each, counted from the block's first
-    row. `ties` [frequent, rows] has the number of each frequent pattern in each row.
+    row. `ties` [frequent, rows] counts each frequent pattern in each row.
     """
 
     above: int
@@ -66,7 +66,7 @@ class Evaluation(Protocol):
         ...
 
     def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
-        """Sum coefficient × rows in model order, and add the base's rows if asked for."""
+        """Return Σ coefficient × rows in model order, plus the base's rows with `add_base`."""
         ...
 
     def elect(
@@ -74,8 +74,8 @@ class Evaluation(Protocol):
     ) -> Tensor:
         """Return base + scale × the weighted mean of the values that have the sign elected by `votes`.
 
-        A sum of votes of zero elects plus. Without `normalize` the sum is not divided by the weights of the
-        agreeing models.
+        If the votes add up to zero, the sign is plus. Without `normalize` the sum is not divided by the
+        weights of the agreeing models.
         """
         ...
 
@@ -84,7 +84,7 @@ class Evaluation(Protocol):
         ...
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
-        """Count the magnitudes above and inside each bracket, in rows of `width` elements."""
+        """Return counts of the magnitudes above and inside each bracket, for rows of `width` elements."""
         ...
 
 
@@ -281,7 +281,7 @@ class KernelEvaluation:
 def weighted_sum(
     coefficients: Sequence[float], vectors: Tensor, out: Tensor | None = None
 ) -> Tensor:
-    """Sum coefficient × vector of [n, *rows] in order, one fused step each, so that blocks do not matter."""
+    """Return Σ coefficient × vector of [n, *rows], added in order by one fused step each."""
     _require_count(coefficients, len(vectors))
     total = pooled_like(vectors[0]) if out is None else out
     torch.mul(vectors[0], coefficients[0], out=total)
@@ -307,10 +307,10 @@ def gram(vectors: Tensor) -> Tensor:
 
 
 def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Tensor]:
-    """Return the Gram matrix "products", float64 [models, models], and with `differences` theirs.
+    """Return the Gram matrix "products", float64 [models, models]; with `differences`, also "differences".
 
-    If the differences from the first model are short, as between models tuned from one base, the products are
-    computed from the differences' products, without those of the values.
+    "differences" is the Gram matrix of the first model and the other models' differences from it. If the
+    differences are short, as between models tuned from one base, "products" is computed from it.
     """
     if not differences:
         return {"products": gram(evaluation.values())}
@@ -342,7 +342,7 @@ def _find_least_divisor(weights: Sequence[float]) -> float | None:
 
 
 def _sum_in_lanes(row: Tensor) -> float:
-    """Sum a flat tensor, on a CPU in fixed lanes, elsewhere in the device's order."""
+    """Return the sum of a flat tensor: on a CPU in fixed lanes, elsewhere in the device's order."""
     if row.device.type != "cpu":
         return float(row.sum(dtype=torch.float64))
     values: np.ndarray = row.numpy()

@@ -22,7 +22,7 @@ _LEAST_LENGTH = 1e-30
 
 
 def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows [n, d] scaled to length 1, in their precision but float32 at least; zeros stay zeros."""
+    """Return rows [n, d] scaled to length 1, in their precision or at least float32; zeros stay zeros."""
     import numpy as np
 
     rows = np.asarray(rows, np.result_type(rows, np.float32))
@@ -75,8 +75,8 @@ def nearest_rows(
 ) -> NDArray[np.int64]:
     """Return the indices of the `count` rows nearest to each query by cosine, int64, nearest first.
 
-    `skipped` has for each query the number of a row that is left out: the query's own row. If there are fewer
-    than `count` rows, the result has fewer columns.
+    `skipped` contains, for each query, the index of a row to leave out: the query's own row. If there are
+    fewer than `count` rows, the result has fewer columns.
     """
     import numpy as np
 

@@ -1,6 +1,6 @@
 """Reproducible random numbers: each is a hash of an element's key and position.
 
-Also random drops whose probability depends on the rank of a value's magnitude in its row.
+The module also has random drops whose probability depends on the rank of a value's magnitude in its row.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _multiply_words(words: Any, factor: int) -> None:
 
 
 def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
-    """Return the probability that each delta is kept, shaped like `deltas` [models, *rows]."""
+    """Return each delta's keep probability, shaped like `deltas` [models, *rows]."""
     chances = pooled_like(deltas)
     for delta, into, line in zip(deltas, chances, lines, strict=True):
         values = _rank_chances(line, width, deltas)

@@ -55,7 +55,7 @@ def _multiply_and_add(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _read_as_float(typing: Any, word: Any) -> Any:
-    """Return the bits of a word as a float32."""
+    """Return the float32 whose bits are those of a word."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -68,7 +68,7 @@ def _read_as_float(typing: Any, word: Any) -> Any:
 
 @_compile_lazily
 def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
-    """Write stored numbers from index `at` into `into` as float32."""
+    """Write the stored numbers from index `at` on into `into`, as float32."""
     count = len(into)
     if kind == FLOAT32:
         whole = single[at : at + count]
@@ -94,7 +94,7 @@ def _decode(kind: int, half: Any, single: Any, at: int, into: Any) -> None:
 
 @_compile_lazily
 def _decode_deltas(kind: int, half: Any, single: Any, at: int, base: Any, into: Any) -> None:
-    """Write stored numbers from index `at`, minus the base's, into `into` as float32."""
+    """Write the stored numbers from index `at` on, minus the base's, into `into`, as float32."""
     count = len(into)
     if kind == BFLOAT16:
         stored = half[at : at + count]
@@ -118,7 +118,7 @@ def _add_up(
     room: Any,
     total: Any,
 ) -> None:
-    """Add factor × stored numbers from index `at`, minus the base's if `subtract`, to `total`."""
+    """Add factor × the stored numbers from index `at` on (minus the base's if `subtract`) to `total`."""
     count = len(total)
     if kind == BFLOAT16:
         stored = half[at : at + count]
@@ -139,7 +139,7 @@ def _add_up(
 
 @_compile_lazily
 def _begin(program: Any) -> Any:
-    """Return how many ties each limit may keep, at the start of a block."""
+    """Return the number of ties that each limit may keep, at the start of a block."""
     codes, _, whole, start = program
     left = np.zeros(whole.shape[:2], np.int64)
     for k in range(len(codes)):
@@ -150,7 +150,7 @@ def _begin(program: Any) -> Any:
 
 @_compile_lazily
 def _keep(values: Any, first: int, low: int, row: int, quota: int, undo: bool) -> int:
-    """Zero the values below a limit (or those that reach it), and return how many ties are left to keep."""
+    """Zero the values below a limit (or at and above it); return the number of ties that are left to keep."""
     bits, count = values.view(np.int32), len(values)
     if first + count <= row or quota == 0:
         least = np.int32(low if first + count <= row else low + 1)
@@ -291,7 +291,7 @@ def _allocate_chunk(models: int) -> Any:
 
 @_compile_lazily
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
-    """Write the changed values into `out` [rows, size], or the first row and the others minus it."""
+    """Write the changed values into `out` [rows, size], or the first row and the other rows minus it."""
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
     for first in range(0, size, CHUNK):
@@ -379,7 +379,7 @@ def elect(
     scale: Any,
     out: Any,
 ) -> None:
-    """Write base + scale × the mean of the values that have the elected sign into `out` [size].
+    """Write base + scale × the mean of the values with the elected sign into `out` [size].
 
     `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one.
     """
@@ -453,7 +453,7 @@ def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
 
 @_compile_lazily
 def mix(first: int, places: Any) -> None:
-    """Fill `places` with hashes of the positions from `first` on, shared by all models' draws."""
+    """Fill `places` with hashes of the positions from `first` on, from which all models draw numbers."""
     _mix(first, places)
 
 
@@ -461,7 +461,7 @@ def mix(first: int, places: Any) -> None:
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the probability for each rank and a hash of each position.
 
-    `places` has the mixed positions; `chances` [width] are ascending. Counts of magnitudes in bins bound each
+    `places` are the mixed positions; `chances` [width] are ascending. Counts of magnitudes in bins bound each
     rank. The exact rank of a value in its row is computed only if the value's random number is between the
     probabilities of both bounds.
     """
@@ -538,11 +538,11 @@ def tally(
     homes: Any,
     ties: Any,
 ) -> None:
-    """Count the magnitudes near each limit; arguments have a row per limit, and `which` the limit's model.
+    """Count the magnitudes near each limit; arguments have a row per limit, and `which` is its model.
 
-    `counts` gets the numbers of magnitudes above, inside, not zero, and collected; `values` and `homes` get
-    the collected patterns and their rows, and `ties` [limits, rows, patterns] the numbers of the `frequent`
-    ones.
+    `counts` receives the counts of magnitudes above, inside, not zero, and collected; `values` and `homes`
+    receive the collected patterns and their rows, and `ties` [limits, rows, patterns] the counts of the
+    `frequent` patterns.
     """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     inside = np.empty(CHUNK, np.int32)

@@ -68,7 +68,7 @@ def _split_blocks(rows: int, columns: int) -> Iterator[slice]:
 def log_sum_products(
     left: Tensor, right: Tensor, barred: Callable[[slice], Tensor | None]
 ) -> Tensor:
-    """Return log sum_j e^<left_i, right_j> for each i [k], of left [k, d] and right [m, d].
+    """Return log Σ_j e^<left_i, right_j> for each row i, [k], given left [k, d] and right [m, d].
 
     `barred(block)` is a mask [rows of the block, m] of omitted entries, or None. A row in which all entries
     are omitted gives `lowest_score` and a gradient of zero. A table of more than CELLS entries is computed in
@@ -97,7 +97,7 @@ def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> 
 
 @functools.cache
 def _define_log_sums() -> Any:
-    """Return the autograd function, defined at first use, as its base class loads torch."""
+    """Return the autograd function; it is defined at first use, because its base class loads torch."""
     import torch
     from torch.autograd.function import once_differentiable
 

@@ -42,7 +42,7 @@ _WEIGHTS = [0.7, 0.25, 0.4]
 
 @functools.cache
 def kernels() -> Any | None:
-    """Return the module of kernels, compiled and compared with torch; None without numba, or if they differ.
+    """Return the module of compiled kernels, compared with torch; None without numba, or if they differ.
 
     They are compared once for each version and processor, if a file that records this can be kept; else in
     every process. If kernels differ, or numba cannot be imported, a warning is logged.

@@ -22,8 +22,8 @@ PROBE = "a text to see which modules run"
 def split_weights(encoder: Encoder, ranks: Ranks) -> None:
     """Split the encoder's weights among the ranks (FSDP2; Zhao et al., 2023, arXiv:2304.11277).
 
-    Split are the modules that a forward pass calls first, and the repeated blocks in them. An encoder need
-    not call its `module`, and if a split module is not called, its hooks never gather its weights.
+    The modules that a forward pass calls first are split, and so are the repeated blocks in them. An encoder
+    need not call its `module`, and if a split module is not called, its hooks never gather its weights.
     """
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -62,7 +62,7 @@ def _is_inside(module: nn.Module, other: nn.Module) -> bool:
 
 
 def _find_blocks(root: nn.Module) -> Iterator[nn.Module]:
-    """Return the members of the outermost lists of like modules: a transformer's layers."""
+    """Yield the members of the outermost module lists: a transformer's layers."""
     for child in root.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -86,7 +86,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def put(like: Tensor, value: Tensor) -> Tensor:
-    """Return a whole value, split and placed as `like` is."""
+    """Return a whole tensor `value`, split among the ranks and placed as the tensor `like` is."""
     value = value.to(like.device)
     if isinstance(like, DTensor):
         return distribute_tensor(value, like.device_mesh, like.placements)
@@ -151,6 +151,6 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
 
 
 def gather_whole(tensor: Tensor) -> Tensor:
-    """Return the whole of a split tensor on its device; every rank must call it."""
+    """Return a split tensor as a whole tensor on its device; every rank must call it."""
     full: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full

@@ -17,8 +17,8 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     """Return the rows of every part, one after another, as the batch that a loss gets.
 
     Parts whose rows have fewer positives or negatives are padded, and `valid` masks the padding. If only some
-    parts have scores or labels, the others get NaN and -1. Texts and labels have the same numbers on every
-    rank, because all ranks read one table.
+    parts have scores or labels, the others get NaN and -1. Equal texts and labels have equal numbers on all
+    ranks, because all ranks read one table.
     """
     slots = max(part.positive.shape[1] for part in parts)
     hard = max(part.negative.shape[1] for part in parts)
@@ -50,7 +50,7 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def rows_of(batch: Embeddings, which: Any) -> Embeddings:
-    """Return a batch of some rows (a slice, or numbers in any order), with all columns."""
+    """Return a batch of some rows (a slice, or indices in any order), with all columns."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
@@ -67,7 +67,7 @@ def _widen(values: Tensor, width: int, filling: float) -> Tensor:
 def _widen_sides(
     part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float
 ) -> Tensor:
-    """Return values [b, p + n] with either side widened."""
+    """Return values [b, p + n] with columns added to both sides: the positives' and the negatives'."""
     slots = part.positive.shape[1]
     sides = zip((values[:, :slots], values[:, slots:]), widths, strict=True)
     return torch.cat([_widen(side, width, filling) for side, width in sides], dim=1)

@@ -54,7 +54,7 @@ class LostRankError(RanksError):
 
 
 def shard_rows(size: int, rank: int, ranks: int) -> slice:
-    """Return the rank's rows of `size`: contiguous, in order, and sizes differ by one at most."""
+    """Return the rank's share of `size` rows: contiguous, in rank order, of nearly equal sizes."""
     return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
 
@@ -73,7 +73,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Flag of the rank that writes, logs and shows progress."""
+        """True on the rank that writes, logs and shows progress."""
         return self.rank == 0
 
     @property
@@ -82,7 +82,7 @@ class Ranks:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
     def gathered(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Return every rank's rows [sum of counts, …] in order of ranks, with a gradient to this rank's.
+        """Return all ranks' rows [sum of counts, …] in rank order, with a gradient to this rank's rows.
 
         Shards may differ in size; they are padded to the largest for the transfer.
         """
@@ -107,7 +107,7 @@ class Ranks:
         return value
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether any rank has set it; no device waits for it."""
+        """Return, for each flag, whether any rank has set it; no device waits for the answer."""
         if self.size == 1 or not flags:
             return list(flags)
         raised = torch.tensor(flags, dtype=torch.uint8)
@@ -147,7 +147,7 @@ class Ranks:
         """Refuse tensors whose hashes differ between ranks.
 
         Raises:
-            RanksError: if they do, on every rank; the message names the tensors.
+            RanksError: if hashes differ, on every rank; the message names the tensors.
         """
         if self.size == 1:
             return

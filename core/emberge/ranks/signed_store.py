@@ -33,11 +33,11 @@ class ForgedError(EmbergeError):
 
 
 class SignedStore(Store):
-    """Store whose values are bytes after a signature of key and value, which is made with a secret.
+    """Store whose values begin with a signature of key and value, which is made with a secret.
 
-    Torch's groups keep the ranks' addresses in it, so addresses, too, are accepted only from a rank. No value
-    is executed: values are bytes for torch, and JSON for `Ranks`. Torch loses the overridden methods if no
-    Python reference to the object exists, so `Ranks` keeps one until the group is left.
+    Torch's process groups keep the ranks' addresses in the store, so addresses, too, are accepted only from a
+    rank. No value is executed: values are bytes for torch, and JSON for `Ranks`. Torch loses the overridden
+    methods if no Python reference to the object exists, so `Ranks` keeps one until the group is left.
     """
 
     def __init__(self, inner: Any, secret: str, place: str) -> None:
@@ -82,7 +82,7 @@ class SignedStore(Store):
 
     @property
     def timeout(self) -> datetime.timedelta:
-        """Time that a rank waits for a value."""
+        """The longest time that a rank waits for a value."""
         limit: datetime.timedelta = self._inner.timeout
         return limit
 
@@ -145,7 +145,8 @@ def _keep_to_loopback() -> None:
 def _open_listener(host: str, port: int, here: bool) -> socket.socket | None:
     """Return the first rank's listening socket, bound to the address that the other ranks connect to.
 
-    None if that is not an address of this machine, as behind a router; torch then listens on all interfaces.
+    The result is None if that is not an address of this machine, as behind a router; torch then listens on
+    all interfaces.
     """
     if number := os.environ.get(LISTENER):
         return socket.socket(fileno=os.dup(int(number)))

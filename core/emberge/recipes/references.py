@@ -1,4 +1,4 @@
-"""Targets of references: results of finished steps, and models, adapters and files outside the recipe."""
+"""Resolution of references to results of finished steps, and to models, adapters and files from outside."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def resolve_outside_path(text: str, reference: Reference) -> Path:
 
 
 def list_kept_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints that a step kept in `folder`, in the order of their numbers."""
+    """Return the folders of checkpoints that a step kept in `folder`, in the order of their numbers."""
     checkpoints_folder = folder / "checkpoints"
     folders = (
         [p for p in checkpoints_folder.iterdir() if p.is_dir()]

@@ -195,7 +195,7 @@ def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> 
 
 
 def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
-    """Return the name of a folder's kind in the table; None if no run made the folder."""
+    """Return a folder's kind as the table names it; None if no run made the folder."""
     if path.name.startswith(_GOING):
         return "half removed"
     named = _RESULT.fullmatch(path.name)

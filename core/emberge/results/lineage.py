@@ -79,7 +79,7 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
 
 
 def _read_weights(artifact: Artifact) -> dict[str, Any]:
-    """Return weights by parent; None for a parent whose weight no artifact states."""
+    """Map each parent to its weight in the merge; None if no artifact states the weight."""
     weights = artifact.details.get("weights")
     if isinstance(weights, Mapping):
         return {str(name): weight for name, weight in weights.items()}
@@ -241,7 +241,7 @@ def _read_licences(out: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_licence(entry: Any) -> str | None:
-    """Return the licence that a catalogue's entry states, or the source that the entry names."""
+    """Return the licence that a catalogue's entry states; None if it is missing or unknown."""
     licence = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
     return str(licence) if licence and str(licence) != "unknown" else None
 

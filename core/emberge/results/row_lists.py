@@ -40,8 +40,8 @@ def rows_seen(folder: Path) -> dict[str, Rows]:
     """Read the rows that the training in `folder` used, by the dataset's name.
 
     Rows are numbered from 0 in the dataset as the training read it, without rows that a `limit` left out. A
-    row that was drawn several times occurs as often. Files of bags are memory-mapped, so their content is
-    read when needed.
+    row that was drawn several times occurs several times. Files of bags are memory-mapped, so their content
+    is read when needed.
 
     Raises:
         DataError: if `folder` is not the result of a training, or one of its bags is missing or damaged.

@@ -220,7 +220,7 @@ def _build_input_entry(input_: Input) -> dict[str, Any]:
 
 
 def with_contents(record: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return a result's record with new hashes of the files in `contents`, which maps names to bytes."""
+    """Return a result's record with new hashes of the files in `contents` (names mapped to bytes)."""
     files = {name: FileContent.of_bytes(content).plain() for name, content in contents.items()}
     return {**record, "files": {**record["files"], **files}}
 
@@ -231,7 +231,7 @@ def record_text(record: Mapping[str, Any]) -> str:
 
 
 def write_with_record(folder: Path, name: str, text: str) -> None:
-    """Write a file into a folder if its text has changed, and its hash into artifact.json, if that exists.
+    """Write a text file if its text has changed, and its hash into the folder's artifact.json, if any.
 
     A kill between the two writes leaves the old hash, which the next call corrects.
     """
@@ -281,7 +281,7 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
 def _find_differences(
     folder: Path, record: Mapping[str, Any], listed: Mapping[str, Any], hashes: HashCache
 ) -> Iterator[str]:
-    """Yield a problem for each file that is not as it was published."""
+    """Yield a problem for each file that differs from the published file."""
     for name, entry in listed.items():
         path, recorded = folder / name, FileContent.from_plain(entry)
         if name in CHANGING:

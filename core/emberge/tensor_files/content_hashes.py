@@ -82,7 +82,7 @@ def contents_of(
     leave: Sequence[str] = (),
     known: Callable[[Path], FileContent | None] = lambda _: None,
 ) -> dict[str, FileContent]:
-    """Return the content of every file below a folder by relative path, except hidden files and `leave`.
+    """Return the content of every file below a folder, by relative path, without hidden files and `leave`.
 
     A file whose content is `known` is not read.
     """
@@ -170,7 +170,7 @@ _CURRENT: ContextVar[ContentNotes | None] = ContextVar("content_notes", default=
 
 @contextmanager
 def noting_contents() -> Iterator[ContentNotes]:
-    """Hash weights while they are written in this block, and yield the notes of their content."""
+    """Hash weights that are written in the `with` block, and yield the notes of their content."""
     notes = ContentNotes()
     token = _CURRENT.set(notes)
     try:
@@ -191,7 +191,7 @@ def _read_stamp(status: os.stat_result) -> tuple[int, ...]:
 
 @dataclass
 class EarlyPieces:
-    """A count of out-of-order pieces that occupy buffers, over all files of one queue.
+    """A counter of the out-of-order pieces that occupy buffers, over all files of one queue.
 
     With a separate count for each file, early pieces could occupy all buffers, and nothing could be written.
     """

@@ -49,7 +49,7 @@ _INSTEAD = "get the model in float32, bfloat16 or float16"
 class ScaledSpec(DerivedTensor):
     """An eight-bit tensor times its scales; `file` and `offset` are those of the eight bits.
 
-    `scale` has one number, one number per row, or with `blocks` one for each block of 128 × 128.
+    `scale` has one number, one number per row or, with `blocks`, one number for each block of 128 × 128.
     """
 
     stored: TensorSpec
@@ -69,7 +69,7 @@ class ScaledSpec(DerivedTensor):
             into.mul_(each[:, None])
 
     def _read_scales(self, reader: RowReader, rows: range, like: Tensor) -> Tensor:
-        """Return the scales of these rows, one for each number of `like`."""
+        """Return the scales of these rows, in the shape of `like`."""
         import torch
 
         across = self.scale.shape[1]

@@ -41,7 +41,7 @@ def convert_pickles(folder: Path) -> list[Path]:
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
-    """Yield the pickles of weights, in the folder and below it, that have no safetensors next to them."""
+    """Yield the pickled weight files, in the folder and below it, that have no safetensors next to them."""
     for path in sorted(folder.rglob("*.bin")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         is_weights = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for

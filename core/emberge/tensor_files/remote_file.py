@@ -46,7 +46,7 @@ class RemoteFile:
     """Facts of a safetensors file on a server at the time when they were read.
 
     `version` is the server's text that changes with the content: a hash, an ETag, a time. `sha256` is the
-    hash of the whole file, if the server provides it. `header` has the file's bytes before the tensors.
+    hash of the whole file, if the server provides it. `header` contains the file's bytes before the tensors.
     """
 
     url: str
@@ -81,10 +81,10 @@ class RemoteFile:
 
     @classmethod
     def read(cls, note: Path) -> RemoteFile:
-        """Read a note of emberge's own cache.
+        """Return the file that a note of emberge's own cache describes.
 
         Raises:
-            CheckpointError: if the file is no note, or is not in the cache.
+            CheckpointError: if the file is not a note, or is not in the cache.
         """
         _require_own(note)
         try:
@@ -97,7 +97,7 @@ class RemoteFile:
 
     @classmethod
     def _parse(cls, facts: dict[str, object]) -> RemoteFile:
-        """Return the note with these facts; wrong ones raise ValueError, TypeError or KeyError."""
+        """Return the note with these facts; wrong facts raise ValueError, TypeError or KeyError."""
         url, size, sha256 = str(facts["url"]), facts["size"], facts["sha256"]
         if type(size) is not int or size < 0:
             raise ValueError("size")
@@ -109,10 +109,10 @@ class RemoteFile:
 
 
 def _require_own(note: Path) -> None:
-    """Require that emberge wrote the note: that it is this user's and in emberge's cache.
+    """Require that emberge itself wrote the note: it is this user's, and in emberge's cache.
 
     Raises:
-        CheckpointError: if it did not, as such a note could make emberge read any address.
+        CheckpointError: if it did not; such a note could make emberge read any address.
     """
     cache = server_cache().resolve()
     try:

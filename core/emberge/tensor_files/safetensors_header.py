@@ -148,7 +148,7 @@ _AGAIN = "get the file again"
 
 
 def header_size(path: Path | str, opening: bytes, size: int) -> int:
-    """Return the number of bytes before the tensors', from a file's first 8 bytes and size.
+    """Return the number of bytes before the first tensor, from a file's first 8 bytes and its size.
 
     Raises:
         CheckpointError: if these bytes do not begin a header.
@@ -174,10 +174,10 @@ def _read_remote_header(note: Path) -> tuple[bytes, int]:
 
 
 def parse_json(raw: bytes) -> Any:
-    """Return JSON, parsed strictly: no repeated names, no NaN, no broken text.
+    """Return the value of JSON text, parsed strictly: no repeated names, no NaN, no broken text.
 
     Raises:
-        ValueError: if it is not such JSON.
+        ValueError: if the text is not such JSON.
     """
     try:
         content = json.loads(
@@ -233,7 +233,7 @@ def require_count(source: Path | str, tensors: int) -> None:
     """Refuse a file or folder with more tensors than a model can have.
 
     Raises:
-        CheckpointError: if it has.
+        CheckpointError: if there are more.
     """
     if tensors > MOST_TENSORS:
         raise CheckpointError(
@@ -367,7 +367,7 @@ def versions() -> dict[str, str]:
 def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Return provenance as header metadata: texts by key, with the versions of packages added.
 
-    Values that are no text become JSON.
+    Values that are not text become JSON.
     """
     ours = provenance.get(HEADER, {})
     if isinstance(ours, Mapping):

@@ -150,7 +150,7 @@ class ServerFile:
         """Return the value of a JSON file.
 
         Raises:
-            CheckpointError: if the file is too long, or no JSON.
+            CheckpointError: if the file is too long, or not JSON.
         """
         self._require_length()
         return _parse_json(self.url, self.read(0, self.size))
@@ -159,7 +159,8 @@ class ServerFile:
         """Write the whole file to `place`, and check its hash and format.
 
         Raises:
-            CheckpointError: if the content does not have the server's hash, a JSON file is no JSON, a file of
+            CheckpointError: if the content does not have the server's hash, a JSON file is not valid JSON, a
+            file of
                 weights has no valid header, or another file is too long.
             EmbergeError: if the disk has no room for it.
         """
@@ -217,7 +218,7 @@ def _parse_json(url: str, content: bytes) -> Any:
 
 
 def other_content(file: ServerFile, found: str) -> CheckpointError:
-    """Return the error for content whose hash is not the server's."""
+    """Return the error for content whose hash differs from the server's."""
     return CheckpointError(
         f"{file.url}: what came has SHA-256 {found[:12]}…, and its server gives "
         f"{str(file.sha256)[:12]}…; run again, and if it remains let the server's owner know"

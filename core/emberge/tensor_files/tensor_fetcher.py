@@ -128,7 +128,7 @@ class _Copy:
         self._header = len(remote.header)
 
     def expect(self, start: int, end: int) -> None:
-        """Begin to fetch the missing parts of a stretch."""
+        """Begin to fetch the missing parts of a range of bytes."""
         with self._lock:
             for first, last in self._find_missing_parts(start, end):
                 for at, stop in _cut_range(first, last):
@@ -180,7 +180,7 @@ class _Copy:
         return [s for s in self._stretches[max(0, before - 1) : after] if s[1] > start]
 
     def _find_missing_parts(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a stretch that no thread fetches yet."""
+        """Return the parts of a range of bytes that no thread fetches yet."""
         missing: list[tuple[int, int]] = []
         for first, last, _ in self._find_overlapping_parts(start, end):
             if start < first:
@@ -192,10 +192,10 @@ class _Copy:
 
 
 def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield a file's ranges as blocks: index of the work, number within it, first byte, end.
+    """Yield a file's ranges as blocks: (index of the piece of work, number within it, first byte, end).
 
-    `ranges` maps a first byte to the end and the index of the work. Consecutive small ranges share a block,
-    which has the smallest of their indices.
+    `ranges` maps a range's first byte to its end and the index of its piece of work. Consecutive small ranges
+    share a block, which has the smallest of their indices.
     """
     begin, reach, first = 0, 0, 0
     for start, (end, work) in [*sorted(ranges.items()), (-1, (-1, 0))]:
@@ -207,6 +207,6 @@ def _plan_blocks(ranges: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int,
 
 
 def _cut_range(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the blocks of a stretch."""
+    """Yield the blocks of a range of bytes."""
     for at in range(start, end, _BLOCK):
         yield at, min(end, at + _BLOCK)

@@ -1,4 +1,4 @@
-"""A reader of parts of tensors into the caller's memory, and sources of one model's tensor."""
+"""A reader of parts of tensors into the caller's memory, and the sources of a model's tensor."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 class TensorReader:
-    """A reader of parts of tensors (pread) into given buffers, from any number of threads.
+    """A reader of parts of tensors into given buffers, usable by any number of threads.
 
     Of files on servers, only the parts that are read are fetched.
     """
@@ -155,7 +155,7 @@ class TensorReader:
 
 
 class TensorSource(Protocol):
-    """The source that one model's tensor is read from."""
+    """The source from which a model's tensor is read."""
 
     @property
     def model(self) -> str:
@@ -189,7 +189,7 @@ class FileSource:
     padding: FileSource | None = None
 
     def read(self, start: int, into: Tensor) -> None:
-        """Fill `into` with the elements from `start` on, those beyond the end from the padding."""
+        """Fill `into` with the elements from `start` on; elements beyond the end come from the padding."""
         stored_count = max(0, min(into.numel(), self.spec.elements - start))
         if stored_count:
             self.reader.read(self.spec, start, into[:stored_count])

@@ -56,7 +56,7 @@ class DirectFile:
             allocate(self.handle, _KEEP_SIZE, place, size)
 
     def write(self, data: memoryview, place: int) -> None:
-        """Write bytes at `place` through the page cache."""
+        """Write bytes at position `place` through the page cache."""
         while data:
             done = os.pwrite(self.handle, data, place)
             data, place = data[done:], place + done
@@ -146,7 +146,7 @@ class WriteQueue:
         self._thread.start()
 
     def put(self, data: memoryview, place: int, write: Callable[[Filled], None]) -> None:
-        """Copy bytes for `place` of a file into buffers.
+        """Queue bytes to be written at position `place` of a file, by copying them into buffers.
 
         The queue's thread calls `write` with each buffer; `write` must have the buffer released.
         """
@@ -172,7 +172,7 @@ class WriteQueue:
         """Wait until everything put so far is in the files.
 
         Raises:
-            BaseException: if writes or other work raised errors, the first of them.
+            BaseException: the first error that writes or other work raised, if any.
         """
         done = threading.Event()
         self._work.put(done.set)
@@ -213,7 +213,7 @@ class WriteQueue:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A buffer with bytes for `place` of a file, with the same offset from the start of a page."""
+    """A buffer with bytes for position `place` of a file; both have the same offset from a page's start."""
 
     buffer: mmap.mmap
     place: int

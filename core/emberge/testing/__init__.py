@@ -1,4 +1,4 @@
-"""Laws for plugins: functions to call from a plugin's tests."""
+"""Checks of laws, to be called from a plugin's tests."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Batches for laws: random ones with every column that a loss may read, and changes of them."""
+"""Random batches with every column that a loss may read, and changes of batches, for checks of laws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def example_embeddings(
     in_batch: bool = True,
     seed: int = 0,
 ) -> Embeddings:
-    """Return a random batch with all columns except a guide: scores, labels, two padded places."""
+    """Return a random batch with scores, labels and two padded places, but without a guide's embeddings."""
     generator = torch.Generator().manual_seed(seed)
     width = 1 + positives + negatives
     vectors = torch.randn(rows, width, WIDTH, generator=generator)
@@ -61,7 +61,7 @@ def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
 
 
 def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> Embeddings:
-    """Return the batch with all embeddings changed, including those of layers, except a guide's."""
+    """Return the batch with all embeddings changed, including those of layers, but not a guide's."""
     return dataclasses.replace(
         batch,
         anchor=change(batch.anchor),
@@ -72,7 +72,7 @@ def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> 
 
 
 def take_rows(batch: Embeddings, which: Any) -> Embeddings:
-    """Return some rows of a batch, in some order."""
+    """Return the given rows of a batch, in the given order."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
     columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
     layers = {name: take_rows(inner, which) for name, inner in batch.layers.items()}
@@ -81,12 +81,12 @@ def take_rows(batch: Embeddings, which: Any) -> Embeddings:
 
 
 def columns(batch: Embeddings) -> Tensor:
-    """Return all embeddings of every row [b, 1 + p + n, d]."""
+    """Return the embeddings of anchor, positives and negatives of every row, [b, 1 + p + n, d]."""
     return torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
 
 
 def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
-    """Return the batch with other embeddings [b, 1 + p + n, d], and other embeddings of some layers."""
+    """Return the batch with embeddings `values` [b, 1 + p + n, d], and `layers` as those of some layers."""
     slots = batch.positive.shape[1]
     inner = {
         name: with_columns(layer, layers[name], {}) if name in layers else layer

@@ -1,4 +1,4 @@
-"""Laws of losses. A broken one is an AssertionError with its name."""
+"""Laws of losses. A broken law raises an AssertionError with the law's name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READ = ("positive_score", "negative_score", "label")
 def check_loss(
     loss: Loss, *, lengths: bool = True, one_row: bool = True, filling: bool = True
 ) -> None:
-    """Check a loss against the laws of training, with other rows as negatives and without.
+    """Check a loss against the laws of training, with and without other rows' texts as negatives.
 
     Always checked: the loss is a pure function with a finite value and finite gradients, also for zero
     vectors and equal texts. It reads only columns that it declares, and embeddings only of columns that it
@@ -98,7 +98,7 @@ class _LossTrial:
         return self.loss(batch, values)
 
     def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient with respect to all embeddings, zero for those without one."""
+        """Return the loss and its gradient with respect to all embeddings (zero where there is none)."""
         leaf = columns(batch).detach().requires_grad_()
         layers = {n: columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()}
         value = self.call(with_columns(batch, leaf, layers))

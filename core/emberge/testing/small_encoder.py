@@ -1,4 +1,4 @@
-"""Encoder small enough for laws: the mean of learned vectors of letters, with dropout."""
+"""Encoder small enough for checks of laws: the mean of letters' learned vectors, with dropout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LetterEncoder(nn.Module):
     def tokenise(
         self, texts: Sequence[str], *, prompt: str, max_length: int | None
     ) -> list[TokenisedText]:
-        """Return a number for every letter of each text."""
+        """Return, for each text, the number of every letter."""
         return [TokenisedText([1 + ord(c) % 63 for c in prompt + t][:max_length]) for t in texts]
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:

@@ -115,7 +115,7 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
 
 
 def _check_facts(facts: EncoderFacts, encoder: Encoder) -> None:
-    """Check what a backbone describes, and the names of weights, against the loaded encoder."""
+    """Check a backbone's description, and the names of weights, against the loaded encoder."""
     assert not facts.problems, f"describe: it names problems: {facts.problems}"
     assert facts.dimension in (None, encoder.dimension), (
         "describe: dimension is not that of embeddings"
@@ -125,7 +125,7 @@ def _check_facts(facts: EncoderFacts, encoder: Encoder) -> None:
 
 
 def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
-    """Check the states of texts of one length together against those of each alone."""
+    """Check that texts of equal length get the same hidden states in one batch as each text alone."""
     tokens = embedder.tokenise(TEXTS, max_length=4)
     with torch.no_grad():
         shape = list(token_states(encoder, tokens)[0].shape)

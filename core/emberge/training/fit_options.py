@@ -38,7 +38,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """Options for the texts that are used from the data, and for the chunks in which they are encoded."""
+    """Options for the texts that are drawn from the data, and for the chunks in which they are encoded."""
 
     epochs: Positive | None = None
     """Passes over the data, 1 by default; a fraction is the first batches of a pass."""
@@ -173,7 +173,7 @@ class FitOptions(BatchOptions):
         return self.warmup_steps / steps if steps else 0.0
 
     def count_warmup_steps(self, steps: int) -> int:
-        """Return the number of warm-up steps of a training, or of a stretch, that has `steps` steps."""
+        """Return the number of warm-up steps of a training, or of a segment of it, that has `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         return math.ceil(self.warmup_share(steps) * steps)
@@ -239,8 +239,8 @@ class EarlyStopping:
     (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
     training ends after `patience` consecutive scores that are not better than the best score before them;
     with None it runs to the end. With `best` the earliest of the best models is the result, otherwise the
-    last model. `identity` names all that a score depends on apart from the model: a saved state is continued
-    only if its `identity` is equal.
+    last model. `identity` has all facts, apart from the model, on which a score depends: a saved state is
+    continued only if its `identity` is equal.
     """
 
     every: int
@@ -252,7 +252,7 @@ class EarlyStopping:
 
 @dataclass(frozen=True, kw_only=True)
 class FitJob:
-    """Complete input of a training: the same job gives the same bytes on equal machines."""
+    """Complete input of a training: the same job gives the same result, byte for byte, on equal machines."""
 
     backbone: Backbone
     """Recipe for the encoder of the checkpoint."""

@@ -138,7 +138,7 @@ class Objective:
 
 
 class _WholeGradient(torch.autograd.Function):
-    """Function that divides a value by the number of ranks, but not its gradient."""
+    """Autograd function that divides a value by the number of ranks, but not its gradient."""
 
     @staticmethod
     def forward(_: Any, value: Tensor, ranks: int) -> Tensor:
@@ -150,7 +150,7 @@ class _WholeGradient(torch.autograd.Function):
 
 
 class _ShareOfGradient(torch.autograd.Function):
-    """Function that keeps a value, but divides its gradient by the number of ranks."""
+    """Autograd function that returns a value unchanged, but divides its gradient by the number of ranks."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, ranks: int) -> Tensor:

@@ -16,7 +16,7 @@ from emberge.training.plan.batch_plan import PlannedBatch
 
 
 class Trainee:
-    """Parameters, the batch of each step, and the pass over a batch.
+    """Interface of a trained object to the trainer: parameters, batch of each step, pass over a batch.
 
     The trainer handles schedule, optimizer, clipping, early stopping, states, resuming and metrics. Three
     examples of trainees: a session (an encoder with losses over datasets), an encoder with a new head for a
@@ -60,7 +60,7 @@ class Trainee:
         return {}
 
     def segment(self, step: int) -> tuple[int, int]:
-        """Return the first step and the end of the stretch that contains a step."""
+        """Return the first step and the end of the segment that contains a step."""
         return 0, self.steps
 
     def decays(self, parameter: Tensor) -> bool:

@@ -170,7 +170,7 @@ def _build(plan: Composition, content: list[str], workspace: Workspace) -> None:
 
 
 def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
-    """Compare the finished towers with their origins, and return the artifact's details."""
+    """Compare the finished towers with the specialists' towers, and return the artifact's details."""
     towers = {
         kind: {"of": plan.names[kind], **prove_tower(entry, plan.target, result)}
         for kind, entry in plan.specialists.items()
@@ -190,7 +190,7 @@ def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
 
 
 def _summarise(plan: Composition) -> list[str]:
-    """Return the preview of the result as lines for the terminal."""
+    """Return a preview of the composed model as lines for the terminal."""
     lines = [f"{plan.target.architecture}, positions by a base of {plan.rope['rope_theta']:g}"]
     counts: Mapping[str, int] = {
         name: sum(part.source == name for part in plan.parts) for name in plan.names.values()
@@ -203,7 +203,7 @@ def _summarise(plan: Composition) -> list[str]:
 
 
 def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> dict[str, Any]:
-    """Return size and hash of a specialist's tower after checking that a finished result has equal tensors.
+    """Check that the finished model has a specialist's tower unchanged; return the tower's size and hash.
 
     Raises:
         CheckpointError: if a tensor of the tower is different in the result.

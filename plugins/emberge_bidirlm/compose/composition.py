@@ -60,7 +60,7 @@ class ComposedTensor:
 
 @dataclass(frozen=True)
 class Composition:
-    """Text model and specialists of one encoder; `names` are the recipe's names for them.
+    """Plan of one encoder from a text model and specialists; `names` are the recipe's names for these models.
 
     Raises:
         CheckpointError: if the models do not fit each other; only configs, tokenizers and headers are read to
@@ -85,7 +85,7 @@ class Composition:
             self._require_same_tensors()
 
     def _compare(self, specialist: Specialist) -> None:
-        """Refuse a specialist whose tower was trained for another trunk."""
+        """Refuse a specialist whose tower was trained for a different trunk."""
         names = f"'{self.names['text']}' and '{self.names[specialist.kind]}': "
         pair = ModelPair(self.text, specialist.checkpoint)
         differences = list(pair.incomparable_trunks(positions=False))
@@ -106,7 +106,7 @@ class Composition:
 
     @cached_property
     def target(self) -> ComposedClass:
-        """The class of the result."""
+        """The class of the composed model."""
         return choose_target(self.specialists)
 
     @property
@@ -138,7 +138,7 @@ class Composition:
 
     @property
     def rows(self) -> int:
-        """The rows of the result's embeddings."""
+        """The number of rows of the composed model's embeddings."""
         embedding = self.trunk.embedding() if self.text.has_weights else None
         size = (
             embedding.shape[0] if embedding is not None else int(text_config(self.text).vocab_size)
@@ -147,14 +147,14 @@ class Composition:
 
     @cached_property
     def rope(self) -> dict[str, Any]:
-        """The rotary positions of the result."""
+        """The parameters of the composed model's rotary positions."""
         return rope_parameters(self.text, self.specialists.get("vision"), self.rope_from)
 
     # ── tensors ─────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def parts(self) -> list[ComposedTensor]:
-        """The tensors of the result."""
+        """The tensors of the composed model."""
         return [*self._yield_trunk(), *self._yield_modules(), *self._yield_towers()]
 
     def _yield_trunk(self) -> Iterator[ComposedTensor]:
@@ -173,7 +173,7 @@ class Composition:
         )
 
     def _yield_modules(self) -> Iterator[ComposedTensor]:
-        """Yield the weights of the modules after the text model's trunk, which the result has too."""
+        """Yield the weights of the modules after the text model's trunk; they are part of the result."""
         modules = tuple(part for part in self.text.parts if part)
         for name in self.trunk.left if modules else ():
             if name.startswith(modules):
@@ -195,7 +195,7 @@ class Composition:
         }
 
     def _require_same_tensors(self) -> None:
-        """Refuse a specialist whose trunk differs from the text model's in any tensor but token rows."""
+        """Refuse a specialist whose trunk has other tensor names or shapes than the text model's."""
         text_shapes = _list_trunk_shapes(self.trunk)
         for kind, specialist in self.specialists.items():
             if not specialist.checkpoint.has_weights:
@@ -249,7 +249,7 @@ class Composition:
 
 
 def _list_trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a trunk's tensors by name, without the number of tokens."""
+    """Return the shapes of a trunk's tensors by name; embeddings without their number of rows."""
     return {
         name: spec.shape[1:] if is_vocabulary(name) else spec.shape
         for name, spec in names.specs.items()
@@ -259,7 +259,7 @@ def _list_trunk_shapes(names: Names) -> dict[str, tuple[int, ...]]:
 def rope_parameters(
     text: Checkpoint, vision: Specialist | None, rope_from: RopeFrom | None
 ) -> dict[str, Any]:
-    """Return the rotary positions of the composed trunk.
+    """Return the parameters of rotary positions for the composed trunk.
 
     The base comes from the text model or, by option, from the vision model. The sections of time, height and
     width come from the vision model. A text token has the same position in all three sections, so the
@@ -308,9 +308,9 @@ def _require_plain(checkpoint: Checkpoint) -> None:
 
 
 def join_tokens(models: Mapping[str, Checkpoint], names: Mapping[str, Names]) -> TokenPlan:
-    """Plan the vocabulary of a composed model; the first of `models` is the text model.
+    """Return the joined vocabulary of a composed model; the first of `models` is the text model.
 
-    Every token keeps its id. `names` has the tensors of the models whose weights are local.
+    Every token keeps its id. `names` has the tensor names of the models whose weights are local.
 
     Raises:
         CheckpointError: if two tokens have one id, or one token two ids; the message names both.
@@ -356,7 +356,7 @@ class OwnedRows(DerivedTensor):
             start = end
 
     def _run(self, start: int, stop: int) -> int:
-        """Return the end of the run of rows from `start` on that one read can fill."""
+        """Return the end of the run of rows from `start` that one read can fill."""
         owner, row = self.owners[start], self.places[start]
         end = start + 1
         while (

@@ -32,7 +32,7 @@ _SPECTRA = (
 
 
 def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> dict[str, Any]:
-    """Return the content of processor_config.json for transformers' class `processor`.
+    """Return the content of processor_config.json for the processor class `processor` of transformers.
 
     Raises:
         CheckpointError: if a specialist lacks the files of its processor.
@@ -60,7 +60,7 @@ def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
 
 
 def _make_spectrum_config(audio: Specialist, extractor: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of Whisper's feature extractor, which the thinker reads, with Qwen3-ASR's numbers.
+    """Return the config of Whisper's feature extractor, which the thinker uses, with Qwen3-ASR's values.
 
     For clips of half a second or more, Whisper's spectrum equals Qwen3-ASR's; Qwen3-ASR pads shorter clips to
     half a second first.
@@ -86,8 +86,8 @@ def tokenizer_names(specialists: Mapping[Kind, Specialist]) -> dict[str, str]:
 def chat_template(tokens: Mapping[str, str]) -> str:
     """Return a template that prints the contents of messages and nothing else.
 
-    SentenceTransformers makes a message of every input. With this template, a message with a text becomes the
-    text itself, with its prompt before it.
+    SentenceTransformers turns every input into a message. With this template, a message with a text becomes
+    the text itself, with its prompt before it.
     """
     kinds = {
         "image": ("vision_bos_token", "image_token", "vision_eos_token"),
@@ -109,7 +109,7 @@ def chat_template(tokens: Mapping[str, str]) -> str:
 
 
 def tokenizer_config(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of tokenizer_config.json with these names of tokens and without a chat template."""
+    """Return the content of tokenizer_config.json with these token names and without a chat template."""
     content = read_object(path) if path.is_file() else {}
     content.pop("chat_template", None)
     return {**content, **names}

@@ -21,10 +21,10 @@ Kind = Literal["vision", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """Names of a tower and its tokens in a family's class and config.
+    """A model family's names for its tower and the tower's tokens, in its class and config.
 
-    `tokens` maps a processor's name for a token to the config option that has its id. `marks` are tokens
-    whose ids no config has; the config of the tokenizer may name them.
+    `tokens` maps a processor's name for a token to the config option that has its id. `marks` are tokens that
+    have no id in any config; the tokenizer's config may name them.
     """
 
     model_type: str
@@ -96,7 +96,7 @@ class Specialist:
 
     @property
     def width(self) -> int:
-        """The size of the vectors that the projector gives the trunk."""
+        """The size of the projector's output vectors, which the trunk reads."""
         return int(self.tower_config[_FAMILIES[self.kind].width])
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class Specialist:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, by its files.
+        """The tokenizer, loaded from its files.
 
         Raises:
             CheckpointError: if the model has no tokenizer.
@@ -165,7 +165,7 @@ class Specialist:
 
 
 def _read_named_tokens(path: Path) -> dict[str, str]:
-    """Return the named tokens of a tokenizer's config, from all keys that releases of transformers use."""
+    """Return the named tokens of a tokenizer's config, from the keys of all releases of transformers."""
     content = read_object(path) if path.is_file() else {}
     named = dict(content)
     for key in ("extra_special_tokens", "model_specific_special_tokens"):

@@ -40,7 +40,7 @@ class ComposedClass:
     specialists: Mapping[Kind, Specialist]
 
     def name(self, canonical: str) -> str:
-        """Return the name that the class has for a tensor of a specialist's tower."""
+        """Return the class's name for a tensor of a specialist's tower."""
         if len(self.specialists) == 1:
             return canonical
         if _MERGER.match(canonical):
@@ -51,7 +51,7 @@ class ComposedClass:
         return canonical
 
     def config(self, text: Checkpoint, rope: Mapping[str, Any], rows: int) -> dict[str, Any]:
-        """Return the content of config.json: bidirectional, with these positions and rows of embeddings.
+        """Return a bidirectional config.json's content with these rotary positions and embedding rows.
 
         Raises:
             CheckpointError: if the class cannot express the text model or a specialist.
@@ -108,7 +108,7 @@ class ComposedClass:
 
 
 def choose_target(specialists: Mapping[Kind, Specialist]) -> ComposedClass:
-    """Return the class for specialists: that of a single one, or for two the thinker of Qwen3-Omni."""
+    """Return the composed model's class: a single specialist's own, or for two Qwen3-Omni's thinker."""
     if len(specialists) == 2:
         name = "Qwen3OmniMoe"
         return ComposedClass(
@@ -123,7 +123,7 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
     """Return the text config that all three classes share, bidirectional.
 
     Raises:
-        CheckpointError: if the model has windows of attention, which the classes lack.
+        CheckpointError: if the model has sliding-window attention, which the classes lack.
     """
     config = text_config(text).to_dict()
     if "sliding_attention" in (config.get("layer_types") or ()):

@@ -1,4 +1,4 @@
-"""Bags: shares of every dataset, on each of which one member of an ensemble trains."""
+"""Bags: random shares of every dataset; each member of an ensemble trains on its own bag."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Bagging(Sampler):
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
     1}}`); datasets without a ratio are kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
     without replacement, or with replacement if `replacement` is true (a full bag then has about 63 % distinct
-    rows). Members of one ratio differ by `draw`. With `nested`, a bag of a larger ratio contains the bags of
-    smaller ratios. `part: first` and `part: rest` split every dataset in two by its ratio, so that two
-    members share no row and together have all rows. This sampler only selects rows: end the chain with a
-    sampler that makes batches, such as `batch_shuffle`.
+    rows). Members of an ensemble that have the same ratio differ by `draw`. With `nested`, a bag of a larger
+    ratio contains the bags of smaller ratios. `part: first` and `part: rest` split every dataset in two by
+    its ratio, so that two members share no row and together have all rows. This sampler only selects rows:
+    end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         members:
@@ -65,8 +65,8 @@ class Bagging(Sampler):
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the bag, which depends on seed, ratio, draw and the dataset's name alone.
 
-        Nested bags and parts of all ratios are cuts of one random order. Rows of a large dataset's bag are
-        computed one by one when they are read.
+        Nested bags and parts, of whatever ratio, are slices of one random order. Row numbers of a large
+        dataset's bag are computed one by one when they are read.
         """
         return {info: self._draw_bag(info, rows, seed) for info, rows in pool.items()}
 
@@ -100,7 +100,7 @@ def require_share(ratio: float) -> None:
 
 
 def count_of(size: int, ratio: float) -> int:
-    """Return the number of rows drawn of `size`: at least one, halves rounded to even."""
+    """Return the number of rows to draw from `size`: at least one, halves rounded to even."""
     return max(1, round(ratio * size))
 
 
@@ -114,7 +114,7 @@ def _draw_with_replacement(rows: Rows, count: int, seed: int) -> Rows:
 
 
 def in_order(bag: RowSubset, rows: Rows) -> Rows:
-    """Return the bag, in the order of its dataset if that takes little memory."""
+    """Return the bag, sorted in the order of its dataset if sorting takes little memory."""
     import numpy as np
 
     if len(rows) > SORTED_UP_TO:

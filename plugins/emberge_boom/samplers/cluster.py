@@ -16,8 +16,8 @@ class Cluster(StudySampler):
     """The datasets of one cluster, for cluster-level merging (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). The
-    tree of the study is cut at the distance `threshold` (BOOM has 0.15, 0.2 and 1.0), or into `clusters`
-    clusters; exactly one of the two is given. The cluster with most rows is number 1; the study's report
+    tree of the study is cut at the distance `threshold` (BOOM uses 0.15, 0.2 and 1.0), or into `clusters`
+    clusters; exactly one of the two is given. The cluster with the most rows is number 1; the study's report
     lists all clusters. With a `threshold` the number of clusters is not known before the study. So `count`
     states the number that a recipe trains: a study with another number of clusters is an error, so that no
     dataset is omitted unnoticed. This sampler only selects rows: end the chain with a sampler that makes

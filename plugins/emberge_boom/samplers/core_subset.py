@@ -1,4 +1,4 @@
-"""The core of an old corpus, to train on together with a new one."""
+"""The core of an old corpus, to train on together with a new corpus."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CoreSubset(Sampler):
             raise ValueError("new names the datasets that are kept whole, at least one")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """Return all new rows and the core, a function of seed, draw and the old datasets' names and sizes.
+        """Return all new rows and the core, drawn by seed, draw and the old datasets' names and sizes.
 
         Raises:
             DataError: if `new` names a dataset that does not exist, or if no dataset is old.
@@ -86,7 +86,7 @@ class CoreSubset(Sampler):
         return dict(self._cut(old, stable_seed(*key, *(info.name for info in old))))
 
     def _cut(self, old: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:
-        """Return sorted numbers among all old rows, split by dataset."""
+        """Split sorted row numbers, counted over all old datasets, into the row numbers of each dataset."""
         import numpy as np
 
         ends = np.cumsum([len(rows) for rows in old.values()])

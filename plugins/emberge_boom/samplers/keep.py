@@ -40,7 +40,7 @@ class Keep(Sampler):
                 raise ValueError(f"tasks: there is no task '{task}'{suggest(task, TASK_KINDS)}")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """Return the pool without other datasets.
+        """Return the pool with only the datasets that have these tasks or names.
 
         Raises:
             DataError: if no dataset has one of the tasks or names.

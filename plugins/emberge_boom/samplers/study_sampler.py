@@ -65,14 +65,14 @@ class StudySampler(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Members(Sampler):
-    """Sampler of the datasets `names`; `known` are all of the study, and `label` describes the choice."""
+    """Sampler of the datasets `names`, out of the study's `known` ones; `label` describes the choice."""
 
     names: tuple[str, ...]
     known: tuple[str, ...]
     label: str = ""
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        """Return the pool without other datasets.
+        """Return the pool with only the chosen datasets.
 
         Raises:
             DataError: if the datasets of the training differ from those of the study.

@@ -22,7 +22,7 @@ def mean_loss(steps: Steps) -> float:
 
 
 def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
-    """Return the losses of steps in units of each dataset's mean loss in its separate training.
+    """Return the losses of steps, each divided by the mean loss of its dataset's separate training.
 
     Raises:
         DataError: if a mean loss is not above 0.
@@ -37,7 +37,7 @@ def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
 def compare(
     pair: Pair, together: Steps, apart: Mapping[str, Steps], how: LossProtocol
 ) -> tuple[float, float]:
-    """Return a pair's loss trained together and trained apart: (LC, LA) of BOOM (arXiv:2602.05787).
+    """Return a pair's loss when trained jointly and separately: (LC, LA) of BOOM (arXiv:2602.05787).
 
     As in the paper, LC is the mean loss over the steps of the joint training, and LA the mean of the two
     separate trainings' mean losses. LC and LA differ without any interaction if the two datasets take unequal
@@ -68,7 +68,7 @@ def compare(
 
 
 def distance(joint: float, apart: float, how: Distance) -> float:
-    """Return the distance of two datasets, given their loss together and apart.
+    """Return the distance of two datasets, given their losses from joint and separate training.
 
     `paper` is the formula of BOOM as printed: 1 - LC / LA if training together helps (LC < LA), so that the
     strongest synergy has the largest distance below 1; otherwise LC / LA. `ratio` is LC / LA in both cases:

@@ -1,4 +1,4 @@
-"""The numbers of a study, gathered from its trainings."""
+"""The losses of a study, gathered from its trainings."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def study_of(
     scale: LossScale = "loss",
     ranking: Ranking = "difference",
 ) -> Study:
-    """Build the study from losses; `facts` has each dataset's `task`, its sampled `rows` `of` all.
+    """Build the study from losses; `facts` has each dataset's `task`, sampled `rows` and size (`of`).
 
     Raises:
         DataError: if losses cannot be compared.

@@ -35,7 +35,7 @@ _PAIRS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Interactions(StudyOptions, Step):
-    """A study of datasets' synergies and conflicts, by trainings on equal samples of each and each pair.
+    """A study of datasets' synergies and conflicts: trainings on equal samples of each dataset and each pair.
 
     The study measures the mean training losses of each dataset alone (loss_i) and of each pair jointly
     (LC_ij). From these it computes LA_ij = (loss_i + loss_j) / 2, the difference LC_ij - LA_ij, a distance,
@@ -88,7 +88,7 @@ class Interactions(StudyOptions, Step):
             raise ValueError(f"rows must be at least 1, not {self.rows}")
 
     def expand(self) -> Mapping[str, Step]:
-        """Return a training for each dataset and each pair, if the datasets are known."""
+        """Return a training step for each dataset and each pair, if the datasets are known."""
         try:
             entries = one_by_one(self.data)
         except EmbergeError:
@@ -180,7 +180,7 @@ def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
 
 
 def table_of(study: Study) -> str:
-    """Return Markdown of the pairs that harm and help each other most, and the first cuts of the tree."""
+    """Return as Markdown the pairs that harm or help each other most, and the first cuts of the tree."""
     conflicts = study.conflicts
     most = ", ".join(map(_show_change, conflicts[:_PAIRS]))
     least = ", ".join(map(_show_change, conflicts[: -_PAIRS - 1 : -1]))

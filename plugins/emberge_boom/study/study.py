@@ -42,8 +42,8 @@ class Interaction:
 class Study:
     """The losses of datasets alone and in pairs, and the tree of their distances.
 
-    `names` are in alphabetical order. `sizes` has the number of all rows of each dataset; `rows` of them were
-    trained on. `tree` is a linkage matrix of scipy: [first, second, height, members] of each union.
+    `names` are in alphabetical order. `sizes` has the number of rows of each dataset; the trainings read
+    `rows` of them. `tree` is a linkage matrix of scipy: [first, second, height, members] of each union.
     """
 
     names: tuple[str, ...]
@@ -89,7 +89,7 @@ class Study:
     def clusters(
         self, *, threshold: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
-        """Return the clusters below a distance, or `count` clusters; clusters with more data come first.
+        """Return the clusters of a cut at a distance, or `count` clusters; those with more data first.
 
         Ties in the tree can leave fewer than `count`.
         """
@@ -103,7 +103,7 @@ class Study:
         return [(level, self.clusters(threshold=level)) for level in levels]
 
     def matrix(self, field: str) -> list[list[float | None]]:
-        """Return a matrix of one field of every pair, in the order of `names`; None on the diagonal."""
+        """Return the matrix of one field of all pairs, in the order of `names`; None on the diagonal."""
         number_of = {name: i for i, name in enumerate(self.names)}
         values: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
         for interaction in self.interactions:
@@ -113,7 +113,7 @@ class Study:
 
 
 def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each cluster: its number, from 1, and its datasets."""
+    """Return a line for each cluster: its number, counted from 1, and its datasets."""
     return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]
 
 

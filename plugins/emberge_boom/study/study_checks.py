@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield problems of the model, the data, the losses and the sampler, once for all trainings."""
+    """Yield problems of the model, data, losses and sampler, which all trainings share."""
     from emberge.data import check_datasets
 
     folder = context.whole_model(study.model)
@@ -85,7 +85,7 @@ def _show_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
 def _check_scores(
     study: StudyOptions, context: Preflight, whole: TrainingPreview
 ) -> Iterator[Problem]:
-    """Yield the losses' problems with the scores of whole datasets."""
+    """Yield problems of losses that need scores which a dataset lacks."""
     for info in whole.datasets:
         for fault in loss_problems(study.loss, info, scored=info.scores is not None):
             yield context.problem(fault, "loss")
@@ -108,7 +108,7 @@ def _plan_training(
 
 
 def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
-    """Return an entry for each dataset by a distinct label, in alphabetical order.
+    """Return the data entry of each dataset by a distinct label, in alphabetical order.
 
     The names of a catalogue's sets are read from it; if a step of the recipe writes the catalogue, `only`
     must name the sets.

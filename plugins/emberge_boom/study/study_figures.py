@@ -28,7 +28,7 @@ def figures_of(study: Study) -> list[dict[str, Any]]:
 
 
 def _make_heat_map(study: Study) -> dict[str, Any]:
-    """Return the differences of all pairs, or their changes in percent, datasets in the tree's order."""
+    """Return the heat map: all pairs' differences, or changes in percent, in the tree's order."""
     by_ratio = study.ranking == "ratio"
     order, changes = leaves(study.tree), study.matrix("change" if by_ratio else "delta")
     names = [study.names[leaf] for leaf in order]

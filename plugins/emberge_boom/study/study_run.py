@@ -60,7 +60,7 @@ class StudyOptions(FitOptions):
 class StudyRun(StudyOptions, Step):
     """Training on equal samples of some datasets that keeps its steps' losses and no model.
 
-    Each sample has `rows` rows, by default as many as the smallest dataset of `data` and `beside` has.
+    Each sample has `rows` rows, by default as many as the smallest dataset of `data` and `beside`.
     """
 
     produces = "file"

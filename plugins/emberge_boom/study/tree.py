@@ -32,7 +32,7 @@ def cut_at(tree: Tree, threshold: float) -> list[int]:
 
 
 def cut_into(tree: Tree, count: int) -> list[int]:
-    """Return each leaf's cluster, at most `count` clusters; unions at equal distances are done together."""
+    """Return each leaf's cluster, of at most `count`; unions at equal distances are done together."""
     return _cut(tree, count, "maxclust")
 
 

@@ -59,7 +59,7 @@ class MeasuredModel:
     probe: str | None = None
 
     def average(self, measure: str) -> float:
-        """Return the mean over data sets of a measure's means."""
+        """Return the mean of a measure over data sets, each represented by its mean."""
         return math.fsum(measured_set.mean[measure] for measured_set in self.sets.values()) / len(
             self.sets
         )
@@ -86,7 +86,7 @@ class Drifted:
 class Geometry:
     """Measures of several models, and their drift from a parent; differences are from the first model.
 
-    `how` has the settings and number types that the measures depend on.
+    `how` has the settings and dtypes that the measures depend on.
     """
 
     models: tuple[MeasuredModel, ...]
@@ -177,12 +177,12 @@ def rows_of(result: Geometry) -> list[list[str]]:
 
 
 def drift_head(probe: Mapping[str, object]) -> list[str]:
-    """Return the titles of the columns of drift."""
+    """Return the headings of the drift table."""
     return ["linear CKA", f"common neighbours among {probe['neighbours']}"]
 
 
 def drift_rows(result: Geometry) -> list[list[str]]:
-    """Return a row for every model that has drifted."""
+    """Return a row of the drift table for every model whose drift was measured."""
     return [
         [
             name,
@@ -194,7 +194,7 @@ def drift_rows(result: Geometry) -> list[list[str]]:
 
 
 def how_measured(result: Geometry) -> str:
-    """Return sentences on precision, tolerance and omissions."""
+    """Return sentences that state precision, tolerance and omitted texts."""
     return " ".join(_write_sentences(result))
 
 
@@ -222,7 +222,7 @@ def _write_sentences(result: Geometry) -> Iterator[str]:
 
 
 def _count_texts(model: MeasuredModel) -> str:
-    """Return as text the number of texts in a model's means, and the number of omitted texts."""
+    """Return, as text, how many texts a model's means include and how many are omitted."""
     texts = sum(measured_set.texts for measured_set in model.sets.values())
     skipped = sum(measured_set.skipped for measured_set in model.sets.values())
     left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""

@@ -66,7 +66,7 @@ class Drift:
 
 @dataclass(frozen=True, kw_only=True)
 class GeometryStep(GeometryOptions, Step):
-    """Geometry of tokens' hidden states, models side by side, and drift of embeddings from a parent.
+    """Geometry of several models' hidden token states, and drift of their embeddings from a parent's.
 
     X are the last hidden states of a text, with one row for each token. Four measures of X are given as the
     mean and the median over the texts of a data set (CoDiEmb, arXiv:2508.11442, Table 4): the mean cosine of
@@ -193,7 +193,7 @@ class GeometryStep(GeometryOptions, Step):
         )
 
     def _draw_printed(self, result: Geometry) -> str:
-        """Return the paper's table as Markdown; nothing without one.
+        """Return the paper's table as Markdown; empty if none is given.
 
         Raises:
             RecipeError: if the number of data sets is not that of the printed numbers.
@@ -266,7 +266,7 @@ def _explain_dimensions(parent: str, dimension: int, model: str, model_dimension
 def _check_data(
     data: Sequence[DataEntry], option: str, context: Preflight, limit_rows: int = 100
 ) -> tuple[list[Problem], int | None]:
-    """Return problems of the data's first rows, and an upper limit of the texts; None if unknown."""
+    """Return problems of the data's first rows, and an upper limit on the texts; None if unknown."""
     from emberge.data import check_datasets
 
     checked = check_datasets(context, data, option, limit_rows=limit_rows)
@@ -279,7 +279,7 @@ def _check_data(
 
 
 def _rename_models(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
-    """Return models under distinct names: repeated names get a number."""
+    """Return models by distinct name: repeated names get a number."""
     models_by_name: dict[str, MeasuredModel] = {}
     for model in models:
         name, number = model.name, 2

@@ -1,4 +1,4 @@
-"""Part of a geometry: the measures of one model, or of a training's kept states."""
+"""Partial step of `geometry`: the measures of one model, or of the checkpoints that a training kept."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FILE = "measured.json"
 
 @dataclass(frozen=True, kw_only=True)
 class GeometryOptions:
-    """Options of every part of a geometry."""
+    """Options of a `geometry` step that its partial steps share."""
 
     data: tuple[DataEntry, ...] = ()
     """Data sets whose texts' tokens are measured, set by set; each text counts once."""
@@ -64,7 +64,7 @@ class GeometryOptions:
 
     @property
     def measure(self) -> TokenGeometry:
-        """Measures with these options."""
+        """The token measures, with these options."""
         return TokenGeometry(self.entropy_of, self.tolerance)
 
 
@@ -229,7 +229,7 @@ def _require_neighbours(probe: Sequence[SetTexts], neighbours: int) -> None:
 
 
 def few_texts(count: int, neighbours: int) -> str:
-    """Return the message on a probe set that has too few texts for the number of neighbours."""
+    """Return the message that a probe set has too few texts for the number of neighbours."""
     return (
         f"the probe set has {count} distinct texts, and each needs {neighbours} neighbours among the "
         "others: add texts, or ask for fewer neighbours"
@@ -251,7 +251,7 @@ class _MeasureProgress:
         self._set = ""
 
     def begin(self, name: str) -> None:
-        """Set the name of the set that is measured from now on."""
+        """Set the name of the data set that progress shows from now on."""
         self._set = name
 
     def __call__(self, done: int, total: int, unit: str) -> None:

@@ -24,9 +24,9 @@ Numbers = tuple[AnyNumber | None, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedMeasures:
-    """Printed numbers of one model: of each measure one for each data set in their order, then their mean.
+    """Printed numbers of one model: per measure, one number for each data set in order, then their mean.
 
-    Null stands where the paper has no number; a measure without numbers is not in the table.
+    A number is null if the paper does not print it; a measure without numbers is not in the table.
     """
 
     rank: Numbers = ()
@@ -37,7 +37,7 @@ class PrintedMeasures:
 
     @property
     def by_measure(self) -> Mapping[str, Numbers]:
-        """Numbers of the measures that have any, in the paper's order."""
+        """Printed numbers by measure, in the paper's order, for the measures that have numbers."""
         numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {name: printed for name, printed in numbers.items() if printed}
 

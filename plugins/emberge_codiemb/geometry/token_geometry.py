@@ -36,7 +36,7 @@ class TokenGeometry:
 
     @property
     def epsilon(self) -> float:
-        """Relative spacing of numbers of the tolerance's dtype."""
+        """Machine epsilon of the dtype `tolerance`."""
         import numpy as np
 
         return float(np.finfo(self.tolerance).eps)

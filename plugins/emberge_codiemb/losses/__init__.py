@@ -1,1 +1,1 @@
-"""Losses of ranking, each in a file."""
+"""Losses of ranking, each in a file of its own."""

@@ -18,7 +18,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class MidNCE(OuterLoss):
-    """Contrast of true matches among scored pairs, by a middle layer (CoDiEmb, arXiv:2508.11442).
+    """Contrastive loss of the true matches among scored pairs, at a middle layer (CoDiEmb, arXiv:2508.11442).
 
     The inner `loss` (one, or a weighted sum of several) gets the embeddings of `layer`, a fraction of the
     model's depth, pooled as the model pools. The positives of an anchor are those of its texts that have a

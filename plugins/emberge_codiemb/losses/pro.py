@@ -19,7 +19,7 @@ TIE = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class PRO(PairLoss):
-    """Preference ranking: contrast of each pair with those of a lower score (CoDiEmb, arXiv:2508.11442).
+    """Preference ranking: contrast of each pair with pairs of a lower score (CoDiEmb, arXiv:2508.11442).
 
     The pairs are every anchor with each of its scored positives and negatives. Pair k is compared with all
     pairs j of a lower score, y_j < y_k. With the gaps w_kj = y_k - y_j, and their maximum w_k, its term is
@@ -53,7 +53,7 @@ class PRO(PairLoss):
         scaled = cosine / self.temperature
 
         def block(rows: slice) -> Tensor:
-            """Return each pair's term, and 1 for pairs that have one [rows, 2]."""
+            """Return each pair's term, and 1 if the pair has a term, else 0 [rows, 2]."""
             gap = score[rows, None] - score[None]
             below = (gap > TIE) & scored[rows, None] & scored[None]
             logits = (scaled * gap).masked_fill(~below, lowest_score(scaled))

@@ -54,7 +54,7 @@ class RankKL(PairLoss):
 
 
 def _rank_targets(score: Tensor, scored: Tensor) -> Tensor:
-    """Return targets [m] in even steps from 1 (highest score) to 0 (lowest); equal scores share a mean."""
+    """Return evenly spaced targets [m] from 1 (highest score) to 0; equal scores get their mean target."""
     import torch
 
     falling = (-score).masked_fill(~scored, torch.inf)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RankNet(PairLoss):
-    """Order of pairs: sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML).
+    """Pairwise ranking: sum of log(1 + e^(cos_j - cos_i)) over all y_i > y_j (Burges et al., 2005, ICML).
 
     It is a baseline of CoDiEmb (arXiv:2508.11442). The pairs are every anchor with each of its scored
     positives and negatives; their cosines are multiplied by `scale`. The sum grows with the square of the
@@ -44,7 +44,7 @@ class RankNet(PairLoss):
         cosine = self.scale * cosine
 
         def block(rows: slice) -> Tensor:
-            """Return each pair's sum over the pairs with a lower score, and their number [rows, 2]."""
+            """Return each pair's sum over the pairs with a lower score, and those pairs' number [rows, 2]."""
             above = (score[rows, None] > score[None]) & scored[rows, None] & scored[None]
             gaps = cosine[None] - cosine[rows, None]
             terms = torch.logaddexp(gaps, torch.zeros_like(gaps)).masked_fill(~above, 0.0)

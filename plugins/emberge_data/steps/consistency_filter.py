@@ -1,4 +1,4 @@
-"""The `consistency_filter` step: pairs stay whose positive is among the nearest documents of its query."""
+"""The `consistency_filter` step: it keeps pairs whose positive is among the query's nearest documents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SMALLEST = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class ConsistencyFilter(TaughtStep):
-    """Pairs whose positive an encoder finds for its query among the documents of many other pairs.
+    """Filter that keeps pairs whose positive an encoder finds for the query among many documents.
 
     The rows of each set (a set has one language) are shuffled and cut into shards. A pair is kept if its
     positive is among the `top_k` documents of the shard by exact cosine with the query: its rank is 1 + the
@@ -137,7 +137,7 @@ def shards(size: int, shard_size: int, seed: int, name: str) -> list[NDArray[np.
 def _count_shard(
     arranged: ArrangedSet, space: Space, rows: NDArray[np.int64], limits: SearchMemory
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs of a shard's rows, and the number of documents that score above each positive."""
+    """Return a shard's (row, positive) pairs, and for each the number of documents that score higher."""
     import numpy as np
 
     from emberge_data.steps.search.exclusions import Lists
@@ -191,9 +191,8 @@ def count_higher(
 ) -> NDArray[np.int64]:
     """Return for each pair the number of documents in `among` that score above the pair's document.
 
-    `among` are sorted document numbers without repetitions. Documents in `spared[i]` are not counted for the
-    i-th pair. Float32 products decide if their difference exceeds the bound on their error, otherwise exact
-    cosines.
+    `among` are sorted, distinct document numbers. Documents in `spared[i]` are not counted for the i-th pair.
+    Float32 products decide if their difference exceeds the bound on their error; otherwise exact cosines do.
     """
     import numpy as np
     import torch

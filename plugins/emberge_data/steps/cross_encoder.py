@@ -62,7 +62,7 @@ class CrossEncoderModel:
     """A cross-encoder of sentence-transformers on a device; pairs of like length run together.
 
     `max_length` is the largest number of tokens of both texts together, by default the model's own limit;
-    excess tokens are cut from the longer text. `limit` is the number in use.
+    excess tokens are cut from the longer text. `limit` is the limit in effect.
 
     Raises:
         CheckpointError: if the model has several outputs, or its head has no weights in the folder.
@@ -98,7 +98,7 @@ class CrossEncoderModel:
             self._require_head(folder)
 
     def _require_head(self, folder: Path) -> None:
-        """Refuse a model whose head is in no file, so that transformers filled it with random numbers."""
+        """Refuse a model whose files lack the head, since transformers fills the head with random numbers."""
         model = self._model.model
         trunk, stored_specs = f"{model.base_model_prefix}.", Checkpoint(folder).specs
         head = [name for name in model.state_dict() if not name.startswith(trunk)]

@@ -1,4 +1,4 @@
-"""Base of the steps that read training sets and write training sets."""
+"""Base class of the steps that read training sets and write training sets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DataStep(Step):
         return problems, checked
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
-        """Return the sets of `data`; in a rehearsal only the rows of each set whose hashes come first.
+        """Return the sets of `data`; in a rehearsal, only the rows of each set with the lowest hashes.
 
         Raises:
             DataError: if rows cannot be read.
@@ -77,7 +77,7 @@ class DataStep(Step):
         details: Mapping[str, Any] | None = None,
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
     ) -> Artifact:
-        """Write the catalogue of kept rows and the counts, consuming outcomes; return the artifact.
+        """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
 
         `dev` are sets that are not for training; the catalogue lists them separately.
 

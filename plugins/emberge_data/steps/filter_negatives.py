@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterNegatives(TaughtStep):
-    """Negatives of a set without those that a teacher takes for positives.
+    """Filter that removes the negatives which a teacher takes for positives.
 
     A negative is removed if any teacher scores it above the threshold of `mine_hard_negatives`, which follows
     from the lowest score of the query's positives (NV-Retriever, 2024, arXiv:2407.15831; for mined sets Nomic
@@ -64,7 +64,7 @@ class FilterNegatives(TaughtStep):
             yield Outcome(row, example, after, "negatives above the threshold are gone")
 
     def _keep_negatives(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
-        """Return the mask of kept negatives, by number in the list of texts.
+        """Return the mask of kept texts over the list of texts; only negatives can be false.
 
         Raises:
             DataError: if no negative is kept; the message has the scores.

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListedTexts:
-    """Texts of rows in their order: those of row i are `places[starts[i] : starts[i + 1]]`."""
+    """Texts in the order of their rows: row i has the texts `places[starts[i] : starts[i + 1]]`."""
 
     places: NDArray[np.int64]
     starts: NDArray[np.int64]
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Row of each text."""
+        """Row index of each text."""
         import numpy as np
 
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
@@ -118,7 +118,7 @@ def without_positives(name: str) -> str:
 
 
 class ChosenTexts(Sequence[str]):
-    """Texts with some numbers of a list, read on access."""
+    """Selection of a list's texts by index, read on access."""
 
     def __init__(self, texts: Sequence[str], places: NDArray[np.int64]) -> None:
         self.texts, self.places = texts, places
@@ -141,7 +141,7 @@ class ArrangedSet:
     """Distinct anchors and documents of a set: rows with the same anchor are one query.
 
     `query_of` [rows] has the number of each row's query. `document_of` has the document number of each listed
-    text, or -1 for a text that is no document.
+    text, or -1 for a text that is not a document.
     """
 
     listed: ListedSet
@@ -177,7 +177,7 @@ class ArrangedSet:
         return self.query_of[parts.rows], self.document_of[parts.places]
 
     def lists(self, *pairs: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Lists:
-        """Group pairs of query and document by query, without texts that are no documents."""
+        """Group (query, document) pairs by query, without texts that are not documents."""
         import numpy as np
 
         queries, documents = (np.concatenate(side) for side in zip(*pairs, strict=True))

@@ -55,15 +55,15 @@ class MineHardNegatives(TaughtStep):
     Passages are the positives and negatives of the set's rows, each text once; with a `corpus`, its texts and
     the positives of the rows. Rows with the same anchor are one query. A query never gets one of its
     positives or itself. In a set with labels it never gets a text of a row with the same label either, even
-    if that text has another label in another row; in such a set, a negative whose label no row states is no
-    passage.
+    if that text has another label in another row; in such a set, a negative whose label no row states does
+    not count as a passage.
 
-    With several teachers, each of them lists passages by its own scores. A passage that any teacher scores
-    above its threshold is in no list. The lists are interleaved: the first passage of each list, then the
+    With several teachers, each lists passages by its own scores. A passage that any teacher scores above its
+    threshold is left out of all lists. The lists are interleaved: the first passage of each list, then the
     second of each, each passage once.
 
-    Scores depend on the stored embeddings alone, and of passages with equal scores the earlier one comes
-    first. So the negatives are the same on every device and with any amount of memory.
+    Scores depend on the stored embeddings alone, and passages with equal scores keep their order. So the
+    negatives are the same on every device and with any amount of memory.
 
     Example:
         mined:
@@ -205,7 +205,7 @@ class MineHardNegatives(TaughtStep):
 
 
 class KeptBlocks:
-    """An array by rows, in files of BLOCK rows each, mapped into memory."""
+    """An array in files of BLOCK rows each, mapped into memory."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class KeptBlocks:
         compute: Callable[[NDArray[np.int64]], NDArray[Any]],
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Compute the blocks of `size` rows that the folder lacks; `compute` gets numbers of rows."""
+        """Compute the missing blocks of an array with `size` rows; `compute` gets row indices."""
         import numpy as np
 
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Choice of negatives among the passages nearest to a query, below a threshold by its positives."""
+"""Choice of negatives among a query's nearest passages, below a threshold that its positives set."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mined:
-    """Negatives of queries: text numbers [n, count], padded with -1, and thresholds [teachers, n]."""
+    """Negatives of n queries: text indices [n, count], padded with -1, and thresholds [teachers, n]."""
 
     places: NDArray[np.int64]
     thresholds: NDArray[np.float64] | None
@@ -87,7 +87,7 @@ def choose(
     choice: ChoiceOptions,
     limits: SearchMemory | None = None,
 ) -> Mined:
-    """Return the negatives of these queries, one space for each teacher.
+    """Return the negatives of these queries; `spaces` has one embedding space for each teacher.
 
     A candidate passes if no teacher scores it above that teacher's threshold. Each teacher lists candidates
     by its own scores. The lists are interleaved: the first candidate of each list, then the second of each.
@@ -193,7 +193,7 @@ def _fill_empty_places(
 
 
 def _draw_places(passages: Passages, query: int, most: int) -> NDArray[np.int64]:
-    """Return numbers of passages in random order, each once: at most `most` of them."""
+    """Return indices of distinct passages in random order, at most `most` of them."""
     import numpy as np
 
     key, size = passages.query_keys[query], len(passages.keys)
@@ -215,10 +215,10 @@ def _draw_keys(query: np.uint64, keys: NDArray[np.uint64]) -> NDArray[np.uint64]
 
 
 def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
-    """Return the numbers of a set's passages among its texts, in the order of their first occurrence.
+    """Return the indices of a set's passages in its list of texts, in the order of first occurrence.
 
     The passages are the positives and negatives of all rows; with a corpus, its texts take the place of
-    negatives. In a set with labels a negative is no passage if no row states its label.
+    negatives. In a set with labels, a negative is not a passage if no row states its label.
     """
     import numpy as np
 

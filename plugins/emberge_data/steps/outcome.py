@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass
 class SetChanges:
-    """Counts of one set's outcomes, and SHOWN examples of rows that were dropped or changed.
+    """Counts of one set's outcomes, and up to SHOWN examples of rows that were dropped or changed.
 
     The examples depend on the set's name and the rows alone.
     """
@@ -135,7 +135,7 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
 def drop_lonely(
     dataset: StoredDataset, outcomes: Callable[[], Iterable[Outcome]]
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of rows; if a set's positives are drawn, drop a label's only remaining row.
+    """Yield the outcomes of rows; in a set that draws positives by label, drop a label's only remaining row.
 
     `outcomes` is called twice for such a set: once to count labels.
     """
@@ -151,7 +151,7 @@ def drop_lonely(
 
 
 def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
-    """Return the example without the negatives with these numbers, and without their scores."""
+    """Return the example without the negatives at these indices, and without their scores."""
     left = [number for number in range(len(example.negatives)) if number not in numbers]
     scores = example.negative_scores
     return replace(

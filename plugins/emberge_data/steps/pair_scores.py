@@ -26,7 +26,7 @@ Score: TypeAlias = "Callable[[Segment], tuple[Sequence[float], int]]"
 
 
 def list_pairs(segment: Segment) -> list[tuple[str, str]]:
-    """Return the anchor with each positive, then each negative, row after row."""
+    """Return (anchor, text) pairs row after row: each positive, then each negative."""
     return [
         (example.anchor, text)
         for _, example in segment
@@ -70,7 +70,7 @@ class PairScores:
                 done(segment[-1][0] + 1)
 
     def cut(self) -> int:
-        """Return the number of pairs that were longer than the model's limit."""
+        """Return the number of pairs that were truncated to the model's limit."""
         paths = self._folder.glob("[!.]*.json")
         return sum(json.loads(path.read_text(encoding="utf-8"))["cut"] for path in paths)
 

@@ -57,14 +57,14 @@ class RowTexts:
         return np.unique(np.searchsorted(self._ends, text_numbers, side="right"))
 
     def of_sets(self) -> list[Places]:
-        """Return the numbers of each set's texts, each as often as the set's rows have it."""
+        """Return the indices of each set's texts, each as often as it occurs in the set's rows."""
         last = [*self.starts.values()][1:]
         return np.split(
             self.distinct.places, [int(self._ends[row - 1]) if row else 0 for row in last]
         )
 
     def of_row(self, row: int) -> tuple[list[int], list[int]]:
-        """Return the numbers of a row's texts: (anchor and positives, negatives)."""
+        """Return the indices of a row's texts: (anchor and positives, negatives)."""
         end = int(self._ends[row])
         places = self.distinct.places[end - int(self._counts[row]) : end].tolist()
         count = int(self._own[row])

@@ -167,7 +167,7 @@ class ScorePairs(DataStep):
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
 
     def _scale(self, usual: Callable[[float], float]) -> Callable[[float], float]:
-        """Return the function that maps the teacher's unscaled scores to 0 to 1."""
+        """Return the function that maps the teacher's unscaled scores to the range from 0 to 1."""
         if self.score_range is None:
             return usual
         low, high = self.score_range
@@ -195,7 +195,7 @@ def _score_half(cosine: float) -> float:
 
 @dataclass
 class _Figures:
-    """Sums and extremes of one set's scores."""
+    """Statistics (sums and extremes) of one set's scores."""
 
     lowest: float = math.inf
     highest: float = -math.inf

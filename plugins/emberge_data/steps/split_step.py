@@ -130,7 +130,7 @@ class Split(DataStep):
     def _link_rows(
         self, texts: RowTexts, datasets: Sequence[StoredDataset]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, things): each row with each of its texts or labels, by which rows are grouped."""
+        """Return (rows, things): row indices and the texts or labels by which these rows are grouped."""
         import numpy as np
 
         rows, things = texts.own()
@@ -210,9 +210,9 @@ def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str
 
 
 def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
-    """Return the number of each row's group [count]: rows with a thing in common are in one group.
+    """Return each row's group number [count]; rows that share a text or label are in one group.
 
-    `rows[i]` has the thing `things[i]`, such as a text or a label. Groups are numbered in the order of their
+    `rows[i]` has the text or label `things[i]`. Groups are numbered in the order of their
     first rows.
     """
     import numpy as np
@@ -231,7 +231,7 @@ def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
 def choose_rows(
     groups: Numbers, sets: Numbers, limits: Sequence[int], seed: int
 ) -> NDArray[np.bool_]:
-    """Return flags of rows in a random choice of whole groups, with at most `limits` rows of each set.
+    """Return the mask of rows in randomly chosen whole groups, with at most `limits` rows of each set.
 
     Groups are taken in random order. A group is skipped if it has more rows of any set than that set's limit
     still allows.

@@ -39,7 +39,7 @@ _USED = ("query", "document", "passage")
 
 
 def card_prompts(folder: Path) -> list[str]:
-    """Return at most three prompts that begin quoted texts in the model card; none without a card."""
+    """Return at most three prompts, with which texts quoted in the model card begin; empty without a card."""
     try:
         with open_data_file(folder / "README.md") as file:
             card = file.read(CARD_BYTES).decode("utf-8", errors="replace")
@@ -87,7 +87,7 @@ class Teacher:
             )
 
     def _list_unused_prompts(self, folder: Path) -> str:
-        """Return as text the prompts of the model's config or card that the step would not use by itself."""
+        """Return, as text, the prompts of the model's config or card that the step's options leave unused."""
         from emberge.model_folder import read_settings
 
         prompts: Mapping[str, Any] = read_settings(folder).get("prompts") or {}

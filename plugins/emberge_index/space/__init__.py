@@ -1,4 +1,4 @@
-"""Spaces of embeddings: a model's passport, and whether vectors of two models may be mixed."""
+"""Embedding spaces: a model's passport (space.json), and checks whether two models' vectors may be mixed."""
 
 import lazy_loader
 

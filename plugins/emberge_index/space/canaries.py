@@ -53,7 +53,7 @@ CANARIES = (
 
 
 def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
-    """Return the canaries' vectors [32, d] as documents, and as queries if those have another prompt.
+    """Return the canary texts' vectors [32, d] as documents, and as queries if these have another prompt.
 
     Raises:
         CheckpointError: if vectors are not finite; the message has the model's `name`.
@@ -74,7 +74,7 @@ def prompts_of(prompts: Mapping[str, str]) -> tuple[str, str]:
 
 
 def probe_texts(count: int = 256) -> Sequence[str]:
-    """Return paragraphs of Python's help, which are equal on all machines with the same release."""
+    """Return paragraphs of Python's help, which depend on Python's release alone."""
     from pydoc_data.topics import topics
 
     paragraphs: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Comparison of two spaces: same, translatable with the error of a fit, or foreign."""
+"""Comparison of two embedding spaces: same, translatable with the error of a fit, or foreign."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SpaceVerdict = Literal["same", "translatable", "foreign"]
 
 @dataclass(frozen=True)
 class FitError:
-    """Error of an affine map between two spaces on texts that it was not fitted on.
+    """Error of an affine map between two embedding spaces, on texts that the map was not fitted on.
 
     `cosine` is the mean cosine between a text's translated and true vector. `found` is the share of the
     `texts` for which the true vector of the same text is nearest to the translated one.
@@ -42,21 +42,21 @@ class FitError:
 
 
 def verdict_of(distance: float | None, fit: FitError | None) -> SpaceVerdict:
-    """Return the verdict on two spaces by the distance of their canaries and the error of a fit."""
+    """Return the verdict on two spaces from the distance of their canary vectors and the error of a fit."""
     if distance is not None and distance <= SAME:
         return "same"
     return "translatable" if fit is not None and fit.found >= FOUND else "foreign"
 
 
 def canary_distance(first: Canaries, second: Canaries, side: str = "document") -> float | None:
-    """Return the largest distance between the two vectors of a canary; None if their sizes differ."""
+    """Return the largest distance of two models' vectors of a canary text; None if sizes differ."""
     return largest_distance(
         *(canaries.get(side, canaries["document"]) for canaries in (first, second))
     )
 
 
 def largest_distance(first: Any, second: Any) -> float | None:
-    """Return the largest distance of two rows relative to the longer one; None if their sizes differ."""
+    """Return the largest distance of paired rows, relative to the longer row; None if their sizes differ."""
     import numpy as np
 
     if first.shape != second.shape:
@@ -89,7 +89,7 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
 
 
 def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> None:
-    """Check that all vectors except zeros have the size and the norm that the passport states.
+    """Check that all nonzero vectors have the size and norm that the passport (space.json) states.
 
     Raises:
         DataError: if vectors have another size or norm.

@@ -52,7 +52,7 @@ _SAMPLE = 32
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Write a model's passport or print the comparison of two, and return the exit code."""
+    """Write a model's passport (space.json), or print the comparison of two models; return the exit code."""
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
@@ -96,7 +96,7 @@ def _refuse_beside(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class ModelSpace:
-    """Space of one model: its folder, or only the passport stored in `file`."""
+    """Embedding space of one model: its folder, or only the passport stored in `file`."""
 
     name: str
     folder: Path | None
@@ -106,7 +106,7 @@ class ModelSpace:
 
     @cached_property
     def passport(self) -> Passport:
-        """Current facts, with the canaries of the stored passport if that describes the same model."""
+        """Current facts, with the stored passport's canary vectors if it describes the same model."""
         if self.folder is None:
             return read_passport(self.file or Path())
         facts = self.backbone.describe(self.folder)
@@ -143,7 +143,7 @@ class ModelSpace:
 
     @cached_property
     def with_canaries(self) -> Passport:
-        """The passport with its canaries, which are embedded if none are stored."""
+        """The passport with canary vectors, which are embedded if none are stored."""
         if self.passport.canaries:
             return self.passport
         canaries = embed_canaries(self.encoder, self.name)
@@ -173,7 +173,7 @@ class ModelSpace:
 
 
 def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
-    """Return the passport of a model to publish, with canaries if the model is small.
+    """Return the passport of a model to publish, with canary vectors if the model is small.
 
     Raises:
         PluginError: if no backbone can load the model.
@@ -308,7 +308,7 @@ def _read_stored(
 
 
 def _require_marked(path: Path, fingerprint: str | None, first: ModelSpace) -> None:
-    """Refuse vectors whose file names another model than the first.
+    """Refuse vectors whose file names a model other than the first.
 
     Raises:
         DataError: if it does; the message has the reference to use instead.

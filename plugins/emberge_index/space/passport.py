@@ -1,4 +1,4 @@
-"""Passport of a model's space: fingerprints of everything that decides its embeddings, and canaries."""
+"""Passport (space.json) of an embedding space: fingerprints of all that decides embeddings, and canaries."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SIZES = ("hidden_size", "d_model", "dim", "n_embd")
 
 @dataclass(frozen=True)
 class Passport:
-    """Facts of a space: models with equal facts have equal embeddings of documents.
+    """Facts of an embedding space: models with equal facts have equal embeddings of documents.
 
     `weights` is a hash of all tensors by name, `tokenizer` a hash of the tokenizer's files. `pooling` names
     all modules after the transformer. `prompts` are the texts before queries and before documents. `canaries`
-    may be missing.
+    are vectors of the canary texts, and may be missing.
     """
 
     weights: str
@@ -48,7 +48,7 @@ class Passport:
     canaries: Canaries = field(default_factory=dict, compare=False)
 
     def differences(self, other: Passport) -> dict[str, tuple[Any, Any]]:
-        """Map the name of each differing fact, except the query prompt, to its (own, other) values."""
+        """Map the name of each differing fact, except the query prompt, to the values in both passports."""
         names = ("weights", "tokenizer", "pooling", "normalised", "max_length")
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
         pairs["document prompt"] = (self.prompts[1], other.prompts[1])
@@ -62,7 +62,7 @@ class Passport:
 
 
 def passport_of(folder: Path) -> Passport:
-    """Return the current passport of a model's folder, read from its files, without canaries.
+    """Return the current passport of a model's folder, read from its files, without canary vectors.
 
     Raises:
         CheckpointError: if the folder has no model that embeds texts.
@@ -84,9 +84,9 @@ def passport_of(folder: Path) -> Passport:
 
 
 def result_passport(folder: Path) -> Mapping[str, str]:
-    """Return the passport of a step's encoder by file name, read from its files without loading the model.
+    """Return the passport of a step's encoder by its file name; it is read without loading the model.
 
-    It is empty for an adapter, a trunk alone, or a folder without an encoder of texts.
+    The result is empty for an adapter, a trunk alone, or a folder without an encoder of texts.
     """
     if not has_space(folder):
         return {}
@@ -152,7 +152,7 @@ def read_passport(path: Path) -> Passport:
     """Return the passport in a model's folder, or in a file stored next to an index.
 
     Raises:
-        CheckpointError: if the file is missing or is no passport.
+        CheckpointError: if the file is missing or is not a passport.
     """
     file = path / PASSPORT if path.is_dir() else path
     try:

@@ -26,7 +26,7 @@ ARMS = {
 
 
 def measures_of(fit: Fit) -> dict[str, Any]:
-    """Return the measures of a map on texts that it was not fitted on.
+    """Measure a map on texts that it was not fitted on, and return the measures.
 
     `cosine` compares mapped vectors with the new model's vectors. `overlap` is the share of a query's first
     ten documents that the new model also has among its first ten; without queries, documents serve as
@@ -91,7 +91,7 @@ def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequ
 def _choose_compared(
     relevant: Sequence[Sequence[int]], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (numbers of the queries to use, numbers of the documents to search), both ascending.
+    """Return (indices of the queries to use, indices of the documents to search), both ascending.
 
     The documents are all documents relevant to these queries, and the first of the other documents.
     """

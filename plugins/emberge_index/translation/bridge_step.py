@@ -1,4 +1,4 @@
-"""The `bridge` step: the new model with a map of its queries to the vectors of the old one."""
+"""The `bridge` step: the new model with a map of its query vectors to the old model's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emberge_index.translation.two_models import TwoModels, write_details
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge(TwoModels):
-    """The new model with a stock `Dense` after it, for queries to an index that cannot be touched.
+    """The new model with a stock `Dense` after it, for queries to an index that cannot be rewritten.
 
     The data's queries are embedded by both models, and a map from the new model's vectors to the old model's
     is fitted: a `shift` by one constant vector (Query Drift Compensation, arXiv:2506.00037), or an

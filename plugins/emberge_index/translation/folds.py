@@ -40,7 +40,7 @@ class FittedFolds:
 
 
 def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the fold of each text, 0 to FOLDS - 1, from a hash of its content: equal texts share one."""
+    """Return the fold of each text, 0 to FOLDS - 1, by a hash of the text: equal texts share a fold."""
     import numpy as np
     from emberge.hashes import text_keys
 
@@ -77,7 +77,7 @@ def fit_folds(
     rank: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> FittedFolds:
-    """Fit the map on all texts and one map without each fold, and return both with out-of-fold vectors."""
+    """Fit a map on all texts, and one without each fold; return the map and out-of-fold vectors."""
     parts = _sum_by_fold(source, target, folds)
     wholes = [_add_moments(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
     chosen_ridge = _choose_ridge(parts, wholes, kind, ridge, rank, progress)
@@ -111,7 +111,7 @@ def _choose_ridge(
     rank: int,
     progress: Callable[[int, int], None] | None,
 ) -> float | None:
-    """Return the ridge with the least squared error over the folds; of equally good ridges the largest."""
+    """Return the ridge with the least squared error over the folds; among equal errors, the largest ridge."""
     if kind in ("shift", "orthogonal"):
         return None
     if ridge != "auto":

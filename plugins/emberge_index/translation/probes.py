@@ -25,14 +25,14 @@ PROMPTS: dict[Side, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Distinct documents and queries; `relevant` has the document numbers of each query."""
+    """Distinct documents and queries; `relevant` has the document indices of each query."""
 
     documents: Sequence[str]
     queries: Sequence[str]
     relevant: Sequence[Sequence[int]]
 
     def of(self, side: Side) -> Sequence[str]:
-        """Return the texts of a side."""
+        """Return the texts of a side, documents or queries."""
         return self.documents if side == "documents" else self.queries
 
 
@@ -47,7 +47,7 @@ class EmbeddedProbes:
     prompts: dict[Side, str]
 
     def of(self, side: Side) -> Vectors:
-        """Return the vectors of a side.
+        """Return the vectors of a side, documents or queries.
 
         Raises:
             DataError: if the side is queries and the data has none.
@@ -72,7 +72,7 @@ def probes_of(sets: Sequence[StoredDataset], work: Path) -> Probes:
 
 
 class _Pairs:
-    """Numbers of queries and their positives, counted while documents and queries are listed."""
+    """Index pairs of queries and their positives, collected while documents and queries are listed."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []

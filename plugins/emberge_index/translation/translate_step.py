@@ -1,4 +1,4 @@
-"""The `translate` step: a map that rewrites the vectors of an old model as those of a new one."""
+"""The `translate` step: a map that rewrites the vectors of an old model as vectors of a new model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_RIDGE = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(TwoModels):
-    """A map from an old model's vectors to a new one's, so that no document of an index is embedded again.
+    """A map from an old model's vectors to a new model's, so that no document of an index is embedded again.
 
     The data's documents are embedded by both models. The map is fitted in closed form, in float64, after both
     means are removed. Its `kind` is:

@@ -48,7 +48,7 @@ class TranslationHeader:
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """Map with its facts, and the mean and spread of the source vectors, to detect foreign vectors."""
+    """Map with its facts, and with mean and spread of its source vectors, to detect foreign vectors."""
 
     header: TranslationHeader
     fitted: Map
@@ -57,7 +57,7 @@ class Translation:
     usual: float
 
     def strangeness(self, vectors: NDArray[Any]) -> float:
-        """Return the relative distance of vectors from those of the fit: about 1 for the same model.
+        """Return the relative distance of vectors from the vectors of the fit: about 1 for the same model.
 
         It is the mean squared Mahalanobis distance, by a covariance shrunk towards a multiple of the
         identity.
@@ -158,7 +158,7 @@ def _read_space(content: Any) -> SpaceOf:
 def _check_usual(
     mean: NDArray[Any], axes: NDArray[Any], usual: NDArray[Any], *, size: int
 ) -> float:
-    """Return the usual distance; raise ValueError if the facts of the source are invalid."""
+    """Return the usual distance of the source's vectors; raise ValueError if the facts are invalid."""
     import numpy as np
 
     if mean.shape != (size,) or axes.shape != (size, size) or usual.shape != (1,):

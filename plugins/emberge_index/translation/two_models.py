@@ -122,7 +122,7 @@ class TwoModels(Step):
     def _check_count(
         self, context: Preflight, checked: CheckedData, folders: Mapping[str, Path | None]
     ) -> Iterator[Problem]:
-        """Yield a problem if the texts are too few for the size of the vectors, where both are known."""
+        """Yield a problem if the texts are known to be too few for the size of the vectors."""
         counts = [head.texts for head in checked.heads]
         folder = folders["new" if self.backwards else "old"]
         width = _find_width(folder) if folder is not None else None
@@ -185,7 +185,7 @@ class TwoModels(Step):
         )
 
     def probes(self, workspace: Workspace) -> Probes:
-        """Return the texts of the data, only a few in a rehearsal."""
+        """Return the texts of the data; in a rehearsal, only a few."""
         from emberge.data import step_datasets
 
         from emberge_index.translation.probes import probes_of
@@ -204,7 +204,7 @@ def model_problems(
 
 
 def _find_wrong_prompt(folder: Path, prompt: str | None, side: Side) -> str | None:
-    """Return a problem if the prompt is the one that the model uses for the other side; else None."""
+    """Return a problem if the model uses the prompt for the other side; else None."""
     from emberge.model_folder import read_settings
 
     model_prompts = {

@@ -1,4 +1,4 @@
-"""faiss index files: flat ones and HNSW over a flat one, alone or with ids.
+"""faiss index files: flat indexes and HNSW graphs over a flat index, with or without ids.
 
 Both kinds store their vectors unchanged after a header with their number, so the vectors are replaced without
 loading the index. The graph of an HNSW index is kept, although it links neighbours in the old space. Measured
@@ -52,7 +52,7 @@ class _FaissIndex:
 
 
 def plan_faiss(path: Path, dimension: int) -> RewritePlan:
-    """Return the pieces of an index file whose vectors get another dimension.
+    """Return the pieces of an index file to rewrite with vectors of another dimension.
 
     Raises:
         DataError: if the index stores codes in place of vectors, or has a structure that fits only the old
@@ -82,7 +82,7 @@ def plan_faiss(path: Path, dimension: int) -> RewritePlan:
 
 
 def _read_nested(path: Path, file: IO[bytes], size: int) -> Iterator[_FaissIndex]:
-    """Yield the nested indexes of a file, the outermost first; the last one is flat."""
+    """Yield the nested indexes of a file, the outermost first; the last index is flat."""
     start, end = 0, size
     for _ in range(_DEEPEST):
         index = _read_index(path, file, start, end)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Mapped(NamedTuple):
-    """Mapped vectors of a block, with a flag that all are finite and the number of zero vectors."""
+    """Mapped vectors of a block, with whether all are finite, and the number of zero vectors."""
 
     vectors: NDArray[Any]
     finite: bool
@@ -20,7 +20,7 @@ class Mapped(NamedTuple):
 
 
 class Mapper:
-    """Translation that computes in float64 for a file of float64, and in float32 for others."""
+    """Translation that computes in float64 for a float64 file, and in float32 for other files."""
 
     def __init__(self, translation: Translation, dtype: np.dtype[Any]) -> None:
         import numpy as np

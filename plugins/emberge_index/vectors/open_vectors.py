@@ -47,7 +47,7 @@ class VectorsOfFile:
 def plan_vectors(
     path: Path, column: str | None = None, *, dimension: int, mark: str = ""
 ) -> RewritePlan:
-    """Return the plan to rewrite a file of vectors with another dimension; the suffix decides its format.
+    """Return the plan to rewrite a file with vectors of another dimension; the suffix decides its format.
 
     `mark` is the text that names the new space in the header of a safetensors file.
 
@@ -102,7 +102,7 @@ def plan_npy(path: Path, dimension: int) -> RewritePlan:
     """Return the plan to rewrite an npy file with vectors of another dimension.
 
     Raises:
-        DataError: if the array is no table of floats stored row by row.
+        DataError: if the array is not a table of floats stored row by row.
     """
     from numpy.lib import format as npy
 

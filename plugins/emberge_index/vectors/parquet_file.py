@@ -23,7 +23,7 @@ _IDS = ("id", "_id", "ids", "doc_id", "document_id", "key")
 
 @dataclass(frozen=True)
 class ColumnRows:
-    """Vectors of one column."""
+    """Vectors in one column of a parquet file."""
 
     path: Path
     column: str
@@ -102,7 +102,7 @@ class ColumnRows:
 
 
 def plan_parquet(path: Path, column: str | None) -> RewritePlan:
-    """Return the plan of a parquet file's column, whose rows are mapped before the file is written.
+    """Return the plan to rewrite a parquet file's column; rows are mapped before the file is written.
 
     Raises:
         DataError: if the file has no column of lists of floats, or several and none is named.
@@ -198,7 +198,7 @@ def _iterate_batches(
 
 
 def _require_no_longer(path: Path, file: Any, name: str, dimension: int) -> None:
-    """Refuse a column whose metadata shows longer rows than its first, as they could exhaust the memory.
+    """Refuse a column whose metadata shows rows longer than its first row, as they could exhaust the memory.
 
     Raises:
         DataError: if it has; the message has the column's number of values.

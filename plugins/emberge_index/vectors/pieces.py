@@ -32,7 +32,7 @@ SHOWN = 10
 
 
 class VectorSource(Protocol):
-    """Source of rows of vectors, read in order or from any row on."""
+    """Source of rows of vectors, read in order from any row."""
 
     @property
     def rows(self) -> int:
@@ -199,7 +199,7 @@ MARK = "emberge.vectors"
 
 
 def mark_of(header: TranslationHeader) -> str:
-    """Return the mark for vectors that a translation writes."""
+    """Return the mark (model fingerprint and side) for vectors that a translation writes."""
     return json.dumps(
         {
             "model": header.target.name,
@@ -212,7 +212,7 @@ def mark_of(header: TranslationHeader) -> str:
 
 
 def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
-    """Return the fingerprint and the side that a mark names; None for each that it lacks."""
+    """Return the fingerprint and the side that a mark names; None for a missing part."""
     try:
         mark = json.loads(text or "{}")
     except ValueError:

@@ -46,7 +46,7 @@ Bytes = tuple[memoryview, int]
 
 
 class WrittenBytes(NamedTuple):
-    """Number of bytes written, and of the zero vectors in them."""
+    """Number of bytes written, and number of zero vectors among them."""
 
     length: int = 0
     empty: int = 0
@@ -66,7 +66,7 @@ class Work:
 
     @property
     def file(self) -> Path:
-        """File that grows and becomes OUT, or whose vectors go into it."""
+        """File that grows: it becomes OUT, or its vectors are written into OUT."""
         return self.folder / "vectors"
 
     @property
@@ -75,7 +75,7 @@ class Work:
         return self.folder / "journal"
 
     def done(self) -> WrittenBytes:
-        """Return the numbers of bytes and zero vectors that an earlier call of this key wrote, or zeros."""
+        """Return how many bytes and zero vectors earlier calls with this key wrote."""
         try:
             noted = json.loads(self.journal.read_text("utf-8"))
             size = self.file.stat().st_size
@@ -206,7 +206,7 @@ class _Writer:
 
 
 def _write_all(blocks: Iterator[Bytes], write: _Writer, writing: ThreadPoolExecutor) -> None:
-    """Write blocks in order; the next is computed while one is written."""
+    """Write blocks in order; the next block is computed while one is written."""
     last: Future[None] | None = None
     for block in blocks:
         if last is not None:
@@ -272,7 +272,7 @@ def _map_rows(
 def _read_ahead(
     blocks: Iterator[NDArray[Any]], reading: ThreadPoolExecutor
 ) -> Iterator[NDArray[Any]]:
-    """Yield blocks; the next is read while the caller uses one."""
+    """Yield blocks; the next block is read while the caller uses one."""
     coming = reading.submit(next, blocks, None)
     while (block := coming.result()) is not None:
         coming = reading.submit(next, blocks, None)

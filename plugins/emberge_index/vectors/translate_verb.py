@@ -45,7 +45,7 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
 
 
 class Translated(NamedTuple):
-    """Number of vectors of a file, and number of zero vectors, which are not translated."""
+    """Counts of a translated file: all vectors, and zero vectors, which are not translated."""
 
     rows: int
     empty: int
@@ -60,7 +60,7 @@ def translate_file(
     any_model: bool = False,
     progress: Any = None,
 ) -> Translated:
-    """Rewrite the vectors of one file into another by a translation; return how many there are.
+    """Rewrite one file's vectors into another file by a translation; return the number of vectors.
 
     If a killed call is repeated, it resumes where it stopped and writes the same bytes. `progress(done,
     total)` is called after each block.
@@ -87,7 +87,7 @@ def translate_file(
 
 
 def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> None:
-    """Refuse a disk without room for the result.
+    """Refuse a disk without enough space for the result.
 
     Raises:
         EmbergeError: if it has none; the message has the needed and the free space.
@@ -100,7 +100,7 @@ def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> No
 
 
 def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progress: Any) -> int:
-    """Write the mapped vectors, and return the number of those that are zeros."""
+    """Write the mapped vectors, and return the number of zero vectors."""
     import numpy as np
 
     from emberge_index.vectors.mapper import Mapper
@@ -128,7 +128,7 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
 
 
 def _describe_work(plan: RewritePlan, translation: Translation) -> str:
-    """Return a text that decides the bytes: the input file, its rows there, and the map with its facts."""
+    """Return a text of all that decides the bytes: the input file, its rows, and the map with its facts."""
     status = os.stat(plan.path)
     named = [
         str(plan.path.resolve()),

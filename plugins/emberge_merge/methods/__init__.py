@@ -1,4 +1,4 @@
-"""Merge transforms and strategies: one a file."""
+"""Merge transforms and strategies, one per file."""
 
 from __future__ import annotations
 

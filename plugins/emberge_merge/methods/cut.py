@@ -34,7 +34,7 @@ _OFTEN, _FREQUENT = 8, 8
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Bracket of one ranking's limit: the k-th largest bit pattern is from `low` to `high`.
+    """Bracket [`low`, `high`] that contains the limit of one ranking: the k-th largest bit pattern.
 
     The `frequent` values in the bracket occur many times and are counted row by row. The bracket's other
     values are collected together with their rows, or counted in bins if they are too many. At the end, `row`
@@ -214,7 +214,7 @@ class Run:
         return sum(one.nbytes for one in (self.values, self.homes, self.ties, self.rows))
 
     def by_row(self, limit: int, frequent: Sequence[int]) -> np.ndarray:
-        """Return how many values equal a limit, row by row."""
+        """Return how many values equal a limit in each row."""
         if limit in frequent:
             ties: np.ndarray = self.ties[frequent.index(limit)]
             return ties
@@ -237,7 +237,7 @@ class Tally:
 
     @classmethod
     def union(cls, parts: Sequence[Tally]) -> Tally:
-        """Unite the counts of several blocks, in their order."""
+        """Return the joint counts of several consecutive blocks."""
         bins = [part.bins for part in parts if part.bins is not None]
         run_lists = [part.runs for part in parts if part.runs is not None]
         runs = [run for block_runs in run_lists for run in block_runs]
@@ -252,7 +252,7 @@ class Tally:
 
 
 def off_heap(values: np.ndarray) -> np.ndarray:
-    """Return a copy in memory outside the heap.
+    """Return a copy of the array in memory outside the heap.
 
     What is kept from every block must not be on the heap. Blocks of megabytes are allocated and freed all the
     time; small arrays between them would keep the heap from shrinking, and memory would grow by a block for

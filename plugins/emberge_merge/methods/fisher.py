@@ -1,4 +1,4 @@
-"""The mean weighted by how much each model's loss depends on each number."""
+"""The mean weighted by how much each model's loss depends on each element."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Fisher(MergeStrategy):
-    """Average the models number by number, weighted by their diagonal Fisher information.
+    """Average the models element by element, weighted by their diagonal Fisher information.
 
     W = Σ αᵢ Fᵢ∘Wᵢ / Σ αᵢ Fᵢ, where Fᵢ is the mean squared gradient of model i's training loss on the model's
-    own data (Matena and Raffel, 2022, arXiv:2111.09832). A number that strongly affects one model's loss is
-    therefore taken from that model. `measure_statistics: {measure: fisher}` measures Fᵢ once; its files name
-    their models.
+    own data (Matena and Raffel, 2022, arXiv:2111.09832). An element that strongly affects one model's loss
+    therefore comes mostly from that model. `measure_statistics: {measure: fisher}` measures Fᵢ once; its
+    files name their models.
 
     Example:
         fisher:
@@ -126,7 +126,7 @@ class Fisher(MergeStrategy):
 
 
 def _reshape_like(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value a model, shaped and typed so that it multiplies [models, *rows]."""
+    """Return one value per model, with shape and dtype to multiply [models, *rows]."""
     return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
 

@@ -1,4 +1,4 @@
-"""Merge inside each group first."""
+"""Merging inside each group first."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Ranking(MergeTransform):
         return block
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
-        """Return how many of each ranking's `total` values to keep; `nonzero` of them are not zero.
+        """Return how many of each ranking's `total` values to keep; `nonzero` counts the nonzero values.
 
         Nonzero values are counted only if the class sets `counts_nonzero`; otherwise `nonzero` is `total`.
         """
@@ -57,7 +57,7 @@ class Ranking(MergeTransform):
 
     @property
     def limits(self) -> int:
-        """Number of limits of a ranking; `keeps` returns all rankings' first limits, then the second."""
+        """Number of limits per ranking; `keeps` returns the first limits of all rankings, then the second."""
         return 1
 
     def measure(self, block: Block, stats: Stats) -> Measures:
@@ -134,7 +134,7 @@ class Ranking(MergeTransform):
 def _count_block(
     block: Block, cuts: Sequence[Cut], left: Mapping[int, int], offset: int
 ) -> dict[str, Tally]:
-    """Return counts for the cuts `left`, by the cut's number; each names the model whose deltas it ranks.
+    """Return counts for the unfinished cuts `left`, which map a cut's index to the model that it ranks.
 
     `offset` is the tensor's first position in the concatenation of all tensors that are ranked together.
     """
@@ -161,7 +161,7 @@ def _find_offset(name: str, sizes: Mapping[str, int]) -> int:
 
 
 def _sample_stride(shape: tuple[int, ...]) -> int:
-    """Return the distance of sampled elements: no divisor of a row's size, so all columns are sampled."""
+    """Return the stride of sampled elements; it does not divide a row's size, so all columns are sampled."""
     total = math.prod(shape)
     stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
     width = shape[-1] if shape else 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Regmean(MergeStrategy):
-    """Merge each linear layer so that on each model's inputs its outputs are nearest to that model's.
+    """Merge linear layers so that, on each model's inputs, outputs are nearest to that model's.
 
     W = (Σ αᵢ Wᵢ Gᵢ)(Σ αᵢ Gᵢ)⁻¹ with Gᵢ = Xᵢᵀ Xᵢ, the Gram matrix of the inputs of model i's layer: the closed
     form of a regression (Jin et al., 2023, arXiv:2212.09849). For the token embedding, Gᵢ is diagonal and
@@ -119,7 +119,7 @@ class Regmean(MergeStrategy):
         return gram
 
     def _merge_embedding(self, block: Block) -> Tensor:
-        """Merge rows of tokens by how often each model saw them; a token that none saw is averaged."""
+        """Merge token rows, weighted by each model's counts of the token; unseen tokens are averaged."""
         import torch
 
         counts = torch.stack([block.statistics[model].double() for model in block.models])

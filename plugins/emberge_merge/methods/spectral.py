@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Spectral(MergeStrategy):
     """Strategy that merges whole matrices in float64; for other tensors the changes are averaged.
 
-    Matrices whose rows are the vocabulary are merged in this way too, which is slow: give embeddings another
+    Matrices with a row per token are merged in this way too, which is slow: give embeddings another
     strategy by a rule.
     """
 
@@ -33,7 +33,7 @@ class Spectral(MergeStrategy):
         return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
 
     def matrices(self, deltas: Tensor) -> Tensor:
-        """Return the merged delta [out, in] of weighted deltas [models, out, in], float64."""
+        """Return the merged delta [out, in], float64, of weighted deltas [models, out, in]."""
         raise NotImplementedError
 
 
@@ -89,9 +89,9 @@ class TsvM(Spectral):
 
 @dataclass(frozen=True, kw_only=True)
 class Wudi(Spectral):
-    """The delta that differs least from each model's delta along the input directions of that delta (WUDI).
+    """Use the delta that differs least from each model's delta along that delta's input directions (WUDI).
 
-    Minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with G_i = d_iᵀ
+    It minimises the sum of |(d - d_i) d_iᵀ|² / |d_i|² in closed form, d = (Σ d_i G_i)(Σ G_i)⁺ with G_i = d_iᵀ
     d_i / |d_i|² (Cheng et al., 2025, arXiv:2503.08099; the paper uses gradient descent).
 
     Example:

@@ -31,9 +31,9 @@ def merged_artifact(
     parents_of_slices: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> Artifact:
-    """Build the artifact of a finished merge; `found` has a model for each of the request's inputs.
+    """Return the artifact of a finished merge; `found` has a model for each of the request's inputs.
 
-    `options` are further details, `known` the warnings that were given before the run.
+    `options` are further details, `known` the warnings that were already given before the run.
     """
     inputs = request.inputs
     shared = Counter(entry.model.text for entry, _ in found)

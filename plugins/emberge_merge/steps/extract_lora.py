@@ -24,7 +24,7 @@ from emberge_merge.steps.artifacts import describe_adapter, require_truncation
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractLora(Step):
-    """Make a LoRA adapter of what a fine-tune changed of its base.
+    """Make a LoRA adapter of a fine-tune's changes to its base.
 
     Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
     values, to as few values as contain `energy` of the squared norm, or to the fewer of both. Norms, biases

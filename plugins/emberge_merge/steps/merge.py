@@ -185,7 +185,7 @@ class Merge(Step):
         weights: Weights | FoundWeights = "equal",
         seed: int = 0,
     ) -> MergeRequest:
-        """Build the request with the models from `find`; `data` is None if no step's files exist yet."""
+        """Build the merge request with the models from `find`; `data` is None before any files exist."""
         inputs = merge_inputs(self.models, find, weights)
         entries = [entry for entry in self.models for _ in find(entry.model)]
         return MergeRequest(
@@ -253,7 +253,7 @@ class Merge(Step):
         return details
 
     def _list_references(self) -> Iterator[ModelRef]:
-        """Yield every model that the merge takes something from."""
+        """Yield the reference of every model from which the merge reads weights, tokenizer or configs."""
         yield from (entry.model for entry in self.models)
         yield from slice_models(self.slices)
         yield from (ref for ref in (self.base, self.template, self.tokenizer) if ref is not None)

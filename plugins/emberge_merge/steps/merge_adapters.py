@@ -220,7 +220,7 @@ def _can_use_base(link: Stage) -> bool:
 def _build_combination(
     strategy: Sequence[Stage],
 ) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
-    """Return the factors of the models' changes if the strategy only adds the changes up, else None."""
+    """Return the factors of the models' changes if the strategy only adds up the changes, else None."""
     last, left = strategy[-1], 1.0
     if isinstance(last, KeepBase):
         left = 1 - last.keep

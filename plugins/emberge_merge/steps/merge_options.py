@@ -134,7 +134,7 @@ Find = Callable[[ModelRef], Sequence[FoundModel]]
 
 
 def as_found(model: Model) -> FoundModel:
-    """Return a model that the run provides as a FoundModel."""
+    """Return a model that the run provides, as a FoundModel."""
     return FoundModel(model.name, model.folder, model.adapter, model.fingerprint, model.size)
 
 
@@ -153,7 +153,7 @@ def one_model(find: Find, reference: ModelRef) -> FoundModel:
 def find_by_check(
     context: Preflight, *, fingerprints: Sequence[ModelRef] = (), tokenizer: ModelRef | None = None
 ) -> Find:
-    """Return the function `find` of a check: it returns a reference's model, with its folder if that exists.
+    """Return the function `find` of a check, which returns a reference's model, with its folder if it exists.
 
     The models named in `fingerprints` that are in local folders are hashed, at the speed of the disk. Other
     checks read no weights. This check must, because of statistics files: otherwise statistics of another

@@ -65,7 +65,7 @@ class MembersCost:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Numbers of rows that some member saw and that several members saw, out of `of` rows."""
+    """Counts of the rows that at least one member saw, and that several members saw, out of `of` rows."""
 
     seen: int
     several: int
@@ -80,7 +80,7 @@ class Overlap:
 
 
 def training_cost(trained: Trained) -> MembersCost | None:
-    """Compute the cost of trainings from their artifacts; None without any, or if sizes are unknown.
+    """Return the cost of trainings from their artifacts; None without trainings or known sizes.
 
     All data are the union of the trainings' datasets by name. If trainings give different sizes for a
     dataset, the largest counts.
@@ -118,7 +118,7 @@ def _add_up(trained: Trained, key: str) -> Any:
 
 
 def _find_trainings(models: Mapping[str, Artifact | None]) -> dict[str, Mapping[str, Any]]:
-    """Return the trainings behind the models of steps; none if those of one model are unknown."""
+    """Return the trainings behind the models of steps; empty if the trainings of one model are unknown."""
     trainings = [_list_trainings(step, artifact) for step, artifact in models.items()]
     return (
         {name: training for each in trainings for name, training in each.items()}

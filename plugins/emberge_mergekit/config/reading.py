@@ -24,7 +24,7 @@ class Faults:
         self.problems.append(Problem(message, f"{self.path or 'config'}:{line}"))
 
     def raise_all(self) -> None:
-        """Raise all problems, if there are any.
+        """Raise all problems as one error, if there are any.
 
         Raises:
             RecipeError: if there are; the message has every fault, in the order of the file.
@@ -53,7 +53,7 @@ class ConfigValue:
 
     @property
     def words(self) -> str:
-        """The value in a few words: "the text 'x'", "a list"."""
+        """A description of the value in a few words: "the text 'x'", "a list"."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
@@ -81,7 +81,7 @@ def no_longer(name: str, advice: str) -> str:
 
 
 def documents(text: str, faults: Faults) -> list[ConfigValue]:
-    """Return the non-empty documents of a YAML text; report a problem if it is not YAML."""
+    """Return the non-empty documents of a YAML text; report a problem if it is not valid YAML."""
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         alias_problems = [

@@ -55,7 +55,7 @@ def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokenizer of the result with the map from each model's rows to its rows; `names` are mergekit's."""
+    """Tokenizer of the result, and the map from each model's rows to its rows, by mergekit's `names`."""
 
     step: VocabularyOptions
     names: Mapping[str, Any]
@@ -97,7 +97,7 @@ class Vocabulary:
         return -(-count // multiple) * multiple
 
     def aligned(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return one tensor of each model with its rows in the order of the new vocabulary.
+        """Return each model's tensor of one name, with its rows in the order of the new vocabulary.
 
         Raises:
             CheckpointError: if a token has an embedding in no model.

@@ -40,7 +40,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Equivalent:
-    """Links that compute a method, the links that receive each model's options, and notes for the reader."""
+    """Links that compute a mergekit method, the links that receive each model's options, and notes."""
 
     links: tuple[Link, ...]
     owned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def _is_within(setting: Setting, within: tuple[float, float] | None) -> bool:
 def equivalent(
     method: str, settings: Mapping[str, Setting], *, based: bool, sliced: bool
 ) -> Equivalent | None:
-    """Return the links that compute a method with these settings; None if none compute it exactly."""
+    """Return the links that compute a method with these settings; None if it cannot be computed exactly."""
     map_method = _MAPPERS.get(method)
     if map_method is None:
         return None

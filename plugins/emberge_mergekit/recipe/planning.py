@@ -266,7 +266,7 @@ def _list_values(entry: Entry) -> tuple[Scalar, ...]:
 def _place_options(
     match: Equivalent, model_settings: Sequence[Mapping[str, Setting]], *, apart: bool
 ) -> tuple[tuple[Link, ...], list[dict[str, dict[str, Setting]]]]:
-    """Return (links, options of each model): options go to the links if all models have the same ones.
+    """Return (links, options of each model): an option goes to its link if all models have the same value.
 
     With `apart` a filter may select other layers in each model, so filtered options stay with the models.
     """

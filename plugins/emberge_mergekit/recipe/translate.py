@@ -26,7 +26,7 @@ _VOCABULARY = "-vocabulary"
 
 
 def translate(text: str, path: Path | None) -> TranslatedRecipe | None:
-    """Translate a config into a recipe; None for a text that is no config of mergekit.
+    """Translate a config into a recipe; None for a text that is not a mergekit config.
 
     Raises:
         RecipeError: if the config has faults; the message has all of them, each with `path:line`.
@@ -231,7 +231,7 @@ def _require_mapping(document: ConfigValue, faults: Faults) -> ConfigValue:
 
 
 def _name_steps(configs: Sequence[Config], faults: Faults) -> list[str]:
-    """Return a unique step id for each document: its name with other characters as `-`, else `merged`."""
+    """Return a unique step id for each document: its name with invalid characters as `-`, else `merged`."""
     ids: list[str] = []
     names: dict[str | None, int] = {}
     for config in configs:
@@ -304,7 +304,7 @@ class ModelReferences:
         return text.replace("$", "$$")
 
     def _find_folder(self, path: str, line: int) -> str | None:
-        """Return the folder's path as a recipe writes it; None for a name that is no folder."""
+        """Return the folder's path as a recipe writes it; None for a name that is not a folder."""
         if Path(path).is_absolute():
             return path
         is_in_work_folder, is_beside_config = (

@@ -166,7 +166,7 @@ def known_tokens(folder: Path) -> set[str] | None:
 
 
 def _list_added(path: Path) -> Iterator[str]:
-    """Yield every text in a tokenizer's settings; those that are tokens are added when it is loaded."""
+    """Yield every text in a tokenizer's settings; texts that are tokens are added when it is loaded."""
     if path.is_file():
         yield from _list_texts(json.loads(path.read_text(encoding="utf-8")))
 

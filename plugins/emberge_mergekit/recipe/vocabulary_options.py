@@ -10,7 +10,7 @@ from emberge import ModelRef, NumberRange, WholeNumber
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRule:
-    """Source of a token's embedding: a model's own, that of another token of a model, or zeros.
+    """Source of a token's embedding: a model's own, the embedding of another token of a model, or zeros.
 
     With `force` this embedding also replaces the embedding of models that have the token.
     """

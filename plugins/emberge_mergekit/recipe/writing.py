@@ -18,13 +18,13 @@ _TAKEN = {"true", "false", "null", "yes", "no", "on", "off"}
 
 
 class Sheet:
-    """Lines of a recipe that is being written."""
+    """Writer of a recipe's lines, with the source line of each."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[str, int]] = []
 
     def add(self, depth: int, text: str, line: int = 0) -> None:
-        """Add one line, indented by two spaces a level; `line=0` repeats the source line of the last one."""
+        """Add a line, indented by two spaces per level; `line=0` repeats the previous line's source line."""
         before = self._lines[-1][1] if self._lines else 1
         self._lines.append(("  " * depth + text, line or before))
 
@@ -33,7 +33,7 @@ class Sheet:
         self.add(depth, f"# {' '.join(text.split())}")
 
     def strategy(self, depth: int, links: Sequence[Link], line: int) -> None:
-        """Add `strategy:` and its links, an option a line."""
+        """Add `strategy:` and its links, one option per line."""
         if len(links) == 1 and not links[0].options:
             self.add(depth, f"strategy: {links[0].name}", line)
             return

@@ -71,12 +71,12 @@ class DenseModel:
         return (int(match[2]), self.prefix + match[1], match[3]) if match else None
 
     def entered(self, layer: int) -> str:
-        """Return the path of the module that a layer's block begins with, in the loaded model."""
+        """Return the path, in the loaded model, of the first module of a layer's block."""
         return _ENTERED.get(self.kind, "layers.{}.mlp").format(layer)
 
     @cached_property
     def blocks(self) -> Mapping[int, tuple[str, Mapping[str, TensorSpec]]]:
-        """By layer the block's path and its tensors by their names below it."""
+        """The path of each layer's block and its tensors by their names below it, by layer."""
         by_layer: dict[int, tuple[str, dict[str, TensorSpec]]] = {}
         for name, spec in self.checkpoint.specs.items():
             block = self.block_of(name)

@@ -19,14 +19,14 @@ _PIECE = 1 << 20  # elements that are read at once
 
 
 def part_of(spec: TensorSpec, name: str, shape: tuple[int, ...], start: int) -> TensorSpec:
-    """Return a tensor of `shape` with the elements of another tensor from `start` on, in the same file."""
+    """Return a tensor of `shape` that reads another tensor's elements from `start` on, in the same file."""
     assert not isinstance(spec, DerivedTensor)
     return TensorSpec(name, shape, spec.dtype, spec.file, spec.offset + start * spec.itemsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledTensor(DerivedTensor):
-    """A tensor in which all elements are one number."""
+    """A tensor whose elements all have one value."""
 
     value: float = 0.0
 
@@ -36,7 +36,7 @@ class FilledTensor(DerivedTensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal(DerivedTensor):
-    """A tensor of normally distributed numbers; each row depends on the seed and its number alone."""
+    """A tensor of normally distributed numbers; each row depends on the seed and the row's index alone."""
 
     deviation: float
     seed: int
@@ -48,7 +48,7 @@ class Normal(DerivedTensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noisy(DerivedTensor):
-    """A tensor plus normal noise, of a deviation that is a share of the tensor's own."""
+    """A tensor plus normal noise, whose standard deviation is a share of the tensor's own."""
 
     origin: TensorSpec
     share: float
@@ -69,7 +69,7 @@ class Noisy(DerivedTensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(DerivedTensor):
-    """Tensors one after the other, element by element: stacked experts, or matrices joined by their rows."""
+    """Concatenation of tensors' elements: stacked experts, or matrices joined by their rows."""
 
     parts: Sequence[TensorSpec]
 
@@ -150,7 +150,7 @@ def _measure_deviation(reader: RowReader, spec: TensorSpec) -> Tensor:
 
 
 def add_noise(spec: TensorSpec, share: float, seed: int) -> TensorSpec:
-    """Return a matrix with noise added; a tensor that is no matrix, or without a share, is unchanged."""
+    """Return a matrix with noise added; other tensors, and any without a share, are unchanged."""
     if not share or len(spec.shape) < 2:
         return spec
     return Noisy(spec.name, spec.shape, spec.dtype, origin=spec, share=share, seed=seed)

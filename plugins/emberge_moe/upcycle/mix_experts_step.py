@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MixExperts(RoutingStep):
-    """Make one mixture of experts of several dense models, each of which gives an expert.
+    """Make one mixture of experts from several dense models, each of which becomes an expert.
 
     This is Branch-Train-MiX (Sukhbaatar et al., 2024, arXiv:2403.07816): the models were trained separately
     from one ancestor. Their feed-forward blocks in `layers` become the experts, all their other tensors are
@@ -135,7 +135,7 @@ class MixExperts(RoutingStep):
         layers: Sequence[int],
         workspace: Workspace,
     ) -> Mapping[int, TensorSpec]:
-        """Return routers of the members' mean states, measured once for all continuations of a killed run."""
+        """Return routers from the members' mean states, measured only once if a killed run resumes."""
         routers_folder = workspace.work / "routers"
         if (routers_folder / "done").is_file():
             return read_routers(routers_folder)

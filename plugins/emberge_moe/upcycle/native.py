@@ -1,4 +1,4 @@
-"""Mixture-of-experts classes of transformers that a dense model becomes without changing a number.
+"""Mixture-of-experts classes of transformers that a dense model can become with unchanged outputs.
 
 Measured on tiny checkpoints (transformers 5.23): hidden states equal the dense model's to 2.4e-7, and
 reloading is exact.
@@ -25,11 +25,11 @@ _GATE, _UP, _DOWN = "gate_proj.weight", "up_proj.weight", "down_proj.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class Native(RoutedTarget):
-    """A class of transformers whose experts have one name each on disk.
+    """A class of transformers whose experts are separate tensors on disk.
 
     `sources` are the types of the dense models that can become this class, `classes` is the beginning of its
-    class names, `path` is the last part of the block's path, and `names` has the name of an expert's tensor
-    by that of the dense tensor.
+    class names, `path` is the last part of the block's path, and `names` maps a dense tensor's name to that
+    of an expert's tensor.
     """
 
     sources: tuple[str, ...]
@@ -49,7 +49,7 @@ class Native(RoutedTarget):
         yield from self.limits(dense, routing)
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        """Yield reasons of this class alone."""
+        """Yield reasons against this class that do not apply to other classes."""
         yield from ()
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Native(RoutedTarget):
         }
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        """Return the settings of this class alone."""
+        """Return the config settings that only this class has."""
         return {"num_local_experts": routing.experts}
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
@@ -101,7 +101,7 @@ class Native(RoutedTarget):
     def experts(
         self, path: str, specs: Mapping[str, TensorSpec], count: int
     ) -> list[dict[str, TensorSpec]]:
-        """Return each expert of the block at a path as tensors by their names in the dense block."""
+        """Return each expert's tensors by their names in the dense block, for the routed block at a path."""
         return [
             {
                 dense: specs[f"{path}experts.{number}.{native}"]
@@ -115,7 +115,7 @@ class Native(RoutedTarget):
 
 
 class Interleaved(Native):
-    """A class that routes any layers, and leaves gates as they are if asked to."""
+    """A class that can route any subset of layers, with or without normalised gates."""
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
         alternate = routing.layers == tuple(range(1, routing.depth, 2))
@@ -171,7 +171,7 @@ class Qwen2Moe(Interleaved):
 
 
 class Everywhere(Native):
-    """A class that routes every layer and scales the chosen gates to a sum of 1."""
+    """A class that routes all layers and scales the chosen gates to a sum of 1."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
         if not routing.complete:

@@ -23,7 +23,7 @@ _ATTENTION = ((".mixer.Wqkv.", ".attn.Wqkv."), (".mixer.out_proj.", ".attn.out_p
 
 @dataclass(frozen=True, kw_only=True)
 class NomicV2(RoutedTarget):
-    """Nomic's own format, which other programs read; its class is code of Nomic's, in none of transformers.
+    """Nomic's own format, which other programs read; its class is Nomic's code, not part of transformers.
 
     A routed block has one bias, which is added after the sum over gates, and none inside the experts: so the
     biases of the first linear layer are lost. The format has no pooler and no head either. The vocabulary is

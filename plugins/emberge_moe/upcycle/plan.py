@@ -24,7 +24,7 @@ _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 
 @dataclass(frozen=True)
 class Beginning:
-    """State of routers and experts before a training: deviations of routers and of noise, and their seed.
+    """Initial state of routers and experts: standard deviations of routers and noise, and their seed.
 
     `routers` has each layer's router, if routers are not random.
     """
@@ -45,7 +45,7 @@ class Beginning:
 
 
 def refuse_dense(dense: DenseModel) -> None:
-    """Refuse a model that is no dense transformer with known feed-forward blocks.
+    """Refuse a model that is not a dense transformer with known feed-forward blocks.
 
     Raises:
         CheckpointError: if it is not; the message has the reason.
@@ -64,7 +64,7 @@ def refuse_dense(dense: DenseModel) -> None:
 
 
 def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") -> RoutedTarget:
-    """Return the target by name; `auto` is the first native one that keeps the outputs, else our format.
+    """Return the target by name; `auto` is the first native class that keeps outputs, else emberge_routed.
 
     Raises:
         ValueError: if the target would change the model; the message has the reasons.
@@ -146,7 +146,7 @@ def _plan_block(
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides an upcycled model: the models, the routing, the format, and its first weights.
+    """Plan of an upcycled model: the models, the routing, the format, and the initial weights.
 
     `content` has the fingerprints of the models.
     """
@@ -166,7 +166,7 @@ class Plan:
         ]
 
     def router(self, layer: int) -> TensorSpec:
-        """Return the router of a layer as it begins."""
+        """Return the initial router of a layer."""
         return self.beginning.router(layer, (self.routing.experts, self.dense.width), "float32")
 
     @property
@@ -180,7 +180,7 @@ class Plan:
 
 
 def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
-    """Write the model into the step's folder, a copy job a tensor, and return its tensors."""
+    """Write the model into the step's folder, with one copy job per tensor, and return its tensors."""
     from emberge.merging import build_result
 
     tensors, checkpoint = plan.tensors, plan.dense.checkpoint

@@ -1,4 +1,4 @@
-"""Measurements on a probe set: differences from the dense model, routers and gate scales of hidden states."""
+"""Measurements on a probe set: differences from the dense model, and routers and gate scales."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_TEXTS = 256
 
 
 def probe_texts(data: Sequence[DataEntry], workspace: Workspace) -> list[str]:
-    """Return distinct anchors and positives of the data sets, at most 256; without any the sentences."""
+    """Return up to 256 distinct anchors and positives of the data sets; without data, fixed sentences."""
     if not data:
         return [*SENTENCES]
     from emberge.data import step_datasets
@@ -74,13 +74,13 @@ def open_model(folder: Path, backbone: Backbone, workspace: Workspace) -> TextEm
 def last_states(
     folder: Path, backbone: Backbone, texts: Sequence[str], workspace: Workspace
 ) -> list[Tensor]:
-    """Return the last hidden states of a folder's model by chunks of texts, on the CPU."""
+    """Return the last hidden states of a folder's model, one tensor per chunk of texts, on the CPU."""
     embedder = open_model(folder, backbone, workspace)
     return [states.cpu() for _, states in embedder.token_states(embedder.tokenise(texts))]
 
 
 def largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-    """Return the largest difference of two models' states, by the largest number in the first's."""
+    """Return the largest difference of two models' states, relative to the largest state of the first."""
     pairs = zip(first, second, strict=True)
     difference = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
     return difference / max(float(states.abs().max()) for states in first)
@@ -120,7 +120,7 @@ def block_inputs(
 def mean_states(
     embedder: TextEmbedder, dense: DenseModel, layers: Sequence[int], texts: Sequence[str]
 ) -> dict[int, Tensor]:
-    """Return by layer the mean of the states that go into the feed-forward block, float64 [width]."""
+    """Return the mean of the states that enter each feed-forward block, float64 [width], by layer."""
     import torch
 
     sums = {layer: torch.zeros(dense.width, dtype=torch.float64) for layer in layers}
@@ -135,7 +135,7 @@ def mean_states(
 def write_routers(
     folder: Path, means: Sequence[Mapping[int, Tensor]], dtype: str
 ) -> Mapping[int, TensorSpec]:
-    """Write each layer's router, of the experts' mean states, into a folder, and return where they are.
+    """Write each layer's router, made of the experts' mean states, to a folder; return their locations.
 
     A part that all means share does not move a token to any expert, as it cancels in the softmax; so the mean
     of all means is subtracted. The rows are scaled to the length that rows of a random router with a standard

@@ -42,7 +42,7 @@ _SPLIT = tuple(f".self_attn.{one}_proj." for one in "qkv")
 
 @dataclass(frozen=True)
 class RoutedFormat(RoutedTarget):
-    """Format that wraps any dense class; loading it elsewhere takes the folder's own code file."""
+    """Format that wraps any dense class; other programs load it with the folder's own code file."""
 
     @property
     def code(self) -> Path:
@@ -141,21 +141,21 @@ def _fuse_parts(kind: str, specs: Mapping[str, TensorSpec]) -> Iterator[TensorSp
 
 
 def loaded_name(kind: str, name: str) -> str:
-    """Return the name in memory of a tensor on disk, of a model type; without a prefix before it."""
+    """Return the name in memory of a model type's tensor on disk; both names without the prefix."""
     for stored, loaded in _PAIRS.get(kind, ()):
         name = _replace_part(name, stored, loaded)
     return name
 
 
 def stored_name(kind: str, name: str) -> str:
-    """Return the name on disk of a tensor in memory, of a model type; without a prefix before it."""
+    """Return the name on disk of a model type's tensor in memory; both names without the prefix."""
     for stored, loaded in _PAIRS.get(kind, ()):
         name = _replace_part(name, loaded, stored)
     return name
 
 
 def split_names(kind: str, fused: str) -> list[str]:
-    """Return the names in memory of the three parts of a fused matrix on disk; none for another tensor."""
+    """Return the names in memory of the three parts of a fused matrix on disk; empty for other tensors."""
     word = _FUSED.get(kind)
     if word is None or word not in fused:
         return []
@@ -163,7 +163,7 @@ def split_names(kind: str, fused: str) -> list[str]:
 
 
 def fused_name(kind: str, name: str) -> tuple[str, bool]:
-    """Return the name of the fused matrix that a tensor is a part of, "" for none, and if it is the first."""
+    """Return (name of the fused matrix with this tensor, or ""; whether the tensor is its first part)."""
     word = _FUSED.get(kind)
     part = next((split for split in _SPLIT if split in name), None)
     if word is None or part is None:

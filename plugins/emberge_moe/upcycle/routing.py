@@ -51,7 +51,7 @@ class RoutedBlock:
 
 @dataclass(frozen=True)
 class Restored:
-    """A routed model's tensors in terms of the dense model.
+    """A routed model's tensors under the dense model's names and shapes.
 
     `experts` has for each layer its experts' tensors by the dense tensors' full names. `routers` has each
     layer's router, and `rest` all other tensors of the dense model.
@@ -80,11 +80,11 @@ class RoutedTarget:
 
     @property
     def opened(self) -> bool:
-        """True if emberge itself has the class."""
+        """True if emberge itself defines the model class."""
         return True
 
     def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
-        """Yield the reasons for which this format would change the model or cannot be routed so."""
+        """Yield the reasons why this format would change the model, or cannot express the routing."""
         raise NotImplementedError
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class RoutedTarget:
         raise NotImplementedError
 
     def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
-        """Yield the tensors that another tensor of the dense model becomes: by default itself."""
+        """Yield the tensors that replace a tensor outside routed blocks: by default the tensor itself."""
         yield spec
 
     def dense_config(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -104,12 +104,12 @@ class RoutedTarget:
         raise NotImplementedError
 
     def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
-        """Return a routed model's tensors in terms of the dense model."""
+        """Return a routed model's tensors under the dense model's names and shapes."""
         raise NotImplementedError
 
 
 def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
-    """Return the numbers of the layers that an option names, in order.
+    """Return the indices of the layers that an option names, in order.
 
     Raises:
         ValueError: if a model of this depth lacks a layer, or no layer is named.
@@ -131,7 +131,7 @@ def choose_layers(layers: Layers, depth: int) -> tuple[int, ...]:
 
 
 def router_deviation(router: str) -> float:
-    """Return the standard deviation of a router's first weights: 0 for `zeros`.
+    """Return the standard deviation of a router's initial weights: 0 for `zeros`.
 
     Raises:
         ValueError: if the text is neither `zeros` nor `normal(…)` with a number above 0.

@@ -1,4 +1,4 @@
-"""Base of the steps that make a mixture of experts of dense models."""
+"""Base class of the steps that make a mixture of experts from dense models."""
 
 from __future__ import annotations
 

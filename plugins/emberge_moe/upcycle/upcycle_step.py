@@ -30,7 +30,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Upcycle(RoutingStep):
-    """Make a mixture of experts of a dense model: copies of feed-forward blocks behind routers.
+    """Make a mixture of experts from a dense model: copies of feed-forward blocks behind routers.
 
     This is sparse upcycling (Komatsuzaki et al., 2022, arXiv:2212.05055), for encoders as in Nomic Embed v2
     (Nussbaum and Duderstadt, 2025, arXiv:2502.07972): in each of `layers` a router sends every token to
@@ -95,7 +95,7 @@ class Upcycle(RoutingStep):
         )
 
     def _compare(self, dense: Path, workspace: Workspace) -> dict[str, Any]:
-        """Return the largest difference between hidden states of the routed model and of the dense one.
+        """Return the largest difference between hidden states of the routed and of the dense model.
 
         Raises:
             CheckpointError: if the two models should be equal, but differ by more than rounding.

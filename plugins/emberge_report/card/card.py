@@ -85,7 +85,7 @@ class CardFacts:
 
     @property
     def adapter(self) -> Mapping[str, Any] | None:
-        """Ranks and errors of an adapter on a base; None for a whole model."""
+        """Ranks and truncation errors of an adapter; None for a whole model."""
         details = self.artifact.details.get("adapter")
         return details if isinstance(details, Mapping) else None
 
@@ -123,7 +123,7 @@ class CardFacts:
 
 
 def model_card(facts: CardFacts) -> Card:
-    """Return the card of a model, or of an adapter on one."""
+    """Return the card of a model or an adapter."""
     if facts.adapter is not None:
         return _build_adapter_card(facts, facts.adapter)
     forgotten = (forgetting_sentence(name, scores) for name, scores in _list_scored(facts))
@@ -192,7 +192,7 @@ def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
 
 
 def _describe_model(facts: CardFacts) -> Markdown:
-    """Return the sentence that says what the model is and how it was made."""
+    """Return the sentence on the model's kind and origin."""
     how = (
         "merging"
         if facts.merged

@@ -16,7 +16,7 @@ _HEAD = ("Test", "Test texts", "In the data before", "Rows with them before", "A
 
 @dataclass(frozen=True, slots=True)
 class Contamination:
-    """Record of a step that searched training data for test texts: its counts by test.
+    """Record of a step that searched training data for test texts, with counts by test.
 
     `words` is the length of the word sequences that it searched for; None if it searched for none.
     """

@@ -40,7 +40,7 @@ def _make_slug(text: str) -> str:
 
 
 def score_section(model: str, scores: Scores) -> Section:
-    """Return a table of the model's scores beside those of the model compared with."""
+    """Return a table of the model's scores and the scores of the reference model."""
     reference = scores.reference
     other = reference if reference != model else None
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]

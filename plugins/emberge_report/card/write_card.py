@@ -33,7 +33,7 @@ def card_origin(out: Path, recipe: Path | None) -> None:
 
 @hookimpl(specname="step_finished")
 def card_of_finished(out: Path, step: str, folder: Path, artifact: Artifact) -> None:
-    """Write the card of a new model, or the scores into the cards of the models scored."""
+    """Write the card of a new model, or write new scores into the cards of the scored models."""
     _update_cards(out, step, folder, artifact)
 
 

@@ -18,7 +18,7 @@ _FILLED = 0.8  # share of a place that its bars fill
 def bar_chart(
     x: str, y: str, labels: Sequence[str], series: Mapping[str, Sequence[float | None]]
 ) -> Markup:
-    """Return the chart of a group of bars at each label, `WIDTH` units wide; bars begin at 0."""
+    """Return a chart with a group of bars at each label, `WIDTH` units wide; bars begin at 0."""
     right = WIDTH - 24 - 16 - _LETTER_WIDTH * min(_NAME, max(map(len, series)))
     numbers = [value for values in series.values() for value in values if value is not None]
     low, high = min([0.0, *numbers]), max([0.0, *numbers])

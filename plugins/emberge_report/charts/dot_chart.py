@@ -29,13 +29,13 @@ class Dot:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Finite numbers of the row, which the axis must include."""
+        """Finite numbers of the row, which the axis must cover."""
         values = (self.value, self.low, self.high)
         return tuple(n for n in values if n is not None and math.isfinite(n))
 
 
 def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:
-    """Return the lowest and highest number of the rows, (0, 1) for none."""
+    """Return the lowest and highest number of the rows; (0, 1) without numbers."""
     numbers = [n for row in rows for n in row.numbers] + list(more)
     return (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
 
@@ -43,7 +43,7 @@ def range_of(rows: Sequence[Dot], *more: float) -> tuple[float, float]:
 def dot_chart(
     rows: Sequence[Dot], *, label: str, span: float, reference: float | None = None
 ) -> Markup:
-    """Return one panel; `span` is the width of its axis, so that panels side by side can be compared.
+    """Return one panel; `span` is the width of its axis, so that neighbouring panels can be compared.
 
     `reference` draws a dashed line: the score of the model compared with, or 0 for differences.
     """

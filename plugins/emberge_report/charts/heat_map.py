@@ -135,7 +135,7 @@ def digits_of(largest: float) -> int:
 
 
 def _choose_digits(values: Values, scale: _Scale, grid: _Grid) -> int | None:
-    """Return the number of decimals that fits the cells, at most one fewer than usual; None if none fits."""
+    """Return the number of decimals that fits the cells: the usual or one fewer; None if neither."""
     numbers = [v for row in values for v in row if v is not None]
     for digits in (scale.digits, max(0, scale.digits - 1)):
         longest = max((len(scale.written(v, digits)) for v in numbers), default=0)

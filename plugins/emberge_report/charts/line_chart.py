@@ -127,7 +127,7 @@ def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
 
 
 def _is_label_shown(position: int, every: int, chart: Chart) -> bool:
-    """Return whether a label is shown: every word (embeddings, final), and every `every`-th number."""
+    """Return whether a label is shown: all words (embeddings, final), and every `every`-th number."""
     label = chart.labels[position]
     return not label.isdecimal() or int(label) % every == 0
 
@@ -192,7 +192,7 @@ def _spread_heights(heights: Sequence[float], gap: float, top: float, bottom: fl
 
 
 def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
-    """Return a smooth line through noisy numbers, by local linear regression (Cleveland, 1979).
+    """Return a smoothed line through noisy numbers, by local linear regression (Cleveland, 1979).
 
     A `share` of the curve's points, at least nine, are neighbours of each point, and nearer neighbours weigh
     more. Points at the ends of the curve have equally many neighbours, on one side. Numbers that are not

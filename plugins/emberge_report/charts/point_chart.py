@@ -39,7 +39,7 @@ def point_chart(
 ) -> Markup:
     """Return the chart of points by series, `WIDTH` units wide; `x` and `y` are the labels of the axes.
 
-    If there is no room for words next to their point, they are only in the point's title. Series are named on
+    If words do not fit next to their point, they are only in the point's title (tooltip). Series are named on
     the right, unless their only point has the same words. `chosen` are the series' marker styles, and `line`
     is drawn through some points. With `logarithmic`, numbers of the x axis must be above 0.
     """

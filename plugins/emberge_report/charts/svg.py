@@ -38,7 +38,7 @@ def looks(names: Iterable[str]) -> Mapping[str, MarkerStyle]:
 
 
 def marker(x: float, y: float, look: MarkerStyle, size: float = 4.5) -> Markup:
-    """Return the shape, centred on a point; `size` is about its radius."""
+    """Return the marker's shape, centred on a point; `size` is about its radius."""
     style = f"mark {look.style}"
     if look.shape == "circle":
         return tag("circle", class_=style, cx=x, cy=y, r=size)
@@ -77,7 +77,7 @@ def short(name: str, room: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Line of numbers from `low` to `high`, drawn from pixel `start` to pixel `end`."""
+    """Linear scale that maps numbers from `low` to `high` to pixels from `start` to `end`."""
 
     low: float
     high: float
@@ -95,7 +95,7 @@ class Scale:
 
 
 class LogScale(Scale):
-    """Line of numbers above zero on which equal ratios are equally far apart."""
+    """Logarithmic scale of numbers above zero."""
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a number."""

@@ -87,7 +87,7 @@ def _draw_chart(
 
 
 def _choose_unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
-    """Return `count` marker styles, with unused colours first."""
+    """Return `count` marker styles; styles with unused colours come first."""
     every = list(looks(map(str, range(count + len(taken)))).values())
     free = [look for look in every if look.style not in taken]
     return [*free, *every][:count]

@@ -256,10 +256,10 @@ class _Numbers(RootModel[dict[str, dict[str, float]]]):
 def weights_by_layer(step: str, details: Mapping[str, Any]) -> FigureData | None:
     """Return the heat map, labels by layers, and the table of `weights_by_layer` in a step's details.
 
-    None if the details have no such weights.
+    The result is None if the details have no such weights.
 
     Raises:
-        DataError: if they are no mapping of numbers; the message has the step and the place.
+        DataError: if they are not a mapping of numbers; the message has the step and the place.
     """
     content = details.get("weights_by_layer", {})
     weights = checked(_Numbers, f"'{step}': weights_by_layer", content).root

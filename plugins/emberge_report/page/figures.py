@@ -43,8 +43,8 @@ class Figure:
 def read_figures(step: str, folder: Path, artifact: Artifact) -> list[Figure]:
     """Return the figures that a step's artifact has in `details["figures"]`, in order.
 
-    A file uses the page's colours by the names of the style sheet: `var(--ink)`, `var(--c0)` and so on. Data
-    without a table gets a table of its numbers.
+    A file uses the page's colours by the names of the style sheet: `var(--ink)`, `var(--c0)` and so on. If
+    data has no table, one of its numbers is added.
 
     Raises:
         DataError: if a figure is invalid, or a drawing cannot be read.
@@ -164,7 +164,7 @@ def read_svg(path: Path) -> Markup:
     """Return an SVG file as an element of the page.
 
     Raises:
-        DataError: if the file is missing, or no SVG.
+        DataError: if the file is missing, or not an SVG.
     """
     try:
         root = ElementTree.fromstring(path.read_text(encoding="utf-8"))

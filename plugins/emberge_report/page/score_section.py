@@ -21,7 +21,7 @@ Looks = Mapping[str, MarkerStyle]
 
 
 def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
-    """Return the section of one evaluation, by arm first where models have several seeds."""
+    """Return the section of one evaluation, arms (groups of seeds) first if models have several."""
     first = scores.pooled or scores
     return tag(
         "div",

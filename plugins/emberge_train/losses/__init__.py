@@ -1,4 +1,4 @@
-"""Losses: one a file."""
+"""Losses, one per file."""
 
 from __future__ import annotations
 

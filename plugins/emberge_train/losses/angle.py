@@ -44,7 +44,7 @@ class AnglE(OrderLoss):
 
 
 def _turn_halves(vectors: Tensor) -> Tensor:
-    """Return for halves (a, b) the vector (b, -a); one of odd length is padded by a zero for this."""
+    """Return the vector (b, -a) for halves (a, b); a vector of odd length is padded by a zero first."""
     import torch
     from torch.nn.functional import pad
 

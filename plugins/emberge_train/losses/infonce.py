@@ -49,7 +49,7 @@ class TableSide:
         )
 
     def part(self, slot: int, slots: int) -> TableSide:
-        """Return the texts of one slot of several."""
+        """Return the texts of one of several slots."""
         here = slice(slot, None, slots)
         return TableSide(
             self.vectors[here],
@@ -107,7 +107,7 @@ class Rules:
     threshold: Tensor | None = None
 
     def barred(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
-        """Return the mask [block, m] of pairs of left and right that do not count."""
+        """Return the mask [block, m] of (left, right) pairs that do not count."""
         import torch
 
         rows = left.row[block]
@@ -127,7 +127,7 @@ class Rules:
 
 
 def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
-    """Return log-sum-exp [k] of scale · cosine over the texts on the right that count for each on the left.
+    """Return log-sum-exp [k] of scale · cosine: per left text, over the right texts that count for it.
 
     A text on the left for which no text on the right counts gets a very low number with a gradient of zero.
     """
@@ -137,7 +137,7 @@ def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Ten
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNCE(Loss):
-    """Contrast of each anchor's positives and negatives, on cosines divided by `temperature`.
+    """Contrastive loss of each anchor's positives and negatives, on cosines divided by `temperature`.
 
     For anchor i and positive slot c: -s(i, p_ic) + log(e^s(i, p_ic) + sum over negatives e^s), averaged. The
     negatives are the row's own hard negatives. If the batch's `negatives` are `in_batch` (the default for
@@ -323,7 +323,7 @@ def _compute_terms(positive: Tensor, against: Tensor) -> Tensor:
 def _sum_own_negatives(
     anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor
 ) -> Tensor:
-    """Return log-sums [b, 1] over only each row's own negatives."""
+    """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 
     rows = len(anchors.row)

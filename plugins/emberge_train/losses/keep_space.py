@@ -99,5 +99,5 @@ class KeepSpace(Loss):
 
 
 def _compute_squared_distances(new: Tensor, old: Tensor) -> Tensor:
-    """Return the squared distances of embeddings at length one."""
+    """Return the squared distances of embeddings, scaled to length one."""
     return ((unit_vectors(new) - unit_vectors(old)) ** 2).sum(-1)

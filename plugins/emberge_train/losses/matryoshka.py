@@ -69,7 +69,7 @@ class Matryoshka(OuterLoss):
 
 
 def _cut_embeddings(e: Embeddings, size: int) -> Embeddings:
-    """Return the first numbers of all embeddings at length one, those of layers too."""
+    """Return the first numbers of all embeddings, layers' included, scaled to length one."""
     return dataclasses.replace(
         e,
         anchor=unit_vectors(e.anchor[..., :size]),

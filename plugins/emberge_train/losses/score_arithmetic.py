@@ -64,7 +64,7 @@ def student_scores(e: Embeddings, similarity: str) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class OrderLoss(Loss):
-    """Loss of the order of a batch's pairs by a value, which a subclass computes in `values`.
+    """Loss on the order of a batch's pairs by a value, which a subclass computes in `values`.
 
     The pairs are every anchor with each of its scored positives and negatives. By default each rank compares
     only its own rows.
@@ -104,7 +104,7 @@ class OrderLoss(Loss):
         raise NotImplementedError
 
     def _fill_scores(self, e: Embeddings) -> Tensor:
-        """Return scores of the candidates [b, p + n]; with `unscored` those without one are 1 or 0."""
+        """Return scores of the candidates [b, p + n]; with `unscored`, missing scores are 1 or 0."""
         import torch
 
         if not self.unscored:

@@ -29,7 +29,7 @@ _NEEDS: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceTransformersLoss(Loss):
-    """Loss of sentence-transformers, by its own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
+    """Any loss of sentence-transformers, run by its own code (Reimers and Gurevych, 2019, arXiv:1908.10084).
 
     `{sentence_transformers: {loss: CoSENTLoss, options: {scale: 10}}}`; functions are given by name, as in
     `similarity_fct: dot_score`. The library's loss is given an object that returns embeddings in place of the

@@ -79,7 +79,7 @@ _DISTANCES = (
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Columns of embeddings, each [k, d], and labels: a number per row, a number per text, or a vector."""
+    """Columns of embeddings, each [k, d], and labels: one number per row or per text, or a vector."""
 
     columns: tuple[Tensor, ...]
     label: Tensor | None = None
@@ -91,7 +91,7 @@ class Labelled:
 
 
 def _yield_slots(e: Embeddings) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each place of a positive with its rows: (row numbers, positives [k, d])."""
+    """Yield each positive slot as (indices of the rows that have it, positives [k, d])."""
     for slot in range(e.positive.shape[1]):
         rows = e.valid[:, slot].nonzero()[:, 0]
         if len(rows):
@@ -123,7 +123,7 @@ def columns(e: Embeddings) -> Iterator[Labelled]:
 
 
 def two_columns(e: Embeddings) -> Iterator[Labelled]:
-    """Yield anchor and positive, without negatives."""
+    """Yield anchor and positive columns, without negatives."""
     for rows, positive in _yield_slots(e):
         yield Labelled((e.anchor[rows], positive))
 
@@ -265,7 +265,7 @@ def build_loss(name: str, options: dict[str, Any], stand_in: Any) -> Any:
 
 
 def _resolve_value(stock: Any, option: str, value: Any, default: Any) -> Any:
-    """Return the function or module that a name in the recipe stands for."""
+    """Return the function or module that the recipe names."""
     import sentence_transformers.util as functions
     from torch import nn
 

@@ -63,7 +63,7 @@ class HiddenTokens(TokenLoss):
 
 
 def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the mean cross-entropy of the scored labels [b, t], from the states at their places.
+    """Return the mean cross-entropy of the scored labels [b, t], from the states at the same places.
 
     Logits are computed in blocks, only for scored places. Without a scored place the mean is 0.
     """
@@ -88,7 +88,7 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
 
 
 def _is_fusible(states: Tensor, head: LinearHead) -> bool:
-    """Return whether one function computes loss and gradients of blocks of logits faster.
+    """Return whether a fused function computes the loss and gradients of logit blocks faster.
 
     It is faster if the logits of all places would not be kept in memory: it computes the logits once instead
     of twice, and adds up the head's gradient over fewer blocks. On a CPU in float32 with one thread it is 1.8
@@ -113,5 +113,5 @@ def _compute_fused_loss(states: Tensor, labels: Tensor, head: LinearHead) -> Ten
 
 
 def next_of(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return states and labels, each label moved to the place before it, whose state predicts it."""
+    """Return states and labels, with each label moved to the previous place, whose state predicts it."""
     return hidden[:, :-1], labels[:, 1:]

@@ -1,4 +1,4 @@
-"""Samplers: one a file."""
+"""Samplers, one per file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from emberge_train.samplers.one_dataset import TaskOrder
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSequential(TaskOrder):
-    """Batches of one dataset after those of another, ordered by task (BOOM, arXiv:2602.05787).
+    """Batches of one dataset after another, ordered by task (BOOM, arXiv:2602.05787).
 
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
     with reranking; inside a task the datasets come in random order, and so do the rows inside a dataset.
@@ -37,7 +37,7 @@ class DatasetSequential(TaskOrder):
             raise ValueError(f"pin_last names '{twice[0]}' twice")
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        """Return one dataset's batches after another's.
+        """Return the batches of all datasets, one dataset after another.
 
         Raises:
             DataError: if `pin_last` names no dataset, or a dataset's task is not in `order`.

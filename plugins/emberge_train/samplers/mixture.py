@@ -32,7 +32,7 @@ class Mixture(Sampler):
 
     `shares` are by dataset. Datasets that are not named divide the remaining share equally: with `{english:
     0.8}` and four other sets, each of the four gets 0.05 (the mix that BidirLM adapts models on,
-    arXiv:2604.02045). A name with `*` is a group. Its share of a batch is of one of its sets, which take
+    arXiv:2604.02045). A name with `*` is a group. Its share of a batch comes from one of its sets, which take
     turns from batch to batch, so that many sets need no large batches.
 
     A batch has about `batch_tokens` tokens over all ranks. In each batch, and in any number of batches of one
@@ -102,7 +102,7 @@ class Mixture(Sampler):
         )
 
     def _compute_shares(self, infos: Sequence[DatasetInfo]) -> dict[str, float]:
-        """Return the share of each dataset or group by its name in `shares`, or its own.
+        """Return the share of each dataset or group, by its name in `shares` or else the dataset's own name.
 
         Raises:
             DataError: if a name is no dataset, datasets have pairs, or the shares do not sum to 1.
@@ -128,10 +128,10 @@ class Mixture(Sampler):
         return {name: self.shares.get(name, left / max(1, len(others))) for name in groups}
 
     def _group_names(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return the datasets of each share, in the order of the data; a set without a share is its own.
+        """Return the datasets of each share, in the order of the data; an unnamed set forms its own group.
 
         Raises:
-            DataError: for a dataset that is of two groups.
+            DataError: for a dataset that belongs to two groups.
         """
         groups: dict[str, list[str]] = {}
         for name in names:

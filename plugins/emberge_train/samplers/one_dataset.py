@@ -1,4 +1,4 @@
-"""Bases of samplers whose batches are of one dataset each: sizes of batches, tasks in order, shares."""
+"""Base classes of samplers whose batches have one dataset each: batch sizes, order of tasks, shares."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class OneDataset(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOrder(OneDataset):
-    """Batches of one task after those of another.
+    """Batches grouped by task, one task after another.
 
     `order` names the kinds of task, first to last; reranking goes with retrieval unless it is named.
     """

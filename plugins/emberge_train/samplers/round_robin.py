@@ -16,7 +16,7 @@ class RoundRobin(OneDataset):
     """Batches of each dataset in turn, so that all datasets get equally many steps.
 
     The order of the datasets is drawn for each epoch. `until` sets when the epoch ends: with `shortest` when
-    the first dataset has no more batches, as with sentence-transformers' ROUND_ROBIN; with `longest` when the
+    any dataset runs out of batches, as with sentence-transformers' ROUND_ROBIN; with `longest` when the
     longest dataset was seen once, while shorter datasets are repeated with their rows in another order; with
     `all` when every dataset was seen once, while finished datasets are skipped. With `shortest` some rows of
     larger datasets are not used, different rows in each epoch.

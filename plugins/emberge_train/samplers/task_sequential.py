@@ -12,7 +12,7 @@ from emberge_train.samplers.one_dataset import TaskOrder
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSequential(TaskOrder):
-    """Batches of one task after those of another; inside a task they are shuffled.
+    """Batches grouped by task, one task after another; inside a task they are shuffled.
 
     Tasks come in `order`, by default classification, clustering, pair classification, sts and then retrieval
     with reranking, and the batches of each task are shuffled as by `batch_shuffle` (BOOM, arXiv:2602.05787).
@@ -28,7 +28,7 @@ class TaskSequential(TaskOrder):
     """
 
     def batches(self, pool: Pool, seed: int) -> Batches:
-        """Return one task's batches after another's.
+        """Return the batches of all tasks, one task after another.
 
         Raises:
             DataError: if a dataset's task is not in `order`.

@@ -11,7 +11,7 @@ from emberge_train.samplers.one_dataset import Shares
 
 @dataclass(frozen=True, kw_only=True)
 class Temperature(Shares):
-    """Shares that follow a power of each dataset's size, so that small ones are seen more often.
+    """Shares that follow a power of each dataset's size, so that small datasets are seen more often.
 
     The share of a dataset of n rows is w · min(n, K)^(1/T) over the sum of this term for all datasets
     (temperature-scaled mixing: Raffel et al., 2020, arXiv:1910.10683; the power α = 1/T of Conneau & Lample,

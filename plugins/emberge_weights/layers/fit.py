@@ -37,7 +37,7 @@ def fit_coefficients(
     work: Path,
     progress: Callable[[int], None] | None = None,
 ) -> Array:
-    """Return coefficients [blocks, members]; those of a block are weights that sum to 1.
+    """Return coefficients [blocks, members]; each block's coefficients are weights that sum to 1.
 
     The fit begins with `start` [members] in every block, and follows gradients of the losses on some units of
     each set. The folder `work` keeps the states from which a killed fit continues.

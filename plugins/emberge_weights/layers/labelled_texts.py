@@ -83,7 +83,7 @@ class LabelledTexts:
 def _list_candidates(
     weight_set: WeightSet, members: Sequence[SideVectors], weights: NDArray[np.float64]
 ) -> list[list[int]]:
-    """Return for each query the numbers of its best relevant and its nearest other documents."""
+    """Return the indices of each query's best relevant and nearest other documents."""
     candidates = []
     for judged, first in zip(
         weight_set.relevant, first_documents(weight_set, members, weights), strict=True

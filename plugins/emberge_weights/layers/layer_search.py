@@ -30,7 +30,7 @@ PROBED = 8
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Coefficients [blocks, members], and their held-out gain over one weighting.
+    """Coefficients [blocks, members], and their held-out gain over one weighting for all blocks.
 
     The coefficients are the means of the fits on the two halves. `by_tensor` has each member's weights of
     tensors, as a merge takes them.
@@ -57,7 +57,7 @@ def open_members(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerSearch:
-    """Search of weights by layer among members, whose vectors of the sets are given."""
+    """Search of weights by layer, given the members' vectors of the sets."""
 
     models: Sequence[Model]
     members: Sequence[Sequence[SideVectors]]
@@ -102,7 +102,7 @@ class LayerSearch:
         )
 
     def _require_following(self, labelled: LabelledTexts) -> None:
-        """Refuse an encoder whose embeddings do not change with the parameters that it is given."""
+        """Refuse an encoder whose embeddings do not depend on the parameters that it is given."""
         alone = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
         with torch.no_grad():
             first, last = (
@@ -158,7 +158,7 @@ class LayerSearch:
 
 
 def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:
-    """Return the gain of the fits over equal layers, each measured on units it was not fitted on.
+    """Return the gain of the fits over equal layers, each measured on units that it was not fitted on.
 
     The first weighting has equal layers. The others are fits, one for each of the `unseen` parts of the
     units.

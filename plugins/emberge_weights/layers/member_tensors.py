@@ -28,7 +28,7 @@ Embed = Callable[[Sequence[TokenisedText]], Tensor]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Names of blocks of layers in order, and the number of each tensor's block."""
+    """Names of blocks of layers in order, and the index of each tensor's block."""
 
     names: Sequence[str]
     place: Mapping[str, int]
@@ -37,13 +37,13 @@ class Blocks:
         return len(self.names)
 
     def weights(self, values: Sequence[float], otherwise: float) -> PerTensor:
-        """Return one member's weights by tensor from its weights by block; other tensors have `otherwise`."""
+        """Return one member's weights by tensor from its weights by block; other tensors get `otherwise`."""
         parts = self._name_parts()
         entries = [{"filter": part, "value": values[number]} for part, number in parts.items()]
         return PerTensor([*entries, {"value": otherwise}])
 
     def _name_parts(self) -> dict[str, int]:
-        """Return parts of tensor names in the order to try them, each with the number of its block."""
+        """Return parts of tensor names in the order to try them, each with the index of its block."""
         begins = {
             _find_common_beginning(
                 [name for name, block in self.place.items() if block == number]
@@ -83,7 +83,7 @@ def _find_first_part(parts: Mapping[str, int], name: str) -> int | None:
 class MemberTensors:
     """Parameters of members as rows of one file, [members, numbers], with each parameter's range in a row.
 
-    `blocks` has the number of each parameter's block.
+    `blocks` has the index of each parameter's block.
     """
 
     rows: NDArray[np.floating]
@@ -96,7 +96,7 @@ class MemberTensors:
         return (weights @ self._read_part(name)).view(self.shapes[name])
 
     def products(self, name: str, direction: Tensor) -> Tensor:
-        """Return the products [members] of a parameter of each member with a direction of its shape."""
+        """Return the inner products [members] of members' parameters with a direction of the same shape."""
         return self._read_part(name) @ direction.reshape(-1)
 
     def _read_part(self, name: str) -> Tensor:
@@ -106,7 +106,7 @@ class MemberTensors:
 def member_tensors(
     models: Sequence[Model], backbone: Backbone, blocks: Blocks, workspace: Workspace
 ) -> tuple[MemberTensors, Encoder]:
-    """Write the parameters of members to the work folder and return them, with an encoder of the first.
+    """Write the members' parameters to the work folder; return them with an encoder of the first member.
 
     Raises:
         CheckpointError: if an encoder's parameters are not the tensors that a merge combines.
@@ -146,7 +146,7 @@ def _create_rows(
 
 
 def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, int]:
-    """Return the number of each parameter's block.
+    """Return the index of each parameter's block.
 
     Raises:
         CheckpointError: if a parameter is not a tensor of the merge.
@@ -167,7 +167,7 @@ def _place_blocks(encoder: Encoder, blocks: Blocks, called: str) -> dict[str, in
 
 
 class MixedForward:
-    """Encoder whose parameters are sums over members, weighted by block.
+    """Encoder whose parameters are weighted sums over members, with weights by block.
 
     Memory holds one model, its gradient and the activations of a chunk. The members stay on disk, and each
     chunk is computed again for the gradient.

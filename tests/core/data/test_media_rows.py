@@ -15,7 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from emberge import DataEntry, DataError, DataRef, EvalSet, Media, join_parts, readable, split_parts
 from emberge.contracts import has_media
-from emberge.data import check_entries, load_datasets, load_eval_set, write_catalogue
+from emberge.data import (
+    check_entries,
+    load_datasets,
+    load_eval_set,
+    read_plain_rows,
+    write_catalogue,
+)
 from emberge.media import image_size, read_clip
 from emberge_data import Delimited, JsonLines, Parquet
 from scipy.io import wavfile
@@ -286,3 +292,25 @@ def test_columns_of_the_hub_come_undecoded(tmp_path: Path) -> None:
     assert plain["image"] == datasets.Image(decode=False)
     assert plain["clips"] == datasets.List(datasets.Audio(decode=False))
     assert plain["text"] == features["text"]
+
+
+def test_plain_rows_have_files_in_place_of_bytes(tmp_path: Path) -> None:
+    """So that the rows of a large data set fit the memory; equal bytes are one file."""
+    pictures = [png(0), png(1), png(0)]
+    columns = {
+        "picture": [{"bytes": one, "path": None} for one in pictures],
+        "label": ["a", "b", "a"],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    entry = DataEntry(path=DataRef(str(tmp_path / "rows.parquet")))
+    store = tmp_path / "store"
+    rows = read_plain_rows(entry, readers=(Parquet(),), resolve=resolve, store=store)
+    assert rows is not None
+    values = [row["picture"] for _, row in rows.rows]
+    assert [Path(value["path"]).read_bytes() for value in values] == pictures
+    assert len(list(store.iterdir())) == 2
+    texts = [str(rows.media.read(value, "picture")) for value in values]
+    assert all(has_media(text) for text in texts)
+    facts = rows.media_facts((number, [text]) for number, text in enumerate(texts))
+    assert facts is not None
+    assert facts.kinds == ("image",)

@@ -1,4 +1,4 @@
-"""The columns of a file by their part: anchor, positives, negatives, scores, label."""
+"""The columns of a file by their part in an example: anchor, positives, negatives, scores, label."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LayoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """The names of the columns of each part; without positives, a row is a text, possibly with a label."""
+    """The columns for each part of an example; without positives, a row is a text, possibly with a label."""
 
     anchor: str
     positives: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class ColumnLayout:
         return not (self.positives or self.single)
 
     def describe(self) -> str:
-        """Return the columns by part, as text for display."""
+        """Return a text for display that lists the columns by part."""
         parts = {
             "text" if self.single else "anchor": self.anchor,
             "positive": ", ".join(self.positives),
@@ -82,7 +82,7 @@ class ColumnLayout:
 def find_layout(
     names: Sequence[str], columns: Columns, task: TaskKind | None = None
 ) -> ColumnLayout:
-    """Assign each column its part: first by the given `columns`, then by the usual names.
+    """Return the column of each part of an example: the one that `columns` names, else one with a usual name.
 
     Rows are single texts if the `task` is text, or if the only column is a text column.
 
@@ -140,7 +140,7 @@ def column_kind(name: str) -> MediaKind | None:
 def _place_media(
     unused: Sequence[str], anchor: str | None, positive: str | None, names: Sequence[str]
 ) -> tuple[str | None, str | None]:
-    """Return the columns of anchor and positive; a part that is not named yet may become a media column.
+    """Return the columns of anchor and positive; a media column is used for the part that has no column yet.
 
     If there is a query or a text, the media column is the positive. If there is a caption, the media column
     is the anchor, as it is in rows with a label and no text.
@@ -212,5 +212,5 @@ def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | No
 
 
 def _find_family(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the column and the columns with its name and a number (`negative_1`, `negative_2`, …)."""
+    """Return a column and its numbered variants (`negative_1`, `negative_2`, …)."""
     return (*((name,) if name in names else ()), *_find_numbered(name, names))

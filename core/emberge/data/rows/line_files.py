@@ -1,4 +1,4 @@
-"""Files of lines from outside: regular files, plain or gzip, whose lines have a bounded length.
+"""Reading of untrusted files of lines: regular files, plain or gzip, whose lines have a bounded length.
 
 A corpus may have any size, as it is read line by line. The length of a line is bounded, so that a file needs
 no more memory than one line. The ratio of a compressed file's unpacked size to its size is bounded too, so
@@ -39,7 +39,7 @@ class LongLineError(ValueError):
 
 
 class _Unpacked(io.RawIOBase):
-    """Reader of a gzip file's bytes, which raises an error if they are too many for the file's size."""
+    """Reader of a gzip file, which raises an error if the unpacked bytes are too many for the file's size."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         self._packed = packed
@@ -122,7 +122,7 @@ def read_text_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
-    """Return the JSON object of a line as a row, or the reason why the line has no such object."""
+    """Return the JSON object in a line as a row, or the reason why the line is not such an object."""
     try:
         row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError:

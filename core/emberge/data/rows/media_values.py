@@ -32,7 +32,7 @@ _SOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Facts read from a medium's file: an image's size, or a clip's rate and seconds."""
+    """Facts of a medium's file: an image's size, or a clip's sampling rate and seconds."""
 
     size: tuple[int, int] | None = None
     rate: int | None = None
@@ -40,7 +40,7 @@ class Look:
 
 
 class MediaValues:
-    """Reader of a data set's media, which reads each file once; `looks` are the facts by hash.
+    """Reader of a data set's media, which reads each file once; `looks` maps a file's hash to its facts.
 
     With `thorough`, the pixels of images are decoded too, so that damaged images are found.
     """
@@ -52,12 +52,12 @@ class MediaValues:
         self._files: dict[tuple[MediaKind, str], Media] = {}
 
     def read(self, value: Any, column: str) -> str | None:
-        """Return a column's images and clips as one text with references; None for a value without any.
+        """Return a column's images and clips as one text with references; None for a value without media.
 
-        A column that is named `image` or `audio` has paths, any other one has objects.
+        Strings are paths in a column named `image` or `audio`; in other columns, media are objects.
 
         Raises:
-            DataError: for a form that is not known, or a medium that cannot be read.
+            DataError: if the value has an unknown form, or a medium cannot be read.
         """
         kind = column_kind(column)
         if kind is not None and value:
@@ -100,6 +100,20 @@ class MediaValues:
         if any(isinstance(item, Mapping) and "parts" in item for item in listed):
             raise DataError(f"'{column}' has parts within parts; write them as one list")
         return [part for item in listed for part in self._read_parts(item, column)]
+
+    def without_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the row with the bytes of its columns written to files, and paths in their place.
+
+        Raises:
+            DataError: if they are too large.
+        """
+        return {name: self._store_bytes(value) for name, value in row.items()}
+
+    def _store_bytes(self, value: Any) -> Any:
+        content = value.get("bytes") if isinstance(value, Mapping) else None
+        if not isinstance(content, bytes) or not content:
+            return value
+        return {"path": self.folder.add_bytes(_find_kind(content), content).path}
 
     def medium(self, kind: MediaKind, value: Any, column: str) -> Media:
         """Return the reference to a medium of a known kind: a path, or bytes or an array.
@@ -151,7 +165,7 @@ class MediaValues:
         return self._files[kind, path]
 
     def _look_at_media(self, media: Media, content: bytes | None) -> Media:
-        """Return the reference, after its file was examined (once per content)."""
+        """Examine the file of a reference, once per content, and return the reference."""
         if media.hash not in self.looks:
             if content is None:
                 media, content = self.folder.add_file(media.kind, media.path)

@@ -1,4 +1,4 @@
-"""The parser of rows, for which the part of each column is known."""
+"""The parser of rows, which knows the part of each column in an example."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class RowParser:
-    """The parser of one file's rows; rows must have the same kinds of parts as the first row.
+    """The parser of one file's rows, all of which must have the same parts as the first row.
 
     `media` reads images and clips in columns, which become references within texts.
     """
@@ -92,8 +92,8 @@ class RowParser:
 
 
 def _read_fields(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the values under dotted names (`texts.0`) and under names joined by `+`."""
-    values = {}
+    """Return the fields of nested columns under dotted names (`texts.0`) and under names joined by `+`."""
+    values: dict[str, Any] = {}
     for name in names:
         parts = [_read_column(row, part) for part in name.split("+")]
         if name not in row and None not in parts:

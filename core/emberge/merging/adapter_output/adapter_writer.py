@@ -23,15 +23,16 @@ _TABLE = re.compile(r"(?:embeddings?|embed_tokens|embed_in|wte|wpe|shared)$")
 
 
 def _is_table(module: str) -> bool:
-    """Return whether a module of a backbone is a table of embeddings, by its name."""
+    """Return whether the module of this name in a backbone is a table of embeddings."""
     return _TABLE.search(module) is not None
 
 
 @dataclass
 class AdapterParts:
-    """The tensors of an adapter by the backbone's names; if `transposed`, its layers store [in, out].
+    """The tensors of an adapter by the backbone's names; if `transposed`, the layers store [in, out].
 
-    `names` are all tensors of the backbone, as a saved module contains all of its tensors.
+    `names` are those of all tensors of the backbone, since a module that is saved whole needs all of its
+    tensors.
     """
 
     names: frozenset[str]
@@ -42,7 +43,7 @@ class AdapterParts:
     """Changed tensors whose change is no product; they are kept whole."""
 
     def saved_modules(self) -> list[str]:
-        """Return the names of the modules that are kept whole; peft matches them with the ends of names.
+        """Return the names of the modules that are kept whole; peft compares them with the ends of names.
 
         Raises:
             CheckpointError: if a module would have to be both kept whole and adapted.

@@ -36,16 +36,16 @@ class Factors:
 
     @property
     def rank(self) -> int:
-        """The inner dimension."""
+        """The inner dimension r."""
         return int(self.a.shape[0])
 
 
 def factorise(change: Tensor, truncation: Truncation) -> Factors:
     """Return the best factors of a matrix [out, in] by its largest singular values: B = U√S, A = √S Vᵀ.
 
-    They come from the eigenvectors of the smaller of M Mᵀ and Mᵀ M in float64, which is exact to the last
-    bits of a float32 matrix and needs a fraction of the time and memory of a full decomposition. The error is
-    that of the returned float32 factors.
+    The factors come from the eigenvectors of the smaller of M Mᵀ and Mᵀ M in float64, which is exact to the
+    last bits of a float32 matrix and needs a fraction of the time and memory of a full decomposition. The
+    error is that of the returned float32 factors.
     """
     import torch
 
@@ -116,7 +116,7 @@ class Truncation:
     energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
-        """Return the number of squared singular values, in descending order, that are kept; at least one."""
+        """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         if self.energy is not None:
             reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
@@ -126,7 +126,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Products:
-    """Tensors of a merge of adapters whose change is a sum of low-rank products; `names` are the base's."""
+    """Tensors of a merge of adapters whose change is a sum of low-rank products; `names` are base tensors."""
 
     plan: MergePlan
     names: Names
@@ -146,7 +146,7 @@ class Products:
         return self._known[tensor.name]
 
     def saves(self, tensor: TensorPlan) -> bool:
-        """Return whether any adapter stores the whole tensor, so that the merged adapter must too."""
+        """Return whether any adapter stores the whole tensor, which the merged adapter must then do, too."""
         return any(
             model.adapter is not None and spec is not None and _is_saved_by(spec, model.adapter)
             for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
@@ -188,14 +188,14 @@ class Products:
 
 
 def _is_saved_by(spec: TensorSpec, adapter: Path) -> bool:
-    """Return whether a tensor is the copy that an adapter has of a module that was saved whole."""
+    """Return whether a tensor belongs to a module that the adapter contains whole."""
     if isinstance(spec, AdaptedSpec):
         return not spec.changes and _is_saved_by(spec.origin, adapter)
     return spec.file.parent == adapter
 
 
 def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
-    """Return whether a tensor is the base's tensor `own` plus products."""
+    """Return whether a tensor is the base's tensor `own` plus low-rank products."""
     if not isinstance(spec, AdaptedSpec):
         return spec.file.name != WEIGHTS or _have_same_bytes(spec, own)
     if not spec.changes or not all(isinstance(change, LowRank) for change in spec.changes):

@@ -42,9 +42,9 @@ _ROUNDING = 2.0**-20
 class AdapterReport:
     """A report on a merged adapter: rank by module and error by tensor of the backbone.
 
-    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors that are
-    kept whole; `weights` are the models' effective weights, as in MergePlan; `findings` are as in
-    MergeReport.
+    `errors` are relative Frobenius errors of the changes that were factorised; `whole` are tensors that the
+    adapter contains in full; `weights` are the models' effective weights, as in MergePlan; `findings` are as
+    in MergeReport.
     """
 
     ranks: Mapping[str, int]
@@ -76,9 +76,9 @@ def merge_to_adapter(
 
     With `combination` the result is W₀ + Σ cᵢ (Wᵢ - W₀), and changes that are products stay products. Without
     a `truncation` their factors are concatenated (rank Σ rᵢ, exact). With a `truncation` the factors are cut
-    by a decomposition that never forms the full matrix. Changes that are no products are computed in full,
-    tensor by tensor, and cut. Tensors that the adapters contain whole are kept whole, and so are norms,
-    biases and all other tensors that are not matrices.
+    by a decomposition that never forms the full matrix. Changes that are not low-rank products are computed
+    in full, tensor by tensor, and cut. Tensors that the adapters contain whole are kept whole, and so are
+    norms, biases and all other tensors that are not matrices.
 
     Raises:
         CheckpointError: as `merge_checkpoints`; also if a model has another base, or an adapter of the base's

@@ -48,7 +48,7 @@ def router_problems(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> I
 def _find_problem(
     plan: MergePlan, tensor: TensorPlan, origins: Mapping[str, object], reader: TensorReader
 ) -> Problem | None:
-    """Return the problem of the first model whose router differs from that of model one."""
+    """Return the problem of the first model whose router does not correspond to that of the first model."""
     models = zip(plan.request.inputs, tensor.sources, strict=True)
     rows = {model.name: _read_rows(spec, reader) for model, spec in models if spec is not None}
     first, *others = rows

@@ -1,4 +1,4 @@
-"""Matching of the models' tensors: each tensor of the output with its sources, merged or moved."""
+"""Matching of the models' tensors: the sources of each output tensor, which is merged or copied."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def match_tensors(
 ) -> MatchedTensors:
     """Match the tensors of all models by the template's names.
 
-    `names` has the models that exist; models that do not exist yet are assumed to have the same tensors.
+    `names` contains the tensors of the models that exist; other models are assumed to have the same tensors.
     """
     return _TensorMatcher(request, template, pattern, names).match()
 
@@ -101,7 +101,7 @@ class _TensorMatcher:
             )
 
     def _find_head_owners(self, name: str) -> set[str]:
-        """Return the models that have a tensor only in a head; none if any model has it elsewhere."""
+        """Return the models that have the tensor in a head; no models if any has it outside a head."""
         having = {model for model, names in self.names.items() if name in names.specs}
         return having if all(name in self.names[model].heads for model in having) else set()
 
@@ -137,7 +137,7 @@ class _TensorMatcher:
     def _plan_copy(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
     ) -> TensorPlan | None:
-        """Plan the copy of a tensor without floating-point numbers, which all models must store alike."""
+        """Plan the copy of a tensor of integers or booleans, whose bytes must be equal in all models."""
         for model, spec in zip(self.request.inputs, sources, strict=True):
             if spec is not None and (spec.shape, spec.dtype) != (pattern.shape, pattern.dtype):
                 self._add_problem(
@@ -156,7 +156,7 @@ class _TensorMatcher:
         return trunks and self.pattern.is_outside_trunk(name)
 
     def _plan_optional(self, plan: TensorPlan) -> TensorPlan | None:
-        """Plan a tensor that models may lack; return None if all have it or some have part of its head."""
+        """Return a plan for a tensor that some models lack; None if all have it or a part of its head."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
         without = {
@@ -188,7 +188,7 @@ class _TensorMatcher:
         return name in self.pattern.heads and not names.shares_head(self.pattern, name)
 
     def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
-        """Return the plan if no model lacks the tensor, else the one of the policy for missing tensors."""
+        """Return the plan, changed by the policy for missing tensors if some models lack the tensor."""
         lacking = [
             m.name
             for m, spec in zip(self.request.inputs, plan.sources, strict=True)
@@ -211,7 +211,7 @@ class _TensorMatcher:
         return plan if self._require_base(plan) else None
 
     def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
-        """Plan a tensor from the models that have it; copy it if only one does."""
+        """Return the plan of a tensor from the models that have it: a copy if there is only one."""
         present = [spec for spec in plan.sources if spec is not None]
         chain = self.request.chains[self.request.chain_of(plan.name)]
         if len(present) not in chain[0].arity and len(present) == 1:
@@ -242,7 +242,7 @@ class _TensorMatcher:
         return True
 
     def _check_shapes(self, plan: TensorPlan) -> TensorPlan | None:
-        """Return the plan, marked `padded` if vocabularies are; None if a shape does not fit."""
+        """Return the plan, marked `padded` if a vocabulary has padding rows; None if a shape does not fit."""
         models = list(zip((m.name for m in self.request.inputs), plan.sources, strict=True))
         models.append(("the base", plan.base))
         padded = False

@@ -1,8 +1,8 @@
 """Planning of a whole merge from headers and configs; loads no torch.
 
 Slices, adapters, statistics files and different tokenizers are planned by separate modules, which are
-imported only for a merge that has them. The same holds for routers: they are the only weights that planning
-reads, with torch.
+imported only for a merge that has them. So is the check of routers, the only weights that planning reads,
+which loads torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plan_merge(
     """Plan a merge from all models' headers and configs, and list what is wrong with it as `problems`.
 
     No weights are read except routers, which are small, and nothing is raised. With `out`, all weights must
-    exist, and the disk of `out` must have room for the part of the result that the folder `part` of a killed
+    exist, and the disk of `out` must have space for the part of the result that the folder `part` of a killed
     merge does not contain yet.
     """
     if request.slices:

@@ -35,7 +35,7 @@ def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
 
 
 def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -> Names:
-    """Return the result's tensors in a slice: the model's, renamed and below the template's prefix."""
+    """Return the result's tensors in a slice: the model's, renamed, with the template's prefix."""
     by = part.start - first
     specs = {}
     for name, spec in names.specs.items():
@@ -53,7 +53,7 @@ def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -
 def as_sliced(
     request: MergeRequest, part: LayerRange, names: Mapping[str, Names], pattern: Names
 ) -> tuple[Mapping[str, Names], Names]:
-    """Return all models' names and the result's, restricted to a slice and renumbered."""
+    """Return all models' tensors and the result's, restricted to a slice and with its layers renumbered."""
     firsts = {m.name: m.first or 0 for m in request.everyone}
     result = _renumber_pattern(part, pattern, request.inputs[0].first or 0, part.prefix)
     seen = {}
@@ -133,7 +133,7 @@ def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
 
 
 def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
-    """Yield each slice's tensors with an entry for every input of all slices."""
+    """Yield each slice's tensor plans, with a source (or None) for every input of all slices."""
     before = 0
     for plan in plans:
         count = len(plan.request.inputs)
@@ -189,7 +189,7 @@ def _count_layers(config: Mapping[str, Any]) -> int | None:
 
 
 def write_layers(request: MergeRequest, trunk: Path) -> None:
-    """Write the result's number and kinds of layers into the config.json in `trunk`."""
+    """Write the result's number of layers, and the kind of each, into the config.json in `trunk`."""
     path = trunk / "config.json"
     if not path.is_file():
         return
@@ -204,7 +204,7 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
 
 
 def _list_layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
-    """Return the config entry of each layer of the result, from the first model of its slice."""
+    """Return each layer's kind for the result's config, from the first model of the layer's slice."""
     kinds: list[Any] = []
     for layer_slice in request.slices:
         model = layer_slice.inputs[0]

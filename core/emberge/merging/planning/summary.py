@@ -19,7 +19,7 @@ _SIBLINGS, _STRANGERS = 0.15, 0.05
 
 
 def summary(plan: MergePlan, machine: Machine | None = None) -> list[str]:
-    """Return the plan as lines of label and text, with costs for a machine (by default this one)."""
+    """Return the plan as (label, text) lines, with costs for a machine (by default this one)."""
     inside = [*_describe_tensors(plan), *_describe_cost(plan, machine)] if plan.tensors else []
     weights = _describe_weights(plan) if plan.tensors else ()
     entries = [*inside, *_describe_method(plan), *weights, *_describe_others(plan)]

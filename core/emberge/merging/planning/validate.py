@@ -24,7 +24,7 @@ _TEMPLATE_REMEDY = "merge models of one architecture, or choose one with 'templa
 
 
 def request_problems(request: MergeRequest) -> Iterator[Problem]:
-    """Yield the problems of a request that can be found without reading a folder."""
+    """Yield the problems of a request that are found without reading a folder."""
     names = [m.name for m in request.inputs]
     groups = [m.group for m in request.inputs]
     if not names:
@@ -158,7 +158,7 @@ def architectures_differ(
 def template_problems(
     request: MergeRequest, template: Checkpoint, pattern: Names | None
 ) -> Iterator[Problem]:
-    """Yield problems of the template's files that would make the result incomplete or unreadable."""
+    """Yield the problems of the template's files by which the result would be incomplete or unreadable."""
     for fault in template_faults(template):
         yield Problem(f"{fault}, {OTHER_TEMPLATE}")
     if request.tokenizer is not None and request.tokenizer.is_dir():
@@ -268,7 +268,7 @@ def _check_weights(plan: MergePlan) -> Iterator[Problem]:
 def _zero_sum_fault(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
-    """Return the problem of weights whose sum, by which a link divides, is zero; else None."""
+    """Return the problem of weights that sum to zero if a link divides by the sum; else None."""
     link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
     if link.weight_role != "share":
         return None

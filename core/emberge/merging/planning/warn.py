@@ -1,4 +1,4 @@
-"""Warnings of a plan without problems: weights, equal models, tokenizers, licences; loads no torch."""
+"""Warnings of a plan that has no problems: weights, equal models, tokenizers, licences; loads no torch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlanWarnings:
 
 
 def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
-    """Collect the warnings of a plan without problems; `checkpoints` are the folders that exist."""
+    """Return the warnings of a plan that has no problems; `checkpoints` are the folders that exist."""
     licences = _read_licences(plan.request, checkpoints)
     with _OpenFiles() as files:
         warnings = (
@@ -166,7 +166,7 @@ def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def licence_line(licences: Mapping[str, str | None]) -> str:
-    """Return one line of licences with the names under each: `apache-2.0: a, b; not stated: c`."""
+    """Return one line with the names under each licence: `apache-2.0: a, b; not stated: c`."""
     by_licence: dict[str, list[str]] = {}
     for name, licence in licences.items():
         by_licence.setdefault(licence or "not stated", []).append(name)
@@ -175,7 +175,7 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
 
 
 def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
-    """Yield a warning for each pair of equal models, and for each model equal to the base.
+    """Yield a warning for each pair of models with equal weights, and for each model equal to the base.
 
     Models of different groups may be equal: a checkpoint that is among the best for two tasks is in both
     groups.
@@ -200,7 +200,7 @@ def _describe_twins(first: str, second: str) -> str:
 
 
 def _collect_merged(plan: MergePlan) -> dict[str, list[TensorSpec]]:
-    """Return the merged tensors of the base and the models that store all of them unchanged in files."""
+    """Return the merged tensors of the base, and of the models whose files store all of them unchanged."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
     named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
     every = {_BASE: [tensor.base for tensor in merged], **named}
@@ -276,7 +276,7 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
 
 
 def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[int, float]:
-    """Return for each layer the estimated cosine of the first model's weights and those of model `place`."""
+    """Return, by layer, the estimated cosine of the first model's weights and those of model `place`."""
     sums: dict[int, list[float]] = {}
     for tensor in plan.tensors:
         layer = layer_number(tensor.name)
@@ -325,7 +325,7 @@ _DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
 
 
 def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
-    """Return the estimated cosine of the changes of each pair of models; none without a base, or in a slice.
+    """Return the estimated cosine of each pair of models' changes; empty without a base, or in a slice.
 
     Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Pairs with
     a model that did not change are omitted.

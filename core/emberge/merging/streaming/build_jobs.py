@@ -129,7 +129,7 @@ def empty_block(
     dtype: str,
     based: bool,
 ) -> Block:
-    """Build the block of a tensor without its rows; `based` is True for a merge with a base."""
+    """Return the block of a tensor, without its rows; `based` is True for a merge with a base."""
     rows = DecodedRows.empty(len(models), shape, getattr(torch, dtype), based=based)
     return Block(
         name=name,
@@ -143,7 +143,7 @@ def empty_block(
 
 
 def _find_padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None:
-    """Return the source of the padding rows that a model lacks: another model that has them."""
+    """Return the source of padding rows for a model that lacks them: another model that has them."""
     if not tensor.padded:
         return None
     longest = next(

@@ -23,8 +23,8 @@ More bytes do not fit into the caches; with fewer bytes, the calls cost more tha
 def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
     """Return the bytes of working memory per element, over all models.
 
-    They are for the stacked models and a stage's copy of them; with a base also for the deltas and a copy of
-    them.
+    The memory contains the stacked models and a stage's copy of them and, with a base, the deltas and a copy
+    of them.
     """
     return itemsize * (3 * models + 6 if based else 2 * models + 4)
 
@@ -81,7 +81,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _TensorCost:
-    """The bytes of one tensor: stored in its inputs, read in all passes, and of all threads' memory."""
+    """Costs of one tensor in bytes: stored in its inputs, read in all passes, and in all threads' memory."""
 
     inputs: int
     read: int

@@ -73,7 +73,7 @@ class TensorJob(Protocol):
 
     @property
     def problem(self) -> str:
-        """The reason, found from specs alone, why the job cannot run; "" for none."""
+        """The reason why the job cannot run, found from specs alone; "" for none."""
         return ""
 
     @property
@@ -138,10 +138,10 @@ class MergeJob(TensorJob):
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints; its
     rows are empty, and have the dtype of the computation. `chain_id` differs between the chains of different
     rules, so that a stage measures only the tensors of its own rule. `coarse` is true if base and models are
-    stored with so few bits that small changes are lost. `owned` has the rows that some models lack; they are
-    not merged by the strategy. `statistics` are the models' entries for the block's rows. `kernels` are
-    compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings", texts, and
-    "findings", numbers by label.
+    stored with so few bits that small changes are lost. `owned` are the rows of tokens that some models lack;
+    the strategy does not merge them. `statistics` are the models' entries for the block's rows. `kernels` are
+    compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings" (texts) and
+    "findings" (numbers by label).
     """
 
     spec: TensorSpec
@@ -264,7 +264,7 @@ class MergeJob(TensorJob):
     def _read_block(
         self, rows: range, index: int, device: str, origin: TensorSource | None, *, guard: bool
     ) -> Block:
-        """Return the block of some rows, read from the models and from the base `origin`, if there is one."""
+        """Return a block of some rows, read from the models and from the base `origin`, if there is one."""
         shape = self.spec.shape
         width = rows_of(shape)[1]
         start, size = rows.start * width, len(rows) * width
@@ -300,7 +300,7 @@ class MergeJob(TensorJob):
         *,
         guard: bool,
     ) -> Block:
-        """Return the block of some rows of `shape` each, read as they are stored."""
+        """Return a block whose models' rows have this shape, read in their stored dtypes."""
         start, size = rows.start * rows_of(self.spec.shape)[1], math.prod(shape)
         sources = [*self.sources, origin] if origin else [*self.sources]
         places, end = [], 0

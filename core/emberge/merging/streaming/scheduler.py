@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJobs:
-    """A group of jobs that are measured together, and the ones to produce among them."""
+    """A group of jobs that are measured together, and those among them to produce."""
 
     jobs: Sequence[TensorJob]
     wanted: Sequence[TensorJob]
@@ -129,7 +129,7 @@ class _Countdown:
 class _TensorScheduler:
     """Threads that work on the granules of a few units at a time.
 
-    A unit is a generator of batches of work (`_plan_phases`). Any threads do the work of one batch; the
+    The work of a unit is a generator of batches (`_plan_phases`). Any threads do the work of one batch; the
     thread that finishes the batch's last work takes the next batch from the generator.
     """
 
@@ -281,7 +281,7 @@ class _TensorScheduler:
 
 
 class _OrderedReducer:
-    """Reducer that joins measures in the order of their places, independent of the order of their arrival.
+    """Reducer that joins measures in the order of their positions, whatever the order of their arrival.
 
     Every 16 consecutive measures are joined by one thread at a time, and no other thread waits for that
     thread: positions are assigned while the scheduler's lock is held, and measures are joined after it is
@@ -298,12 +298,12 @@ class _OrderedReducer:
         self.next = 0
 
     def reserve(self) -> int:
-        """Return the next free place."""
+        """Return the next free position."""
         self._reserved += 1
         return self._reserved - 1
 
     def add(self, place: int, measures: Measures) -> None:
-        """Add the measures of a place; the caller has the scheduler's lock."""
+        """Add the measures of a position; the caller must have the scheduler's lock."""
         self._early[place] = measures
         while self.next in self._early:
             self._ready.append(self._early.pop(self.next))
@@ -333,7 +333,7 @@ class _OrderedReducer:
 
 
 class _Meter:
-    """A count of the bytes produced, for a progress bar."""
+    """A counter of the bytes produced, for a progress bar."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress, self._done = total, progress, 0
@@ -409,7 +409,7 @@ class DeviceStreams:
 
     @contextmanager
     def current_device(self) -> Iterator[str]:
-        """Yield the calling thread's device; the block's work uses the thread's stream and ends with it."""
+        """Yield the calling thread's device, on whose stream the `with` block runs; wait for its work."""
         if not hasattr(self._own, "device"):
             with self._lock:
                 self._own.device = next(self._devices)
@@ -425,7 +425,7 @@ class DeviceStreams:
 
 
 def on_cpu(measures: Measures) -> Measures:
-    """Return the measures with their tensors moved to the CPU."""
+    """Return the measures, with their tensors moved to the CPU."""
     return {name: _move_to_cpu(value) for name, value in measures.items()}
 
 

@@ -70,8 +70,9 @@ def stream(
     """Run the jobs and write their tensors into the folder `path`, continuing the part of a killed run.
 
     `key` identifies the work: a part that was begun with another key is deleted. The caller publishes the
-    folder. `writer` creates the writer, with other names of files, shards or metadata. `complete` adds all
-    files that are not weights; after a kill during `complete`, only `complete` is repeated.
+    folder. `writer` creates the writer, which decides the names of files, the shards and the metadata.
+    `complete` adds all files that are not weights; after a kill during `complete`, only `complete` is
+    repeated.
 
     Raises:
         CheckpointError: if inputs are damaged or not finite, or the disk is full.
@@ -143,7 +144,7 @@ class Journal:
                 sync(folder)
 
     def forget(self) -> None:
-        """Begin an empty journal, because the finished tensors' files are missing."""
+        """Begin an empty journal, for use if the finished tensors' files are missing."""
         self.done.clear()
         self.remarks.clear()
         with writing(self.path.parent, _NAME), open_ours(self.path, "rb+") as file:
@@ -314,9 +315,9 @@ def build_result(
 ) -> None:
     """Write tensors, copied or computed, and the template's other files as a step's result.
 
-    `key` is a JSON value that decides the tensors' bytes. `models` names in messages the model that each
-    tensor is read from, by the tensor's name; it is the template without it. For the other options and the
-    errors see `build_checkpoint`.
+    `key` is a JSON value that decides the tensors' bytes. `models` maps a tensor's name to the name, for
+    messages, of the model that it is read from, by default the template. For the other options and the errors
+    see `build_checkpoint`.
     """
     label = template.folder.name
 

@@ -1,4 +1,4 @@
-"""Matching of rows of embeddings that are one token: by ids, or by the tokens' texts.
+"""Matching of embedding rows by token: by the tokens' ids, or by their texts.
 
 By ids (`token_aware`), no id changes: rows whose token is the same in all models are merged, a token that
 some models lack takes its row from the models that have it, and two different tokens with one id are refused.
@@ -29,7 +29,7 @@ REMEDY = (
 
 @dataclass
 class _TokenAligner:
-    """Base of matching by ids or by texts: models, new and lacking tokens, and the number of rows."""
+    """Base class of matching by ids or by texts: models, new and missing tokens, and the number of rows."""
 
     chosen: Tokenizer
     models: Sequence[TokenModel]
@@ -44,7 +44,7 @@ class _TokenAligner:
         self.lacking: list[str] = []
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        """Return the plan, or one with problems; `lines` describe the differences."""
+        """Return the plan, which may have problems; `lines` describe the differences."""
         raise NotImplementedError
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
@@ -52,7 +52,7 @@ class _TokenAligner:
         raise NotImplementedError
 
     def build_plan(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
-        """Build the plan, given the token of each id and the number of rows."""
+        """Return the plan, given the token of each id and the number of rows."""
         everyone = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_rows(known, meant, rows) for known in everyone}
         return TokenPlan(
@@ -66,7 +66,7 @@ class _TokenAligner:
         )
 
     def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
-        """Build a plan that only reports problems."""
+        """Return a plan that only reports problems."""
         return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
 
     def tokenizer_of(self, name: str) -> Tokenizer:
@@ -136,7 +136,7 @@ class ByIds(_TokenAligner):
         return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
     def _find_common_tokens(self) -> dict[int, str]:
-        """Return id to token for the ids that mean the same token in all models."""
+        """Map each id that means the same token in all models to that token."""
         heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
         rows = max(heights)
         common = {
@@ -155,7 +155,7 @@ class ByIds(_TokenAligner):
         return common
 
     def _choose_token(self, place: int) -> str | None:
-        """Return the token of an id in the result, None without one; collect clashes and new tokens."""
+        """Return the token of an id in the result, or None; collect clashes and new tokens."""
         present = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
@@ -266,7 +266,7 @@ class ByTexts(_TokenAligner):
                 )
 
     def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
-        """Append the tokens that the result still lacks, with ids after all others."""
+        """Append the tokens that the result still lacks, with ids after all other ids."""
         if model.tokens is None:
             return
         next_id = max(meant, default=-1) + 1
@@ -305,10 +305,10 @@ def align_tokens(
 ) -> TokenPlan:
     """Plan which row of each model's embedding becomes which row of the result.
 
-    `models` and `base` are names; `checkpoints` has those that exist, `names` the tensors of those with
-    headers, and `pattern` the template's: without them rows are not counted. The result gets the tokenizer of
-    the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy` is the text that tells
-    what to do about two tokens with one id. Nothing is raised: errors are in the plan's `problems`.
+    `models` and `base` are names; `checkpoints` contains the models that exist, `names` the tensors of those
+    with headers, and `pattern` the tensors of the template; without tensors, rows are not counted. The result
+    gets the tokenizer of the folder `tokenizer`, or of the template. Slices need equal tokenizers. `remedy`
+    is the advice for two tokens with one id. Nothing is raised: errors are in the plan's `problems`.
     """
     tokenizers: dict[Path, Tokenizer | None] = {}
 
@@ -344,7 +344,7 @@ def align_tokens(
 
 
 def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
-    """Plan rows by number if all tokens are equal or the policy is `mean`, else by token."""
+    """Return the plan: rows by number if all tokens are equal or the policy is `mean`, else by token."""
     tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
     everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
     lines = tuple(_list_differences(tokenizer, everyone))
@@ -377,7 +377,7 @@ def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterat
 def _plan_by_number(
     chosen: Tokenizer, models: Sequence[TokenModel], lines: tuple[str, ...], *, sliced: bool
 ) -> TokenPlan:
-    """Plan rows by their number whatever their tokens are (`mean`), or refuse that for slices."""
+    """Return a plan of rows by number, whatever their tokens are (`mean`); for slices, one with a problem."""
     different_models = ", ".join(
         f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokens)
     )

@@ -1,4 +1,4 @@
-"""A plan that matches the tokens of different tokenizers, and the files it writes; loads no torch."""
+"""A plan that matches the tokens of different tokenizers, and its output files; loads no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that the result's tokenizer takes from a model's; `id` is its id in the result."""
+    """A token that is added to the result's tokenizer from a model's; `id` is its id in the result."""
 
     text: str
     id: int
@@ -32,12 +32,12 @@ class NewToken:
 
 @dataclass(frozen=True)
 class TokenPlan:
-    """The rows of every model's embedding that become the rows of the result's.
+    """Plan of the result's embedding: the row of each model's embedding that becomes each row.
 
-    `rows` is the number of rows in the result, None for the template's own. `maps` has, for every model and
-    the base, its own row for each row of the result, or -1 if it has none; it is empty if no row moves.
-    `pattern` is the template's map. `chosen` is the tokenizer that the result gets, with the tokens `new`
-    inserted. `lines` describe the differences for the terminal.
+    `rows` is the number of rows in the result, None for the template's own. `maps` contains, for every model
+    and the base, the index of its row for each row of the result, or -1 if it has none; it is empty if no row
+    moves. `pattern` is the template's map. `chosen` is the tokenizer that the result gets, with the tokens
+    `new` inserted. `lines` describe the differences for the terminal.
     """
 
     chosen: Tokenizer | None = None
@@ -80,14 +80,14 @@ class TokenPlan:
 
 @dataclass(frozen=True)
 class TokenModel:
-    """A model's tokenizer and the number of rows of its embedding, each None if unknown."""
+    """A model's tokenizer, and the number of rows of its embedding; each is None if unknown."""
 
     name: str
     tokens: Tokenizer | None
     rows: int | None
 
     def has(self, token: str, place: int) -> bool:
-        """Return whether id `place` is this token in the model, with a row of the embedding for it."""
+        """Return whether the model has this token at id `place`, and an embedding row for it."""
         same = self.tokens is None or self.tokens.texts.get(place) == token
         return same and (self.rows is None or place < self.rows)
 
@@ -191,7 +191,7 @@ def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
 
 
 def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
-    """Insert tokens into a vocabulary of lines, whose numbers are the ids; the plan ensures that they fit."""
+    """Insert tokens into a vocabulary file whose line numbers are the ids; the plan ensures that ids fit."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for token in sorted(new, key=lambda t: t.id):
         lines[token.id : token.id + 1] = [token.text]
@@ -199,7 +199,7 @@ def _append_lines(path: Path, new: Sequence[NewToken]) -> None:
 
 
 def _update_config(path: Path, new: Sequence[NewToken]) -> None:
-    """Update tokenizer_config.json, where a release wrote added tokens by id."""
+    """Update tokenizer_config.json, if it contains added tokens by id, as some releases wrote them."""
     content: dict[str, Any] = dict(read_json(path)) if path.is_file() else {}
     decoder = content.get("added_tokens_decoder")
     if not isinstance(decoder, dict):

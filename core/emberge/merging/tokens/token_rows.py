@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class TokenRows(DerivedTensor):
     """A vocabulary tensor with its rows in the order of the result's tokenizer.
 
-    `index` has for each row the row of `origin`, or -1 if this model lacks the token; such a row is zero.
+    `index` contains the row of `origin` for each row, or -1 if this model lacks the token; such a row is
+    zero.
     """
 
     origin: TensorSpec
@@ -44,7 +45,7 @@ class TokenRows(DerivedTensor):
             _gather_rows(reader, self.origin, _slice_index(self.index, rows), into)
 
     def known(self, rows: range) -> NDArray[np.bool_]:
-        """Return for each of these tokens whether the model has it."""
+        """Return a mask of these rows: True if the model has the row's token."""
         mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NOWHERE
         return mask
 
@@ -120,9 +121,9 @@ def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 
 @dataclass(frozen=True, eq=False)
 class PartialRows:
-    """Tokens that some models lack; each becomes the weighted mean of the models that have it.
+    """Rows of tokens that some models lack; each becomes the weighted mean of the models that have it.
 
-    `partial` marks them, `specs` are the models' tensors and, last, the base's or None.
+    `partial` marks these rows, and `specs` are the models' tensors and, last, the base's or None.
     """
 
     partial: NDArray[np.bool_]

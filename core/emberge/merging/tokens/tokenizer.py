@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer by the files in `folder`.
+    """A tokenizer, as described by the files in `folder`.
 
     `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all tokens with their ids;
     `added` are the entries of tokenizer.json for tokens that were added to the base vocabulary; `settings`
@@ -51,7 +51,7 @@ class Tokenizer:
 
     @functools.cached_property
     def texts(self) -> dict[int, str]:
-        """Id to token."""
+        """Map of ids to tokens."""
         return {i: token for token, i in self.tokens.items()}
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Tokenizer:
         """Read a model's tokenizer; None if no file has its tokens.
 
         Raises:
-            CheckpointError: if a file is no JSON, or not that of a tokenizer.
+            CheckpointError: if a file is not JSON, or not that of a tokenizer.
         """
         folder = checkpoint.tokenizer_folder
         path = folder / "tokenizer.json"
@@ -139,7 +139,7 @@ def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]
 
 
 def quoted(token: str | None) -> str:
-    """Return a token in JSON's quotes; `nothing` for None."""
+    """Return a token quoted as in JSON; `nothing` for None."""
     return "nothing" if token is None else json.dumps(token, ensure_ascii=False)
 
 
@@ -160,7 +160,7 @@ def _read_mapping(path: Path) -> Mapping[str, Any]:
 
 
 def vocabulary(folder: Path) -> dict[str, int] | None:
-    """Read the map of tokens, including added ones, to ids; None if no file has it.
+    """Return the ids of all tokens, including added tokens; None if no file of the folder has them.
 
     Raises:
         CheckpointError: if a file is not that of a tokenizer.
@@ -211,7 +211,7 @@ def _read_settings(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _read_token_text(value: Any) -> Any:
-    """Return a token's text, in whatever form a release wrote it."""
+    """Return a token's text from any of the forms that releases have written."""
     if isinstance(value, Mapping) and "content" in value:
         return value["content"]
     return [_read_token_text(one) for one in value] if isinstance(value, list) else value

@@ -57,18 +57,18 @@ class SuppliedVocabulary:
 
     @property
     def key(self) -> str:
-        """A hash that identifies its content."""
+        """A hash that identifies the vocabulary's content."""
         if self.folder is None:
             return ""
         facts = [(p.name, p.stat().st_size) for p in sorted(self.folder.glob("*.safetensors"))]
         return hashlib.sha256(json.dumps([self._content, facts]).encode()).hexdigest()
 
     def decides_shape(self, name: str) -> bool:
-        """Return whether the shape of a tensor is unknown until the vocabulary is made."""
+        """Return whether the shape of a tensor is unknown until the vocabulary exists."""
         return self.folder is None and is_vocabulary(name)
 
     def applied(self, names: Names, model: str, fingerprint: str) -> Names:
-        """Return a model's tensors, with its vocabulary replaced by the supplied one.
+        """Return a model's tensors, with its own vocabulary replaced by this vocabulary.
 
         Raises:
             CheckpointError: if the vocabulary was made without this model.

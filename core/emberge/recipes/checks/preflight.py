@@ -47,7 +47,7 @@ Severity = Literal["error", "warning", "unseen"]
 
 @dataclass(frozen=True)
 class Note:
-    """A text that a step shows in addition to its problems: a plan, a first example."""
+    """A text that a check shows for a step besides its problems, such as a plan or a first example."""
 
     step: str
     title: str
@@ -163,7 +163,7 @@ def _runs_model(step: RecipeStep) -> bool:
 
 @dataclass
 class _Lookup:
-    """The look-up that all steps of a check share; it locates each outside model once."""
+    """The look-up that all steps of a check share; it locates each model from outside the recipe once."""
 
     recipe: Recipe
     plugins: Plugins
@@ -183,7 +183,7 @@ class _Lookup:
         return build_installed_readers(self.plugins)
 
     def model(self, reference: ModelRef) -> LocatedModel | Problem:
-        """Return a model outside the recipe, or the problem with it (without `file:line`).
+        """Return a located model from outside the recipe, or the problem with it (without `file:line`).
 
         For `$step+adapter`, the located model has only its `adapter`, as the step's model does not exist yet.
         """
@@ -262,7 +262,7 @@ class _Lookup:
 
 
 class _StepCheck:
-    """The Preflight of one step: its references resolved, its problems and notes collected."""
+    """The check of one step (a `Preflight`): it resolves references and collects problems and notes."""
 
     def __init__(self, step: RecipeStep, lookup: _Lookup) -> None:
         self._step = step
@@ -353,7 +353,7 @@ class _StepCheck:
         self.names.setdefault(noun, set()).update(names)
 
     def problems(self) -> list[Problem]:
-        """Return the problems of the step's references, then those of its own check."""
+        """Return the problems of the step's references, then those found by the step's own check."""
         for reference in references(self._step.step):
             self._check_reference(reference)
         try:
@@ -436,7 +436,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"  # peft's name
 def find_missing_weights(reference: ModelRef, found: LocatedModel) -> str | None:
     """Return the problem if the model's or the adapter's folder has no weights, else None.
 
-    Of a model on the hub, only metadata may be here yet. Whether weights are damaged is checked elsewhere.
+    For a model on the hub, only metadata may have been downloaded yet. Damaged weights are found elsewhere.
     """
     model = (
         _describe_missing_model(reference.main, found.folder) if is_folder(reference.main) else None

@@ -65,7 +65,7 @@ def rehearse(
     team: RankTeam | None = None,
     launcher: Launcher | None = None,
 ) -> tuple[list[RehearsedStep], Exception | None]:
-    """Run all steps on two training steps and 64 rows each; results go to `out` or are dropped.
+    """Run every step with at most two optimizer steps and 64 rows; results go to `out` or are dropped.
 
     Returns each step's outcome, and the error that ended the rehearsal, if any. Times and memory are
     measured, not extrapolated: so few steps do not predict the time or memory of the real run. With a `team`,

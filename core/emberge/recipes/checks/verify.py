@@ -40,7 +40,7 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """True for a difference; False for agreement, and if nothing could be checked."""
+        """True if the check found a difference; False if not, and if nothing could be checked."""
         return self.state not in ("holds", "not seen")
 
 
@@ -178,7 +178,7 @@ def _compare_contents(name: str, recorded: FileContent, current: FileContent) ->
 
 
 def _describe_tensor_changes(recorded: FileContent, current: FileContent) -> str:
-    """Return a list, in words, of the tensors that differ; "" unless both are sound files of weights."""
+    """Return a list, in words, of the tensors that differ; "" unless both files are sound weights."""
     if not recorded.tensors or not current.tensors:
         return ""
     before, after = recorded.tensors, current.tensors
@@ -322,8 +322,8 @@ def _shorten_value(value: Any) -> str:
 def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Finding]:
     """Compare each input of the result in `folder` with the input's hash in artifact.json.
 
-    Relative paths in the result's recipe start at `beside`. Steps' results are searched for in the OUT that
-    contains `folder`. Only the configs of models on a hub are downloaded.
+    Relative paths in the result's recipe start at the folder `beside`. Steps' results are searched for in the
+    OUT that contains `folder`. Only the configs of models on a hub are downloaded.
 
     Raises:
         CheckpointError: if artifact.json is damaged.

@@ -52,7 +52,7 @@ def _build_component_row(component: Component, plugins: Plugins) -> dict[str, An
 
 
 def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
-    """Return a component's options; a reader, which is chosen by its file's suffix, has no options."""
+    """Return a component's options; empty for a reader, which is chosen by its file's suffix."""
     return [] if component.kind == "reader" else document_options(component, plugins)
 
 

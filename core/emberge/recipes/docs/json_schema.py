@@ -51,7 +51,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
 
 
 class _SchemaWriting:
-    """The schemas of components and nested mappings, each written once as a definition."""
+    """The writer of schemas of components and nested mappings, each written once as a definition."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -85,7 +85,7 @@ class _SchemaWriting:
     # ── components ──────────────────────────────────────────────────────────────────────────────
 
     def named(self, contracts: tuple[type, ...]) -> dict[str, Component]:
-        """Return the components that follow the contracts, by every name that a recipe may use."""
+        """Map every name that a recipe may use to a component that follows the contracts."""
         by_name: dict[str, Component] = {}
         for name, components in self.plugins.of(*kinds_of(contracts)).items():
             if len(components) == 1:
@@ -120,7 +120,7 @@ class _SchemaWriting:
         }
 
     def given(self, component: Component) -> Schema:
-        """Return the schema of a component's options: a mapping, its first option's value, or null."""
+        """Return the schema of a component's given options: a mapping, the first option's value, or null."""
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         reference = self.define(
             name,
@@ -233,7 +233,7 @@ def _find_short_form(component: Component) -> Form | None:
 
 
 def _exclude_mappings(schema: Schema) -> Schema:
-    """Return the schema without mappings, which are always read as options."""
+    """Return the schema without the alternative of a mapping, which is always read as options."""
     return {"allOf": [{"not": {"type": "object"}}, schema]}
 
 

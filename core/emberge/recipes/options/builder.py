@@ -20,7 +20,7 @@ from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
 
 
 class _Broken:
-    """The stand-in for a value that could not be built and whose problem was noted."""
+    """The placeholder for a value that could not be built; its problem has been noted."""
 
 
 BROKEN: Any = _Broken()
@@ -90,7 +90,7 @@ class Builder:
         return BROKEN
 
     def misfit(self, form: Form, node: Node, at: OptionPath) -> Any:
-        """Note that a node does not fit its form, and return BROKEN."""
+        """Note the problem that a node does not fit its form, and return BROKEN."""
         hint = ""
         if isinstance(node, Scalar) and node.value is not None:
             hint = _suggest_fix(form, node)

@@ -117,7 +117,7 @@ def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: Optio
 def _has_idle_options(
     build: Builder, options: Mapping[str, Option], values: Mapping[str, Any], given: _GivenOptions
 ) -> bool:
-    """Return whether a given option lacks the option that it requires, and note each such option."""
+    """Return whether an option was given without the option that it requires; note each such option."""
     all_values = {name: option.default for name, option in options.items()} | dict(values)
     idle = False
     for name in given.fields.entries:
@@ -195,7 +195,7 @@ class _Link:
 def build_component(
     build: Builder, contracts: tuple[type, ...], node: Node, at: OptionPath
 ) -> tuple[Component, Any] | None:
-    """Return the component that a node names and its value, which may be BROKEN; None if there is none.
+    """Return the component that a node names, and its value, which may be BROKEN; None for an unknown name.
 
     A chain's value is a tuple of links.
     """
@@ -228,7 +228,7 @@ def build_component(
 def _describe_other_kind(
     build: Builder, contracts: tuple[type, ...], name: str, at: OptionPath
 ) -> str | None:
-    """Return the message for a name that belongs to another kind of component; None if no kind has it."""
+    """Return the message for a name of another kind of component; None if no kind has the name."""
     kinds = kinds_of(contracts)
     named_kinds = [c.kind for c in build.plugins.components if name in (c.name, c.full_name)]
     if not named_kinds or set(named_kinds) & set(kinds):
@@ -304,7 +304,7 @@ def _build_chain(build: Builder, component: Component, named: _Named, at: Option
 
 
 def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _GivenOptions:
-    """Return the given options that a link has, and the chain's defaults for its other options."""
+    """Return the given options that belong to a link, and the chain's defaults for its other options."""
     link_options = options_of(link)
     entries = {name: node for name, node in given.fields.entries.items() if name in link_options}
     chain_values: dict[str, Any] = {}
@@ -320,7 +320,7 @@ def _select_options(spec: ChainSpec, link: type, given: _GivenOptions) -> _Given
 
 
 def _shift_place(at: OptionPath, by: int) -> OptionPath:
-    """Return the place of a later link of the same list."""
+    """Return the path of the link that is `by` places later in the same list."""
     path, _, index = at.built.rpartition(".")
     if not index.isdigit():
         return at
@@ -367,7 +367,7 @@ def _find_name_place(node: Node) -> str:
 
 
 def _check_order(build: Builder, form: forms.Parts, links: list[_Link]) -> bool:
-    """Return whether only the last link merges or makes batches, and note each link that is out of order."""
+    """Return whether only the last link merges or makes batches; note each link that is out of order."""
     before = len(build.problems)
     if form.chain:
         _check_stages(build, links)

@@ -44,14 +44,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words or numbers."""
+    """One of several given words or numbers."""
 
     values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Anything:
-    """Plain data of any shape."""
+    """Plain data of any structure."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) 
 
 
 def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
-    """Return whether options accept every number inside a node; note the first that they refuse."""
+    """Return whether options accept every number inside a node; note the first number that they refuse."""
     for scalar in _find_scalars(node):
         wrong = unsound_number(scalar.value)
         if wrong:
@@ -209,7 +209,7 @@ def _build_list(build: Builder, form: forms.Many, node: Node, at: OptionPath) ->
 def _build_entries(
     build: Builder, form: Form, node: Node, at: OptionPath, position: int
 ) -> list[Any]:
-    """Build the values of one item: one, or one for each step if the item names several."""
+    """Build the values of one item: a single value, or one for each step if the item names several steps."""
     try:
         return [build.value(form, node, at.under(None, position))]
     except _SeveralSteps as spread:
@@ -304,7 +304,7 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
 
 
 def _is_shape_accepted(form: Form, node: Node) -> bool:
-    """Return whether a form may take a node of this shape: a mapping, a list or a single value."""
+    """Return whether a form may accept a node of this shape: a mapping, a list or a single value."""
     shapes: dict[type, tuple[type, ...]] = {
         forms.Record: (Fields,),
         forms.Table: (Fields,),

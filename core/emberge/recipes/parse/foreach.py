@@ -23,7 +23,7 @@ LOGSPACE = "logspace"
 
 @dataclass(frozen=True)
 class Combination:
-    """One combination of a `foreach`: its variables as nodes, and its suffix of the step's id."""
+    """One combination of a `foreach`: its variables as nodes, and the suffix that the step's id gets."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     suffix: str = ""
@@ -145,7 +145,7 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
 
 
 def _build_slugs(column: Sequence[Node]) -> list[str]:
-    """Return a text for each value that every file system accepts; equal texts are replaced by numbers."""
+    """Return for each value a text that every file system accepts; equal texts are replaced by numbers."""
     distinct: list[Any] = []
     for node in column:
         if not any(_is_same(plain(node), distinct_value) for distinct_value in distinct):
@@ -257,7 +257,7 @@ class Substitution:
 
 
 def _list_prefixes(word: str) -> Iterator[str]:
-    """Yield the word, then its part before each `-`, longest first: `$lang-eval` may be `$lang`."""
+    """Yield a name, then its part before each `-`, longest first: `$lang-eval` may mean `$lang`."""
     yield word
     while "-" in word:
         word = word.rpartition("-")[0]

@@ -118,7 +118,7 @@ def _sort_key(problem: Problem) -> tuple[bool, int]:
 
 @dataclass
 class _Group:
-    """A step as the recipe writes it, and its instances after variables were substituted."""
+    """A step as written in the recipe, and its instances after variables were substituted."""
 
     id: str
     where: str
@@ -238,7 +238,7 @@ class _RecipeReading:
         return group
 
     def _refuse_unused(self, groups: list[_Group]) -> None:
-        """Note variables that no step uses, and that select no matching instance of another step."""
+        """Note variables that no step uses, and variables that select no instance of another step."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
             matched = set().union(*(variables.get(need, set()) for need in group.needs))
@@ -342,7 +342,7 @@ def _describe_ring(ring: list[str]) -> str:
 
 
 def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
-    """Return lines by option path without the step's kind: `sampler.0.ratio`."""
+    """Return the lines by option path, with the step's kind removed from the paths: `sampler.0.ratio`."""
     prefix = f"{kind}."
     own_lines = {path: where for path, where in lines.items() if not path.startswith(prefix)}
     written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}

@@ -38,7 +38,7 @@ _ASKED_TO_END = (130, 143)
 
 @dataclass
 class _Attempt:
-    """A step that the launcher runs."""
+    """A step that the launcher is running."""
 
     step: RecipeStep
     fingerprint: str
@@ -55,7 +55,7 @@ class _Attempt:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A step that can run."""
+    """A step that is ready to run."""
 
     step: RecipeStep
     fingerprint: str
@@ -157,7 +157,7 @@ class ParallelRun:
                 self._finish_attempt(attempt, ended)
 
     def _is_late(self, attempt: _Attempt, ended: Ended) -> bool:
-        """Return whether a process succeeded and the disk may not show its result here yet."""
+        """Return whether a process has succeeded and its result may only not be visible on this disk yet."""
         if ended.code != 0:
             return False
         if result_of(self.run.place, attempt.step.id, attempt.fingerprint) is not None:

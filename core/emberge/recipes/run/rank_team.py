@@ -25,7 +25,7 @@ AGREEMENT = datetime.timedelta(seconds=60)
 
 
 def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] | None) -> RankTeam:
-    """Join the other ranks, which environment variables name; `ended` returns the ranks known to have ended.
+    """Return the team of all ranks, found by environment variables; `ended` returns which ranks have ended.
 
     Raises:
         RanksError: if the other ranks are not found.
@@ -53,7 +53,7 @@ class RankTeam:
 
     @contextlib.contextmanager
     def together(self, call: Mapping[str, Any]) -> Iterator[None]:
-        """Call the other ranks into a step; if it fails here, check that it failed on them too.
+        """Make the other ranks run a step during the block; after an error here, check that they failed too.
 
         Raises:
             RanksError: if ranks were lost, now or in an earlier step.
@@ -96,7 +96,7 @@ class RankTeam:
         leave_ranks()
 
     def follow(self, recipe: Recipe, out: Path | None, plugins: Plugins, machine: Machine) -> None:
-        """Enter the steps into which the first rank calls this rank, until the run is done.
+        """Run the steps that the first rank announces to this rank, until the run is done.
 
         `out` is the folder in which the first rank works; if it is None, the calls name the folder. On
         another machine, results of earlier steps are found only if the folder is visible there.
@@ -181,7 +181,7 @@ class FollowerWorkspace(StepWorkspace):
     context: FollowerContext
 
     def __post_init__(self) -> None:
-        """Open none of the first rank's files."""
+        """Skip the set-up of the first rank, so that none of its files are opened."""
 
     @property
     def folder(self) -> Path:

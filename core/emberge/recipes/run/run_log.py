@@ -57,7 +57,7 @@ class StepListener(Protocol):
         """Receive a step's progress, `done` of `total` units."""
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Receive a number that a step logged; `row` has time, name, value and at."""
+        """Receive a metric that a step logged; `row` has `time`, `name`, `value` and `at`."""
 
 
 class RunLog:
@@ -144,7 +144,7 @@ class RunLog:
         )
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
-        """Record a number that a step logged; `row` has time, name, value and at."""
+        """Record a metric that a step logged; `row` has `time`, `name`, `value` and `at`."""
         named = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
         self._metrics.append({**named, **row})
         self._announce_event(

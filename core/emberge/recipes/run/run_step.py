@@ -87,10 +87,10 @@ def run_step(
     context: RunContext,
     inside: contextlib.AbstractContextManager[Any] | None = None,
 ) -> StepResult:
-    """Run a step, continuing where it was interrupted, and return its result, published by one rename.
+    """Run a step from where it was interrupted, publish its result by one rename, and return the result.
 
-    The step runs in the context `inside`, unless it is None. `OutFolder.finish` later links `OUT/<id>` and
-    removes the work folder.
+    The step runs inside the context manager `inside`, unless it is None. `OutFolder.finish` later links
+    `OUT/<id>` and removes the work folder.
 
     Raises:
         OutInUseError: if another process still works on this step.

@@ -80,7 +80,7 @@ class EventWriter:
 
 
 def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of a file's whole lines from byte `since` on, and the byte to continue from.
+    """Return the rows of a file's complete lines from byte `since` on, and the byte to continue from.
 
     The file is opened at each call, so that a network file system checks for new content.
     """
@@ -95,7 +95,7 @@ def read_new_lines(path: Path, since: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def rebuild_error(event: Mapping[str, Any]) -> Exception:
-    """Rebuild the error of a `failed` event, of its class or, if that is unknown, a class of that name."""
+    """Return the error of a `failed` event, of its class or, if that is unknown, of a class with its name."""
     kind, message, code = event["kind"], event["message"], event["exit_code"]
     if code is None:
         # A class of the same name, so that it is shown like an error of this process.

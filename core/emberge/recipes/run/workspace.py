@@ -58,13 +58,13 @@ class RunContext:
 
 @dataclass
 class _Clock:
-    """The time of the last event of a kind, so that at least `every` seconds pass between events."""
+    """A timer that lets at least `every` seconds pass between two events of a kind."""
 
     every: float
     last: float = -1e9
 
     def due(self) -> bool:
-        """Return whether enough time has passed; if so, start to wait again."""
+        """Return whether enough time has passed since the last event; if so, count from now on."""
         now = time.monotonic()
         if now - self.last < self.every:
             return False
@@ -198,7 +198,7 @@ class StepWorkspace:
         self.context.listener.step_warned(self.id, message)
 
     def write_metrics(self) -> None:
-        """Write the step's logged numbers next to its result; of numbers logged twice, only the last."""
+        """Write the step's metrics next to its result; of rows with equal `name` and `at`, only the last."""
         rows = JsonLineFile.read(self._metrics.path)
         if not rows:
             return

@@ -43,7 +43,7 @@ class ScoreHistory:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and score of the best model (of equal scores, the earliest); None before the first score."""
+        """Step and score of the best model (the first of equal models); None before the first score."""
         return max(self.scores, key=lambda scored: scored[1], default=None)
 
     @property
@@ -56,7 +56,7 @@ class ScoreHistory:
 
     @property
     def leads(self) -> bool:
-        """True if the best model, not the last, is the result."""
+        """True if the result is the best model instead of the last."""
         return self.rule is not None and self.rule.best and bool(self.scores)
 
     def restore(self, scores: Sequence[Sequence[float]]) -> None:
@@ -110,5 +110,5 @@ class ScoreHistory:
 
 
 def _order_not_finite(score: float) -> float:
-    """Return the score, or minus infinity if it is not a number, so that it is never the best."""
+    """Return the score, or minus infinity if it is not finite, so that it is never the best."""
     return score if math.isfinite(score) else -math.inf

@@ -28,7 +28,7 @@ MODEL_POINTS = 25
 
 @dataclass(eq=False)
 class ModelMetrics:
-    """Sums of a model's counts since the last logged point, and the values at those points."""
+    """Sums of a model's own counts since the last logged point, and the values logged at all points."""
 
     warn: Callable[[str], None] = lambda _: None
     points: list[tuple[int, dict[str, float]]] = field(default_factory=list)
@@ -174,7 +174,7 @@ class MetricLog:
             self._read_step(self._waiting.popleft())
 
     def flush_losses(self) -> None:
-        """Wait for all numbers that are being copied from the device, and read them.
+        """Wait for all numbers that are still being copied from the device, and read them.
 
         Raises:
             TrainingError: if a loss or gradient is not finite.
@@ -189,7 +189,7 @@ class MetricLog:
             self._log(*self._last)
 
     def leave_out(self, seconds: float) -> None:
-        """Exclude these seconds from the time with which speed is computed."""
+        """Exclude `seconds` from the time from which speed is computed."""
         self._since.began += seconds
 
     def _read_step(self, step: _Waiting) -> None:

@@ -1,4 +1,4 @@
-"""AdamW with its weight decay, and the course of the learning rate."""
+"""AdamW with its weight decay, and the schedule of the learning rate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def learning_rate_factor(
     *,
     from_zero: bool = False,
 ) -> float:
-    """Return the learning rate's factor at `step` (from 0), which rises for `warmup` steps; never 0.
+    """Return the factor of the learning rate at `step` (from 0), which rises for `warmup` steps; never 0.
 
     With `from_zero`, the factor of a warm-up's first step is 0, as in transformers.
     """

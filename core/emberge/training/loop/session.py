@@ -126,7 +126,7 @@ class Session(Trainee):
         return self._draw_texts(batch, lambda _: COLUMNS).texts
 
     def backward(self, batch: PlannedBatch) -> PassResult:
-        """Run both passes over one batch, and return the result with the whole batch's loss.
+        """Run the gradient cache's two passes over a batch; return the result with the whole batch's loss.
 
         This rank's share of the gradients is added to the gradients of the model and of learned parameters.
         """
@@ -228,7 +228,7 @@ class Session(Trainee):
         )
 
     def data_rows(self, dataset: str, rows: Rows) -> Rows:
-        """Return the dataset's row numbers of rows of the plan; for windows, the rows of their texts."""
+        """Return the dataset's row numbers for rows of the plan; for windows, those of their texts."""
         cut = self.windows.get(dataset)
         if cut is None:
             return rows

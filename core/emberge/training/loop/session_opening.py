@@ -149,7 +149,7 @@ def open_session(
 
 
 def _warn_nobody(_: str) -> None:
-    """Ignore a warning: there is no receiver, or the first rank warns for all ranks."""
+    """Ignore a warning, as nothing receives it or the first rank warns for all ranks."""
 
 
 def _join_started_ranks(machine: Machine) -> Ranks:
@@ -295,7 +295,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
 def _require_rows(
     plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
 ) -> None:
-    """Refuse rows that lack columns that losses read, and scores from which losses learn nothing."""
+    """Refuse rows without a column that losses read, and scores from which losses learn nothing."""
     problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
     if problems:
         raise DataError("\n".join(problems))

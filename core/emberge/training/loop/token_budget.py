@@ -68,7 +68,7 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
 
 
 def fit_budget(work: Path, engine: EngineSettings, fit: Callable[[int], int]) -> EngineSettings:
-    """Return the settings with the budget that `fit` returns for theirs, and save them; keep a fitted budget.
+    """Return the settings with the budget that `fit` returns for theirs, and save them; keep fitted settings.
 
     States are only saved later, so a kill before this point changes no result.
     """
@@ -109,7 +109,7 @@ def find_fitting_budget(
     autocast: torch.dtype | None,
     beside: int = 1,
 ) -> int:
-    """Return the tokens of a chunk: `wanted`, halved until its activations fit into the free memory.
+    """Return the number of tokens of a chunk: `wanted`, halved until its activations fit into free memory.
 
     More tokens than `wanted` would not be faster. As the budget is only halved, machines with enough memory,
     or hardly less, choose the same budget, and so compute the same sums. The longest text is used for the

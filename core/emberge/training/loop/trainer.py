@@ -198,7 +198,7 @@ class Trainer:
                 parameter.copy_(put(parameter, values[name]))
 
     def _share_state(self, read: Callable[[], TrainingState | None]) -> TrainingState | None:
-        """Return the state that the first rank reads, on every rank."""
+        """Return, on every rank, the saved state that the first rank reads."""
         read_here: list[TrainingState] = []
 
         def read_on_first_rank() -> tuple[int, Mapping[str, Any]] | None:

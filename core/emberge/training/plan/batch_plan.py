@@ -1,4 +1,4 @@
-"""Batch plan: the rows of every step, which are known before the training begins."""
+"""Batch plan: the rows of every step, known before the training begins."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class BatchPlan:
         return PlannedBatch(step, epoch, batch.stage, parts)
 
     def segment(self, step: int) -> tuple[int, int]:
-        """Return start and end of the stretch of a step: a stage, a task, a dataset or an epoch."""
+        """Return start and end of the segment with this step: a stage, a task, a dataset or an epoch."""
         epoch = self._find_epoch(step)
         batches = self._build_epoch_batches(epoch)
         if epoch not in self._segments:
@@ -261,7 +261,7 @@ class BatchPlan:
         return PlannedPart(part.dataset, np.asarray(part.rows, dtype=np.int64), in_batch)
 
     def groups(self) -> tuple[tuple[str, bool], ...]:
-        """Return each dataset with each of its policies: whether other rows' texts are negatives.
+        """Return each pair (dataset, whether other rows' texts are negatives) that occurs in the plan.
 
         If the sampler returns `Batches`, they are known without reading the batches.
         """

@@ -67,7 +67,7 @@ class DatasetBatches(Batches):
         return Batch((BatchPart(self.info.name, rows),), self.stage, self.negatives)
 
     def _draw_places(self, seed: int, number: int) -> NDArray[np.int64]:
-        """Return the positions in `rows` of batch `number` of the order with that seed."""
+        """Return the positions in `rows` of the rows of batch `number`, in the order of that seed."""
         import numpy as np
 
         order = Permutation(len(self.rows), seed)

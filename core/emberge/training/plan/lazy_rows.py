@@ -134,7 +134,7 @@ PIECE = 1 << 20
 
 
 def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row numbers at `places`, without making an array of all rows."""
+    """Return the row numbers at the positions `places`, without making an array of all rows."""
     import numpy as np
 
     if isinstance(rows, range):

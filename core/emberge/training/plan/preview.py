@@ -31,7 +31,7 @@ PRETENDED_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class TrainingPreview:
-    """Rows and steps that a training will take of its data.
+    """Rows that a training will use from its data, and its number of steps.
 
     `rows` are the row numbers of each of the `datasets` that the training will use, and `kept` is the largest
     number of checkpoints that it will keep. If the data could not be counted, only `share` is known: the

@@ -1,4 +1,4 @@
-"""Texts of a planned batch, and the columns of embeddings that losses get."""
+"""Texts of a planned batch, and the embeddings that its losses get."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class _DrawnPart:
 
 @dataclass(frozen=True, eq=False)
 class DrawnBatch:
-    """Texts that this rank encodes, and the position of each text of each part among the texts of all ranks.
+    """Texts that this rank encodes, and for each part, the positions of its texts among those of all ranks.
 
-    `counts` are the numbers of texts of the ranks, in the order of the ranks.
+    `counts` has the number of texts of each rank.
     """
 
     texts: tuple[TokenisedText, ...]
@@ -103,7 +103,7 @@ class DrawnBatch:
         return total
 
     def _gather_embeddings(self, encoded: BatchEmbeddings, needed: bool) -> BatchEmbeddings:
-        """Return the embeddings of all ranks, with zeros for other ranks' if no loss reads them."""
+        """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
 
         def of(own: Tensor) -> Tensor:
             if needed:
@@ -154,7 +154,7 @@ def _find_texts(
     rank: tuple[int, int],
     start: int,
 ) -> list[tuple[_DrawnPart, int]]:
-    """Return a rank's texts in order, numbered from `start` on in `places`; at least one."""
+    """Return a rank's texts in order, at least one; write their numbers, from `start` on, into `places`."""
     texts: list[tuple[_DrawnPart, int]] = []
     number_by_text: dict[tuple[str, int], int] = {}
     for drawn, numbered in zip(parts, places, strict=True):
@@ -199,7 +199,7 @@ def _draw_part(
 
 
 def _choose_numbers(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
-    """Return `want` of `size` numbers without replacement; if `size` is less, repeat them or return all."""
+    """Return `want` numbers below `size` without replacement; if `size` is less, repeat or return all."""
     if not size or not want:
         return np.zeros(0, np.int64)
     if size == want or (size < want and fill == "mask"):

@@ -1,4 +1,4 @@
-"""Dataset as numbers: the token sequences of each row, with scores and labels."""
+"""Dataset as token sequences of each row, with scores and labels."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
 
 @dataclass(frozen=True)
 class TextSide:
-    """Prompt and length of the texts on one side of a pair."""
+    """Prompt and maximum length of the texts on one side of a pair."""
 
     prompt: str
     max_length: int | None
 
 
 def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[TextSide, TextSide]:
-    """Return the side of anchors, and the side of positives and negatives.
+    """Return prompt and length of anchors, and those of positives and negatives.
 
     The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
     prompt for this dataset, else the dataset's own prompt, else the options' prompt for its task, else the

@@ -24,8 +24,8 @@ from emberge.training.tables.example_table import ExampleTable, TextSide, build_
 class GuideReader:
     """A guide's embeddings of a dataset's texts; `table` has the texts as tokens of the guide's tokenizer.
 
-    `embedded` returns the embeddings, float32 [n, dimension], of n sequences of the table. They come from a
-    store, and the guide is not in memory, or from the guide, which then embeds each batch's texts once.
+    `embedded` returns the embeddings, float32 [n, dimension], of n sequences of the table: from a store,
+    while the guide is not in memory, or from the guide, which then embeds each batch's texts once.
     """
 
     table: ExampleTable
@@ -94,7 +94,7 @@ def add_guides(
 
 @dataclass(frozen=True)
 class _Loaded:
-    """Loaded guide; `model` names everything on which its embeddings depend."""
+    """Loaded guide model; `model` has all facts on which its embeddings depend."""
 
     guide: Guide
     encoder: Encoder

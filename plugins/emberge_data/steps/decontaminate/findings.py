@@ -48,7 +48,7 @@ class TextOverlap:
 class RowFate:
     """Fate of a row that contains test texts: the row is dropped, or only its negatives at `negatives`.
 
-    `why` is the finding that decides; None if the row does not change. `before` and `after` are the tasks
+    `why` is the decisive finding; None if the row does not change. `before` and `after` are the tasks
     whose test texts the row contains before and after the change.
     """
 
@@ -77,7 +77,7 @@ class TaskCounts:
 class Findings:
     """Findings by training text, and counts by task.
 
-    `least` has for each training text the lowest similarity at which it counts as near to a test text.
+    `least` has the lowest similarity at which each training text counts as near to a test text.
     """
 
     least: NDArray[np.float64]
@@ -87,7 +87,7 @@ class Findings:
     )
 
     def search(self, tests: TestTexts, training: RowTexts, likeness: Likeness) -> Iterator[int]:
-        """Search all training texts for a block of test texts; yield the number of texts searched so far."""
+        """Search all training texts for a block's test texts; yield the number of texts searched so far."""
         index, tests_in_data = TestIndex(tests.texts, likeness), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
@@ -178,7 +178,7 @@ class Findings:
 
 
 def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[np.float64]:
-    """Return for each distinct text the lowest threshold of the sets that contain it [texts]."""
+    """Return the lowest threshold [texts] of the sets that contain each distinct text."""
     least = np.ones(len(training.distinct))
     for threshold, texts in zip(thresholds, training.of_sets(), strict=True):
         least[texts] = np.minimum(least[texts], threshold)

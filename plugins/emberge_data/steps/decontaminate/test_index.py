@@ -48,7 +48,7 @@ class Likeness:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Numbers of a text and of a test text that it contains, with the kind of match and the similarity."""
+    """Match of a text with a test text that it contains: both indices, the kind of match, the similarity."""
 
     text: int
     test: int
@@ -67,7 +67,7 @@ class TestIndex:
         self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
 
     def look(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
-        """Yield the equal and near tests of a block of normalised texts, which are numbered from `first`."""
+        """Yield matches with equal or similar tests for normalised texts, numbered from `first`."""
         for number, text in enumerate(texts):
             if (test := self._place.get(text)) is not None:
                 yield Match(first + number, test, "equal")
@@ -77,7 +77,7 @@ class TestIndex:
             self._runs.look(texts, first)
 
     def overlaps(self) -> Iterator[Match]:
-        """Yield the texts and tests that share a run of words, once all texts have been searched."""
+        """Yield matches of texts and tests that share a run of words, once all texts are searched."""
         if self._runs is not None:
             yield from (Match(text, test, "overlap") for text, test in self._runs.found())
 
@@ -138,7 +138,7 @@ def _hash_runs(texts: Sequence[str], size: int) -> tuple[NDArray[np.int64], NDAr
 
 
 class _Near:
-    """MinHash signatures of test texts, and the order of their keys in each band."""
+    """MinHash signatures of test texts, and the sort order of their keys in each band."""
 
     def __init__(self, tests: Sequence[str], minhash: MinHash) -> None:
         self._minhash = minhash
@@ -170,7 +170,7 @@ class _Near:
                 yield text, test, similarity
 
     def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Return flags of the pairs that may reach the threshold according to their signatures."""
+        """Return whether each pair may reach the threshold, judged by its signatures."""
         likely = np.zeros(len(pairs), dtype=bool)
         for start in range(0, len(pairs), _AT_ONCE):
             texts, tests = pairs[start : start + _AT_ONCE].T

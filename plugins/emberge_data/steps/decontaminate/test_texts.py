@@ -85,7 +85,7 @@ class TestTexts:
 def gather_blocks(
     texts: Iterable[tuple[str, Side, str]], most: int = AT_ONCE
 ) -> Iterator[TestTexts]:
-    """Yield all texts in blocks of at most `most` distinct ones, so that memory is bounded."""
+    """Yield all texts in blocks of at most `most` distinct texts, so that memory is bounded."""
     block, places = TestTexts(), dict[str, int]()
     for task, side, text in texts:
         normalised = normalise(text)

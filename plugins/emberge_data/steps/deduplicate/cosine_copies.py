@@ -1,4 +1,4 @@
-"""Rows that mean the same as an earlier one, by the cosines of their vectors."""
+"""Rows that mean the same as an earlier row, by the cosines of their vectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS, _COLUMNS = 1024, 8192
 
 
 class JoinedVectors:
-    """Vectors of several sets under one numbering: the `places[i]`-th of the set `parts[i]`."""
+    """Vectors of several sets under one numbering: vector i is number `places[i]` of the set `parts[i]`."""
 
     def __init__(self, sets: Sequence[StoredVectors], parts: Places, places: Places) -> None:
         self._sets = sets
@@ -48,7 +48,7 @@ class JoinedVectors:
         return vectors
 
     def of(self, numbers: Places) -> JoinedVectors:
-        """Return the vectors with these numbers, numbered from 0."""
+        """Return the vectors with these indices, renumbered from 0."""
         return JoinedVectors(self._sets, self._parts[numbers], self._places[numbers])
 
 
@@ -61,14 +61,14 @@ class RowVectors:
     ends: Places
 
     def positives_of(self, row: int) -> Places:
-        """Return the numbers of a row's positives."""
+        """Return the indices of a row's positives."""
         return np.arange(self.ends[row - 1] if row else 0, self.ends[row])
 
 
 def embed_rows(
     datasets: Sequence[StoredDataset], teacher: Teacher, workspace: Workspace, *, positives: bool
 ) -> RowVectors:
-    """Return the vectors of all rows, with those of positives only if requested; each rank embeds a share."""
+    """Return the vectors of all rows, those of positives only if requested; each rank embeds a share."""
     with teacher.opened(workspace) as opened:
         anchors = [_embed_anchors(dataset, opened, workspace) for dataset in datasets]
         others = [_embed_positives(dataset, opened, workspace) for dataset in datasets if positives]
@@ -103,7 +103,7 @@ def _embed_anchors(
 def _embed_positives(
     dataset: StoredDataset, teacher: OpenTeacher, workspace: Workspace
 ) -> tuple[StoredVectors, Places, list[int]]:
-    """Return vectors of positives; there are none for rows whose positives are other rows of their label."""
+    """Return vectors of positives, except for rows whose positives are other rows with the same label."""
     from emberge.data import DistinctTexts
 
     counts: list[int] = []

@@ -1,4 +1,4 @@
-"""The `deduplicate` step: of rows that repeat one another only the first is kept."""
+"""The `deduplicate` step: it keeps only the first of several rows that repeat one another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(DataStep):
-    """Training sets without the rows that repeat an earlier one, within a set and across sets.
+    """Training sets without the rows that repeat an earlier row, within a set and across sets.
 
     Texts are compared without case, punctuation, white space and differences in Unicode's ways of writing
     (NFKC; Lee et al., 2022, arXiv:2107.06499). With `jaccard` a row is also dropped if it is nearly a copy:
@@ -154,7 +154,7 @@ class Deduplicate(DataStep):
     def _find_copies(
         self, rows: RowsInOrder, vectors: RowVectors | None, workspace: Workspace
     ) -> _Copies:
-        """Return all copies; each kind of search covers only the rows that earlier kinds did not drop."""
+        """Return all copies; each kind of search skips the copies that earlier kinds have found."""
         from emberge_data.steps.deduplicate.text_copies import equal_copies, near_copies
 
         copies = _Copies(rows)
@@ -177,7 +177,7 @@ class Deduplicate(DataStep):
 
 
 class _Copies:
-    """Copies among the rows, each with the earlier row that it repeats."""
+    """Record of the rows found to be copies, each with the earlier row that it repeats."""
 
     def __init__(self, rows: RowsInOrder) -> None:
         import numpy as np

@@ -28,7 +28,7 @@ _AT_ONCE = 512
 
 
 class SharedKeys:
-    """Units that share a key with another unit, by row; units without a shared key are dropped.
+    """Units (compared parts of rows) that share a key with another unit, by row; other units are dropped.
 
     While keys are gathered, they are in one file for each band; then they are read band by band. Memory holds
     8 bytes for each unit, 24 while a band is sorted, and 16 for each key that units share.
@@ -65,7 +65,7 @@ class SharedKeys:
 
 
 def _group_by_key(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the units that share a key and the key's bucket, in the order of units; remove the files."""
+    """Return the units that share a key, with the key's bucket, in the order of units; remove the files."""
     units: list[NDArray[np.int64]] = []
     buckets: list[NDArray[np.int64]] = []
     count = 0
@@ -89,7 +89,7 @@ def _group_by_key(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.
 def first_copies(
     shared: Iterable[tuple[int, list[tuple[int, int]]]], same: Callable[[int, int], bool]
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, earlier row that it is a copy of); the earlier one is never a copy itself.
+    """Yield (row, earlier row that it is a copy of); the earlier row is never a copy itself.
 
     `same` compares two units that share a key. Each row is compared only with earlier rows that are kept, so
     a thousand copies of a text cost a thousand comparisons and not a million.
@@ -115,7 +115,7 @@ def first_copies(
 def equal_copies(
     rows: RowsInOrder, is_kept: NDArray[np.bool_], folder: Path
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, earlier row) of rows that equal an earlier one."""
+    """Yield (row, earlier row) for each row that equals an earlier row."""
 
     def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
         for row_numbers, units in _split_blocks(rows.every_unit(is_kept)):
@@ -135,7 +135,7 @@ def near_copies(
     threshold: float,
     size: int,
 ) -> Iterator[tuple[int, int]]:
-    """Yield (row, earlier row) of rows of which every part reaches the threshold of similarity.
+    """Yield (row, earlier row) of rows whose parts all reach the threshold of similarity.
 
     Candidates share a key of MinHash; their Jaccard similarity is then computed from the shingles, so no pair
     below the threshold is found. Keys come from the signature of all parts' shingles together: if each part

@@ -32,7 +32,7 @@ class ComparedTexts:
 def units_of(
     dataset: StoredDataset, example: Example, of: Of, tag: str = ""
 ) -> list[ComparedTexts]:
-    """Return the units of a row; a row is a copy if any of its units is.
+    """Return the units of a row; the row is a copy if any of its units is a copy.
 
     - `rows`: anchor and positives, each compared with the same part of the other row; in a symmetric set in
       either order. A row with a label is compared by its anchor alone, with rows of the same label, as its
@@ -67,7 +67,7 @@ class RowsInOrder:
         return self.starts[-1]
 
     def place(self, row: int) -> tuple[StoredDataset, int]:
-        """Return the set of a row, and its number there."""
+        """Return the set of a row, and the row's index in that set."""
         number = bisect.bisect_right(self.starts, row) - 1
         return self.datasets[number], row - self.starts[number]
 

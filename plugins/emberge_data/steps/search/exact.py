@@ -74,7 +74,7 @@ def unit_rows(vectors: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _sum(addends: Tensor) -> Tensor:
-    """Return sums over the last axis of float64 numbers, by repeated halving; overwrite the numbers."""
+    """Return sums of float64 numbers over the last axis, by repeated halving in place."""
     width = addends.shape[-1]
     while width > 1:
         half = (width + 1) // 2
@@ -90,7 +90,7 @@ class SearchMemory:
     memory: int = 512 << 20
 
     def tile(self, device: str, queries: int, spaces: int = 1) -> tuple[int, int]:
-        """Return the numbers of queries and of documents whose products are computed together."""
+        """Return (query count, document count) of the products that are computed together."""
         most = CPU_TILE if device == "cpu" else GPU_TILE
         # Masks, and candidates while they are chosen, take as much as the products again.
         products = max(1024, min(self.memory // 4, most) // (4 * spaces))

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """Sorted lists of text numbers, concatenated: list i is `places[starts[i] : starts[i + 1]]`."""
+    """Sorted lists of text indices, concatenated: list i is `places[starts[i] : starts[i + 1]]`."""
 
     places: NDArray[np.int64]
     starts: NDArray[np.int64]
 
     @classmethod
     def of(cls, lists: Sequence[Iterable[int]]) -> Lists:
-        """Return these lists, each sorted and without repetitions."""
+        """Concatenate these lists, each sorted and without repetitions."""
         import numpy as np
 
         pairs = [(number, item) for number, entries in enumerate(lists) for item in entries]
@@ -47,7 +47,7 @@ class Lists:
         return self.places[self.starts[number] : self.starts[number + 1]]
 
     def pairs(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, places): every place of the lists `numbers`, with the list's index in `numbers`."""
+        """Return (rows, places): every entry of the lists `numbers`, with the list's index in `numbers`."""
         import numpy as np
 
         starts, ends = self.starts[numbers], self.starts[numbers + 1]
@@ -58,12 +58,12 @@ class Lists:
         return rows, self.places[starts[rows] + within]
 
     def taken(self, numbers: NDArray[np.int64]) -> Lists:
-        """Return the lists with these numbers, renumbered from 0."""
+        """Return the lists at these indices, renumbered from 0."""
         rows, places = self.pairs(numbers)
         return Lists.of_pairs(rows, places, len(numbers))
 
     def lacks(self, numbers: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether list `numbers[i]` does not have `places[i]`."""
+        """Return for each i whether list `numbers[i]` lacks `places[i]`."""
         import numpy as np
 
         size = 1 + int(max(self.places.max(initial=0), places.max(initial=0)))
@@ -86,7 +86,7 @@ class Exclusions:
     grouped: Lists | None = None
 
     def fill(self, scores: Tensor, queries: NDArray[np.int64], first: int, value: float) -> None:
-        """Overwrite the scores [queries, documents from `first`] of excluded documents."""
+        """Overwrite excluded documents' scores [queries, documents]; columns are counted from `first`."""
         import numpy as np
         import torch
 

@@ -27,7 +27,7 @@ CANDIDATE = 2 * (4 + 8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestDocuments:
-    """Documents found for queries: numbers [n, k], nearest first, and scores; padded with -1 and -inf."""
+    """Documents found for n queries: indices [n, k], nearest first, and scores, padded with -1 and -inf."""
 
     places: NDArray[np.int64]
     scores: NDArray[np.float64]
@@ -42,7 +42,7 @@ def nearest(
     excluded: Exclusions | None = None,
     limits: SearchMemory | None = None,
 ) -> list[NearestDocuments]:
-    """Return for each space the `count` nearest allowed documents of these queries.
+    """Return the `count` nearest allowed documents of these queries for each embedding space.
 
     A document is allowed if `excluded` does not contain it and if, in every space, its score is at most the
     query's ceiling (`ceilings` [spaces, queries]). Spaces have the same queries and documents in the same
@@ -98,7 +98,7 @@ class _Search:
             self._look_at_all(excluded, limits)
 
     def _round_ceilings(self) -> list[Tensor] | None:
-        """Return for each space the upper limits of an allowed document's products."""
+        """Return the upper limits of an allowed document's products, per space."""
         if self.ceilings is None:
             return None
         return [
@@ -160,7 +160,7 @@ class _Search:
         places[part] = torch.cat([places[part], at + first], dim=1).gather(1, order)
 
     def in_order(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the allowed candidates of a space [n, k] in order, padded with -1 and -inf."""
+        """Return the allowed candidates of a space [n, k], nearest first, padded with -1 and -inf."""
         import numpy as np
 
         products, documents = (part.cpu().numpy() for part in self._best[number])
@@ -178,7 +178,7 @@ class _Search:
         return np.take_along_axis(places, order, 1), np.take_along_axis(scores, order, 1)
 
     def proven(self, number: int, scores: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
-        """Return for each query whether its candidates provably contain its `count` nearest documents."""
+        """Return whether each query's candidates provably contain its `count` nearest documents."""
         import numpy as np
 
         lowest = self._best[number][0][:, -1].cpu().numpy().astype(np.float64)

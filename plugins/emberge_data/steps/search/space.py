@@ -42,12 +42,12 @@ class Side:
 
     @cached_property
     def piece(self) -> int:
-        """Number of vectors to load at once."""
+        """Number of vectors to load at a time."""
         return max(1, PIECE // (4 * self.dimension))
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Squared length of every vector, float64 [n]: eight bytes a text stay in memory."""
+        """Squared length of every vector, float64 [n], kept in memory."""
         import torch
 
         squared = torch.empty(len(self), dtype=torch.float64, device=self.device)
@@ -57,7 +57,7 @@ class Side:
         return squared
 
     def at(self, places: NDArray[np.int64] | slice) -> Tensor:
-        """Return the float32 vectors at these places [n, d]."""
+        """Return the float32 vectors at these indices [n, d]."""
         import numpy as np
         import torch
 
@@ -65,7 +65,7 @@ class Side:
         return torch.from_numpy(vectors).to(self.device)
 
     def units(self, places: NDArray[np.int64] | slice) -> Tensor:
-        """Return the vectors at these places scaled to length 1, float32 [n, d]."""
+        """Return the vectors at these indices scaled to length 1, float32 [n, d]."""
         import numpy as np
         import torch
 
@@ -80,7 +80,7 @@ class Side:
 
 
 class Space:
-    """Queries and documents as one teacher embeds them."""
+    """Embedding space of one teacher: its vectors of queries and documents."""
 
     def __init__(
         self, queries: StoredVectors, documents: StoredVectors, device: str = "cpu"
@@ -97,7 +97,7 @@ class Space:
     def scores(
         self, queries: NDArray[np.int64], documents: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the exact cosines of queries [n] and documents, [n] or [n, k], by their places."""
+        """Return the exact cosines of queries [n] and documents, [n] or [n, k], by their indices."""
         import numpy as np
 
         wide = documents if documents.ndim == 2 else documents[:, None]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Emr(MergeStrategy):
-    """Give each number the sign of the changes' sum and the largest magnitude that has it (EMR's unified).
+    """Give each element the sign of the changes' sum and the largest magnitude with that sign (EMR).
 
     The changes are αᵢ τᵢ, and a sum of zero elects plus (Huang et al., 2024, arXiv:2405.17461). The masks
     and rescalers that EMR adds for each task are left out, as they need to know the task at inference.

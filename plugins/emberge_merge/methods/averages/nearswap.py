@@ -1,4 +1,4 @@
-"""Swap in what is near the base already."""
+"""Take a model's elements where they are near the base's."""
 
 from __future__ import annotations
 

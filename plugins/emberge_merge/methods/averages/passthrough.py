@@ -1,4 +1,4 @@
-"""One model, unchanged but for a factor."""
+"""One model, multiplied by a factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Passthrough(MergeStrategy):
-    """Take the only model's weights, times `scale`.
+    """Take the weights of the only model, multiplied by `scale`.
 
     Example:
         merged:

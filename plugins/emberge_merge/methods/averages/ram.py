@@ -15,7 +15,7 @@ _LEAST = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Ram(MergeStrategy):
-    """Keep a delta whole where only its model moved, and average where several moved (RAM).
+    """Keep an element's delta whole if only one model moved it; average if several did (RAM).
 
     A model has moved an element if |delta| > epsilon (arXiv:2601.13572, reinforced agent merging).
 
@@ -42,7 +42,7 @@ class Ram(MergeStrategy):
 class RamPlus(Ram):
     """RAM that multiplies a model's unshared changes by 1 + r · clip(shared / unshared, 0, alpha).
 
-    `shared` and `unshared` are the numbers of elements that the model and others moved, or that only it moved
+    `shared` counts the elements that the model and others moved, `unshared` those that only it moved
     (arXiv:2601.13572, RAM+).
 
     Example:
@@ -84,7 +84,7 @@ class RamPlus(Ram):
 
 
 def moved(block: Block) -> tuple[Tensor, Tensor]:
-    """Return (changes [models, *rows], zero up to epsilon; number of models that moved each [*rows])."""
+    """Return (changes [models, *rows], zeroed up to epsilon; number of models that moved each [*rows])."""
     import torch
 
     moved_deltas = torch.nn.functional.hardshrink(block.deltas, block.options.epsilon)

@@ -9,7 +9,7 @@ from emberge import Block, MergeTransform, Stats
 
 @dataclass(frozen=True, kw_only=True)
 class Unanimous(MergeTransform):
-    """Zero an element of all deltas unless all have the same sign there; a zero agrees with no sign.
+    """Zero an element in all deltas unless all have the same sign; a zero agrees with no sign.
 
     The sign rule that BOOM's text prints for SCE (arXiv:2602.05787, eqs. 7 and 8).
 

@@ -9,7 +9,7 @@ from emberge import Block, MergeTransform, PerModel, Stats
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(MergeTransform):
-    """Keep each element of a delta with probability `density`, zero the others (DARE).
+    """Keep each element of a delta with probability `density`, and zero the others (DARE).
 
     The draw is a hash of seed, tensor, model and the element's position, so it does not depend on block size,
     number of workers or order. Follow it with `rescale` (Yu et al., 2023, arXiv:2311.03099).

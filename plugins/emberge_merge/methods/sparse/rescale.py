@@ -12,7 +12,7 @@ _TINY = 1e-7
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(MergeTransform):
-    """Scale what is left of each delta so that dropping does not shrink it.
+    """Scale each delta after elements were dropped, so that dropping does not shrink it.
 
     `l1` restores the sum of magnitudes before the first link that dropped anything, tensor by tensor (as
     mergekit does); `inverse_density` divides by the probability of being kept, which leaves the expected

@@ -79,7 +79,7 @@ class SelectImportant(Ranking):
 
 
 def _score_block(block: Block, divergence: Tensor, start: int = 0) -> Block:
-    """Return the block with importances for changes, given each row's divergence from element `start` on."""
+    """Return the block with importances for changes; `divergence` is that of rows from element `start` on."""
     width = math.prod(block.shape[-1:])
     first = (block.start - start) // width
     scores = block.copy_deltas().abs_()

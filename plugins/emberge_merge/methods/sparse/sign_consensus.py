@@ -1,4 +1,4 @@
-"""Electing a sign for each number."""
+"""Electing a sign for each element."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SignConsensus(MergeStrategy):
-    """Elect a sign for each number and average the changes that have it (TIES, arXiv:2306.01708).
+    """Elect a sign for each element and average the changes that have it (TIES, arXiv:2306.01708).
 
     The elected sign is the sign of Σ αᵢ τᵢ, plus for zero. A model takes part if αᵢ τᵢ has that sign. With
     `normalize`, the sum over these models is divided by their Σ αᵢ; `scale` multiplies the result (Yadav et

@@ -48,7 +48,7 @@ class TrimOutliers(Ranking):
 
 
 def bounds_of(density: float, gamma: float, total: int) -> tuple[int, int]:
-    """Return (number of largest changes to take, number of these to undo as outliers)."""
+    """Return (number of largest changes to rank, number of these to undo as outliers)."""
     if density >= 1:
         return total, 0
     target = max(1, int(density * total)) if density > 0 else 0

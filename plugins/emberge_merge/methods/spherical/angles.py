@@ -38,7 +38,7 @@ class Span:
 
     @classmethod
     def of(cls, products: Tensor, differences: Tensor) -> Span:
-        """Build a span from the vectors' products, and those of the first one and the differences from it."""
+        """Build a span from inner products of vectors, and of the first vector and differences from it."""
         plain, other = products.cpu().numpy(), differences.cpu().numpy()
         squares = plain.diagonal(axis1=-2, axis2=-1)
         squared_distance = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
@@ -50,7 +50,7 @@ class Span:
 
     @property
     def units(self) -> np.ndarray:
-        """The vectors' directions [..., n, n], a row each; a zero vector stays zero."""
+        """The vectors' directions [..., n, n], one per row; a zero vector stays zero."""
         pointed = self.norms > NO_DIRECTION
         inverse = np.where(pointed, 1 / np.where(pointed, self.norms, 1.0), 1.0)
         return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
@@ -78,7 +78,7 @@ class Span:
 def slerp_coefficients(
     span: Span, t: float, linear_threshold: float | None = None
 ) -> tuple[np.ndarray, str]:
-    """Return the factors of a and b for the share t of the great circle from one to the other, [..., 2].
+    """Return the factors [..., 2] of a and b for the point at share t of the great circle from a to b.
 
     The coefficients are (1 - t, t) if a vector has no direction, if both have the same or opposite
     directions, or if their cosine is beyond `linear_threshold`. A text is returned with them: a warning if
@@ -93,7 +93,7 @@ def slerp_coefficients(
 def slerp_in_turn(
     span: Span, weights: np.ndarray, linear_threshold: float | None = None
 ) -> tuple[np.ndarray, str]:
-    """Return coefficients [..., n] of walking from the first vector to each next one, and a warning or "".
+    """Return coefficients [..., n] of slerps from the first vector to each next vector, and a warning or "".
 
     The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. No
     step is taken while the weights up to j add up to zero.
@@ -161,7 +161,7 @@ def _iterate_mean(
     directed: np.ndarray,
     until: tuple[int, float],
 ) -> np.ndarray:
-    """Return the mean after steps of the Karcher iteration; each vector of a batch stops by itself."""
+    """Return the mean after steps of the Karcher iteration; each vector of a batch stops independently."""
     steps, tolerance = until
     for _ in range(steps):
         step = (directed[..., None] * _map_to_tangents(span, mean[..., None, :], units)).sum(-2)

@@ -42,15 +42,16 @@ class GramStrategy(MergeStrategy):
 
     @property
     def near(self) -> bool:
-        """True if the vectors may be nearly parallel, so that differences to the first are measured too."""
+        """True if vectors may be nearly parallel, so that differences to the first are measured too."""
         return True
 
     def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
         """Return float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning.
 
         `grams["products"]` has the products of the vectors. `grams["differences"]`, if `near` is true, has
-        those of the first vector and of the differences of the others to it: models that were tuned from one
-        base are nearly parallel, and products of the vectors alone would lose the angle between them.
+        the products of the first vector and of the differences of the others to it: models that were tuned
+        from one base are nearly parallel, and products of the vectors alone would lose the angle between
+        them.
         """
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ class Karcher(GramStrategy):
 
     M ← exp_M(Σ αᵢ log_M(uᵢ)) from the normalised mean until a step is shorter than `tol` (Karcher, 1977; for
     merging arXiv:2603.04972). The mean lies in the models' span, so all steps are computed on the models'
-    inner products: about a hundred numbers, without further passes over the weights.
+    inner products: about a hundred values, without further passes over the weights.
 
     Example:
         merged:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Nuslerp(GramStrategy):
-    """Interpolate two models on the great circle; the second one's share is by weight (NuSLERP).
+    """Interpolate two models on the great circle; their weights set the second model's share (NuSLERP).
 
     t = α₂ / (α₁ + α₂), or one half if the weights sum to zero. With a base, the models' changes are
     interpolated and the result is added to the base.

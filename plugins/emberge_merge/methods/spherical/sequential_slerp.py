@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialSlerp(GramStrategy):
-    """Walk from the first model towards each next one in turn, in the order in which they are listed.
+    """Move from the first model towards each following model in turn, in the order of the list.
 
     The step towards model j is the share wⱼ / (w₁ + … + wⱼ) of the great circle: 1/j of it with equal
     weights. With `weights: size`, it is the share of model j's examples among those of the first j models
