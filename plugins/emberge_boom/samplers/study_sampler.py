@@ -45,7 +45,9 @@ class StudySampler(Sampler):
         folder = context.earlier_result(self.of) if earlier else context.data(self.of)
         if folder is None:
             if earlier:
-                later = f"known when {self.of} is done; `emberge check` with --out then shows it"
+                later = (
+                    f"known when {self.of} is done; `emberge check --long` with --out then shows it"
+                )
                 context.note(f"datasets by the study {self.of}", [later])
             return
         judged = context.warning if earlier else context.problem
