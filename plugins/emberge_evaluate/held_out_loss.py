@@ -93,7 +93,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         for guide in (loss.guided_by for several in losses for loss in several or ()):
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
-                for message in guide.backbone_beside(self.backbone).describe(folder).problems:
+                for message in guide.choose_backbone(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "evaluators")
 
     def _look_ahead(self, context: Preflight) -> Iterator[Problem]:

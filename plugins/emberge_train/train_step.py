@@ -176,7 +176,7 @@ class Train(FitOptions, Step):
             guide = loss.guided_by if isinstance(loss, Loss) else None
             folder = context.model(guide.model) if guide is not None else None
             if guide is not None and folder is not None:
-                for message in guide.backbone_beside(self.backbone).describe(folder).problems:
+                for message in guide.choose_backbone(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "loss")
             if isinstance(loss, Loss) and folder is not None and loss.compares_with_guide:
                 yield from self._check_width(context, loss, folder)
@@ -184,7 +184,7 @@ class Train(FitOptions, Step):
     def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
         """Yield a problem if the guide's vectors have another size than the model's."""
         model_folder, guide = context.model(self.model), loss.guided_by
-        backbone = guide.backbone_beside(self.backbone) if guide is not None else self.backbone
+        backbone = guide.choose_backbone(self.backbone) if guide is not None else self.backbone
         if model_folder is None:
             return
         width = self.backbone.describe(model_folder).dimension

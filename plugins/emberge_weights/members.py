@@ -92,7 +92,7 @@ def plan_of(inputs: Sequence[MergeInput], strategy: Stage) -> MergePlan:
 def plan_problems(plan: MergePlan) -> Iterator[str]:
     """Yield reasons why members cannot be merged, or why their ensemble does not predict their merge."""
     yield from (str(problem) for problem in plan.problems)
-    if plan.tokens is not None:
+    if plan.token_plan is not None:
         yield (
             "the models' tokenizers differ, so that a text is other tokens to each and their ensemble "
             "foretells no merge; take models of one tokenizer"

@@ -378,7 +378,7 @@ def test_a_model_that_is_yet_to_be_made_is_no_fault(berts: list[Path]) -> None:
     inputs = (MergeInput("a", berts[0]), MergeInput("b", None))
     found = plan(inputs=inputs)
     assert not found.problems
-    assert found.unseen == {"b"}
+    assert found.future_models == {"b"}
     assert found.merged
     assert found.weights == {"a": 0.5, "b": 0.5}
 

@@ -206,11 +206,11 @@ def test_every_tensor_is_merged_copied_or_named_as_left_out(
     folders = Folders(root, found)
     plan = plan_merge(step._build_request(folders))
     assert not plan.problems
-    assert not plan.unseen
+    assert not plan.future_models
     assert not plan.dropped
     for entry in step.models:
         own = tensors_of(origin(entry.model, found))
-        left = plan.left.get(entry.model.text, ())
+        left = plan.omitted.get(entry.model.text, ())
         assert bool(left) == ("VL" in entry.model.text or "ASR" in entry.model.text)
         assert len(own) == len(plan.merged) + len(plan.copied) + len(left)
         assert {one.partition(".")[0] for one in left} <= {
@@ -245,7 +245,7 @@ def test_a_guard_with_another_head_leaves_it_out(root: Path) -> None:
 
     plan = plan_merge(step._build_request(find))
     assert not plan.problems
-    assert plan.left == {"guard": ("score.weight",)}
+    assert plan.omitted == {"guard": ("score.weight",)}
 
 
 # ── text, images and sound ──────────────────────────────────────────────────────────────────────
@@ -310,7 +310,7 @@ def test_every_tensor_of_a_specialist_is_merged_copied_or_dropped_by_name(
         tower = set(plan.specialists[kind].tower)  # type: ignore[index]
         assert {plan.target.name(one) for one in tower} <= named
         # What the merge leaves out is what is copied, and what is merged is what is dropped here.
-        assert tower == set(merging.left[model])
+        assert tower == set(merging.omitted[model])
         assert set(plan.dropped[model]) == {one.name for one in merging.tensors}
         assert len(tower) + len(plan.dropped[model]) == len(tensors_of(model))
 
@@ -351,7 +351,7 @@ def test_ids_and_positions_are_the_real_models(base: str, theta: float, root: Pa
     assert (text["vocab_size"], text["num_experts"], text["is_causal"]) == (151936, 0, False)
     assert text["mlp_only_layers"] == list(range(28))
     assert config["audio_config"]["max_source_positions"] == 1500
-    assert [(token.text, token.id) for token in plan.tokens.new] == [
+    assert [(token.text, token.id) for token in plan.token_plan.new_tokens] == [
         *(("<|audio_start|>", 151669), ("<|audio_end|>", 151670), ("<|audio_pad|>", 151676)),
     ]
 

@@ -124,9 +124,9 @@ class Block:
         return self.rows.size
 
     @property
-    def kept(self) -> Tensor | None:
+    def keep_probability(self) -> Tensor | None:
         """Keep probability of each delta, in a shape that can divide `deltas`; None if none were dropped."""
-        return self.rows.kept
+        return self.rows.keep_probability
 
     def copy_deltas(self) -> Tensor:
         """Return `deltas` in memory that the caller may write into."""
@@ -294,9 +294,9 @@ class Block:
         """The block before the first stage that changed deltas, to which a rescaling stage compares them."""
         return self.replace(rows=self.rows.original)
 
-    def every(self, stride: int) -> Block:
+    def take_every(self, stride: int) -> Block:
         """Return a copy that contains every `stride`-th element of the block, as one row."""
-        return self.replace(rows=self.rows.every(stride))
+        return self.replace(rows=self.rows.take_every(stride))
 
     def without_rows(self) -> Block:
         """Return a copy without rows: names, weights and options of the tensor, and no data."""

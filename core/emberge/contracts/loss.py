@@ -35,7 +35,7 @@ class Guide:
     backbone: Backbone | None = None
     max_length: TextLength | None = None
 
-    def backbone_beside(self, trained: Backbone) -> Backbone:
+    def choose_backbone(self, trained: Backbone) -> Backbone:
         """Return the guide's backbone, by default one of the class of `trained`."""
         return self.backbone if self.backbone is not None else type(trained)()
 

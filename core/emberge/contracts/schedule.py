@@ -12,7 +12,7 @@ Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilteredValue:
     """A value for the tensors whose name contains `filter`; `None` or `*` matches all tensors."""
 
     value: float | tuple[float, ...]
@@ -75,7 +75,9 @@ class PerTensor:
 
     def times(self, factor: float) -> PerTensor:
         """Return the schedule with every value multiplied by `factor`."""
-        return PerTensor([Filtered(_scale_value(e.value, factor), e.filter) for e in self.entries])
+        return PerTensor(
+            [FilteredValue(_scale_value(e.value, factor), e.filter) for e in self.entries]
+        )
 
     def plain(self) -> Any:
         """Return the value as written in YAML."""
@@ -98,36 +100,36 @@ class PerModel(PerTensor):
     __slots__ = ()
 
 
-def _parse_entries(value: Any) -> tuple[Filtered, ...]:
+def _parse_entries(value: Any) -> tuple[FilteredValue, ...]:
     if isinstance(value, PerTensor):
         return value.entries
     if is_sound_number(value):
-        return (Filtered(float(value)),)
+        return (FilteredValue(float(value)),)
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(
             f"needs a number, a list of numbers or a list of {{filter, value}}, not {value!r}"
         )
-    if all(isinstance(v, Mapping | Filtered) for v in value):
+    if all(isinstance(v, Mapping | FilteredValue) for v in value):
         return _require_reachable(
-            tuple(v if isinstance(v, Filtered) else _parse_entry(v) for v in value)
+            tuple(v if isinstance(v, FilteredValue) else _parse_entry(v) for v in value)
         )
-    return (Filtered(_parse_numbers(value)),)
+    return (FilteredValue(_parse_numbers(value)),)
 
 
-def _require_reachable(entries: tuple[Filtered, ...]) -> tuple[Filtered, ...]:
+def _require_reachable(entries: tuple[FilteredValue, ...]) -> tuple[FilteredValue, ...]:
     if any(entry.all for entry in entries[:-1]):
         raise ValueError("the first filter that fits wins, so an entry for all tensors stands last")
     return entries
 
 
-def _parse_entry(entry: Mapping[str, Any]) -> Filtered:
+def _parse_entry(entry: Mapping[str, Any]) -> FilteredValue:
     unknown = set(entry) - {"filter", "value"}
     if unknown or "value" not in entry:
         raise ValueError(f"an entry has 'value' and maybe 'filter', not {dict(entry)!r}")
     value, filter_ = entry["value"], entry.get("filter")
     if filter_ is not None and not (isinstance(filter_, str) and filter_):
         raise ValueError(f"a filter is a part of a tensor's name, not {filter_!r}")
-    return Filtered(float(value) if is_sound_number(value) else _parse_numbers(value), filter_)
+    return FilteredValue(float(value) if is_sound_number(value) else _parse_numbers(value), filter_)
 
 
 def _parse_numbers(value: Any) -> tuple[float, ...]:
@@ -151,6 +153,6 @@ def _interpolate(value: float | tuple[float, ...], depth: float) -> float:
     return value[lower] + (x - lower) * (value[upper] - value[lower])
 
 
-def _convert_entry(entry: Filtered) -> dict[str, Any]:
+def _convert_entry(entry: FilteredValue) -> dict[str, Any]:
     value = list(entry.value) if isinstance(entry.value, tuple) else entry.value
     return {"value": value} if entry.filter is None else {"filter": entry.filter, "value": value}

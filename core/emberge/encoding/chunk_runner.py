@@ -31,17 +31,17 @@ GPU_SHARE = 0.6
 BYTES_A_PARAMETER = 12
 
 
-def activation_budget(module: nn.Module, device: torch.device, beside: int = 1) -> int:
+def activation_budget(module: nn.Module, device: torch.device, local_ranks: int = 1) -> int:
     """Return the bytes for activations: a share of the memory left by gradients and the optimizer's moments.
 
-    On a CPU the memory is shared by `beside` ranks.
+    On a CPU the memory is shared by `local_ranks` ranks.
     """
-    later = BYTES_A_PARAMETER * sum(_count_local(p) for p in module.parameters())
+    reserved_bytes = BYTES_A_PARAMETER * sum(_count_local(p) for p in module.parameters())
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
-        free, share = _read_available_memory() // beside, CPU_SHARE
-    return max(0, int((free - later) * share))
+        free, share = _read_available_memory() // local_ranks, CPU_SHARE
+    return max(0, int((free - reserved_bytes) * share))
 
 
 def _count_local(parameter: Tensor) -> int:
@@ -166,21 +166,21 @@ class ChunkRunner:
     _counts: list[Tensor] = field(default_factory=list)
 
     @property
-    def idle_from(self) -> int:
+    def first_idle(self) -> int:
         """The number of chunks that are not idle, which is the index of the first idle chunk."""
         return len(self.feed.pieces) - self.idle
 
     def run_first_pass(self) -> Iterator[ChunkOutput]:
         """Run every chunk, keep graphs and counts, and yield the outputs of all but idle chunks."""
-        room = _GraphRoom(self.feed.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
+        budget = _GraphBudget(self.feed.encoder.module, self.plan.kept_tokens, self.plan.kept_bytes)
         for index, piece in enumerate(self.feed.pieces):
             size = len(piece) * int(self.lengths[piece].max())
-            keep = self._is_kept_by_all(room.has_room(size))
-            with room.passing(size, keep):
+            keep = self._is_kept_by_all(budget.fits(size))
+            with budget.measure_pass(size, keep):
                 output = self.run(index, self.feed[index])
             if keep:
                 self._graphs[index] = output
-            if index >= self.idle_from:
+            if index >= self.first_idle:
                 continue
             if keep:
                 self.kept_tokens += size
@@ -213,11 +213,11 @@ class ChunkRunner:
 
     def run(self, index: int, features: Features) -> ChunkOutput:
         """Return a chunk's output."""
-        with self.drawing(index, seeded=self.plan.dropout):
+        with self.seeded_autocast(index, seeded=self.plan.dropout):
             return self.call(features)
 
     @contextlib.contextmanager
-    def drawing(self, *key: object, seeded: bool = True) -> Iterator[None]:
+    def seeded_autocast(self, *key: object, seeded: bool = True) -> Iterator[None]:
         """Run the `with` block under the plan's autocast and, if `seeded`, with torch seeded from `key`."""
         # Seeding before every chunk instead of keeping generator states: both passes, and a run that was
         # killed and continued, draw the same numbers.
@@ -228,22 +228,22 @@ class ChunkRunner:
             yield
 
 
-class _GraphRoom:
+class _GraphBudget:
     """A budget for kept activations: `tokens` padded tokens, or as many as fit into `size` bytes.
 
     Without either, all fit. The longest chunk must be the first.
     """
 
-    def __init__(self, module: nn.Module, room: int | None, room_bytes: int | None) -> None:
-        self._module, self._left = module, room
-        self._bytes = room_bytes if room is None else None
+    def __init__(self, module: nn.Module, tokens: int | None, size: int | None) -> None:
+        self._module, self._left = module, tokens
+        self._bytes = size if tokens is None else None
 
-    def has_room(self, tokens: int) -> bool:
+    def fits(self, tokens: int) -> bool:
         """Return whether a chunk of this many padded tokens can be kept."""
         return self._left is None or self._left >= tokens
 
     @contextlib.contextmanager
-    def passing(self, tokens: int, keep: bool) -> Iterator[None]:
+    def measure_pass(self, tokens: int, keep: bool) -> Iterator[None]:
         """Run a chunk's forward pass in the `with` block, without a graph unless `keep`, and count it."""
         with contextlib.ExitStack() as stack:
             if not keep:

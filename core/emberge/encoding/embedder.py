@@ -109,10 +109,10 @@ class TextEmbedder:
                 on_device += len(piece)
                 done += len(piece)
                 if on_device >= ROWS_ON_DEVICE:
-                    on_device = _collect(waiting, result)
+                    on_device = _copy_to_host(waiting, result)
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
-            _collect(waiting, result)
+            _copy_to_host(waiting, result)
         self._require_finite(result)
         return result
 
@@ -127,7 +127,7 @@ class TextEmbedder:
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return a mask of each text's own tokens: all but those at its ends that an empty text also has."""
         (empty,) = self.encoder.tokenise([""], prompt="", max_length=None)
-        return [_mask_own(text.ids, empty.ids) for text in texts]
+        return [_mask_own_tokens(text.ids, empty.ids) for text in texts]
 
     def token_states(
         self, texts: Sequence[TokenisedText], kept: Sequence[NDArray[np.bool_]] | None = None
@@ -172,22 +172,22 @@ class TextEmbedder:
             module.train(training)
 
 
-def _mask_own(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
+def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
     """Return a mask of `ids`, False for the leading and trailing ids that are those of `special`."""
-    before = _count_shared(ids, special)
-    after = _count_shared(ids[before:][::-1], special[before:][::-1])
+    before = _common_prefix_length(ids, special)
+    after = _common_prefix_length(ids[before:][::-1], special[before:][::-1])
     mask = np.zeros(len(ids), bool)
     mask[before : len(ids) - after] = True
     return mask
 
 
-def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
+def _common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common prefix of two sequences of ids."""
     pairs = zip(first, second, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _collect(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:
+def _copy_to_host(waiting: list[tuple[NDArray[np.int64], Tensor]], result: NDArray[Any]) -> int:
     """Copy the rows waiting on the device to the host in one transfer, and return 0, the number left."""
     if waiting:
         rows = np.concatenate([piece for piece, _ in waiting])

@@ -110,7 +110,7 @@ def _send_gradients(
     encoder_loss = encoded.embeddings.new_zeros(())
     for index in range(len(runner.feed.pieces)):
         output = runner.pop_graph(index) or runner.run(index, runner.feed[index])
-        idle = index >= runner.idle_from
+        idle = index >= runner.first_idle
         pulls = (
             [(value, torch.zeros_like(value)) for value in output.values if value.requires_grad]
             if idle

@@ -93,7 +93,7 @@ def predict_and_backward(
             features = chunk_features[index]
             output = runner.pop_graph(index) or runner.run(index, features)
             labels = _place_labels([label for i in piece for label in rows.labels[i]], features)
-            with runner.drawing("head", index):
+            with runner.seeded_autocast("head", index):
                 value = loss(output.values[0], labels, encoder.logits)
             share = value * (weight * float(rows.scored[piece].sum()) / max(places, 1.0))
             if output.auxiliary is not None and counts is not None:

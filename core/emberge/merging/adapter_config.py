@@ -201,11 +201,11 @@ def adapter_origin(base: Path) -> tuple[str, dict[str, str]]:
     """
     checkpoint = Checkpoint(base)
     name = name_of_base(base)
-    provenance = made_on(checkpoint.names, checkpoint, name)
+    provenance = base_provenance(checkpoint.names, checkpoint, name)
     return name, {HEADER: json.dumps(provenance)}
 
 
-def made_on(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
+def base_provenance(names: Names, checkpoint: Checkpoint, name: str) -> dict[str, Any]:
     """Return the name and hash of the base that an adapter was made on."""
     return {KEY: {"name": name, "hash": origin_hash(names, checkpoint)}}
 

@@ -17,7 +17,14 @@ from emberge.merging.adapter_config import (
     require_base,
     same_bytes,
 )
-from emberge.merging.apply_adapter import AdaptedSpec, Change, LowRank, Magnitude, NewRows, Shift
+from emberge.merging.apply_adapter import (
+    AdaptedSpec,
+    BiasShift,
+    Change,
+    LowRank,
+    MagnitudeScale,
+    RowReplacement,
+)
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, read_header
@@ -39,7 +46,7 @@ _HEADED = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
 
 
 @dataclass
-class Module:
+class AdaptedModule:
     """An adapter's tensors for one module of the model that it was trained on."""
 
     factors: dict[str, TensorSpec] = field(default_factory=dict)
@@ -58,7 +65,7 @@ class Adapter:
     folder: Path
     config: AdapterConfig
     metadata: Mapping[str, str]
-    modules: Mapping[str, Module]
+    modules: Mapping[str, AdaptedModule]
     whole: Mapping[str, TensorSpec]
 
 
@@ -82,7 +89,7 @@ def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
             raise CheckpointError(f"{folder}: has no {WEIGHTS}; get the file")
         return None
     specs, metadata = read_header(file)
-    modules: dict[str, Module] = {}
+    modules: dict[str, AdaptedModule] = {}
     full: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
         if not any(spare in name for spare in _UNUSED_COPY_PARTS):
@@ -94,16 +101,16 @@ def _sort_tensor(
     config: AdapterConfig,
     spec: TensorSpec,
     name: str,
-    modules: dict[str, Module],
+    modules: dict[str, AdaptedModule],
     full: dict[str, TensorSpec],
 ) -> None:
     if match := _PART.fullmatch(name):
-        module = modules.setdefault(match["module"], Module())
+        module = modules.setdefault(match["module"], AdaptedModule())
         part = _EMBEDS.get(match["part"], match["part"])
         module.factors["bias" if match["kind"] == "bias" else part] = spec
         module.embeds |= part != match["part"]
     elif match := _TOKENS.fullmatch(name):
-        modules.setdefault(match["module"], Module()).tokens = spec
+        modules.setdefault(match["module"], AdaptedModule()).tokens = spec
     else:
         plain = _COPY.sub("", name)
         if "lora_" in plain or "token_adapter" in plain:
@@ -165,7 +172,7 @@ class _AdapterApplier:
             else:
                 self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
 
-    def _adapt_module(self, name: str, module: Module) -> None:
+    def _adapt_module(self, name: str, module: AdaptedModule) -> None:
         base_name = self.places.of(f"{name}.weight")
         if base_name is None:
             raise self._build_unknown_name_error(f"{name}.weight")
@@ -180,7 +187,9 @@ class _AdapterApplier:
         if bias is not None:
             self._shift_bias(name, bias, module)
 
-    def _list_changes(self, name: str, module: Module, origin: TensorSpec) -> Iterator[Change]:
+    def _list_changes(
+        self, name: str, module: AdaptedModule, origin: TensorSpec
+    ) -> Iterator[Change]:
         if module.factors:
             low = self._read_low_rank(name, module, origin)
             yield low
@@ -188,7 +197,7 @@ class _AdapterApplier:
         if module.tokens is not None:
             yield self._read_new_rows(name, module.tokens, origin)
 
-    def _read_low_rank(self, name: str, module: Module, origin: TensorSpec) -> LowRank:
+    def _read_low_rank(self, name: str, module: AdaptedModule, origin: TensorSpec) -> LowRank:
         a, b = (module.factors.get(part) for part in ("lora_A", "lora_B"))
         if a is None or b is None or len(a.shape) < 2 or len(b.shape) < 2:
             raise self._build_error(f"'{name}' lacks one of its two factors; get the adapter again")
@@ -211,8 +220,8 @@ class _AdapterApplier:
         return LowRank(a, b, config.scale_of(name, rank), transposed)
 
     def _read_magnitude(
-        self, name: str, module: Module, origin: TensorSpec, transposed: bool
-    ) -> Iterator[Magnitude]:
+        self, name: str, module: AdaptedModule, origin: TensorSpec, transposed: bool
+    ) -> Iterator[MagnitudeScale]:
         m = module.factors.get("lora_magnitude_vector")
         if (m is not None) != self.adapter.config.magnitudes:
             has, says = ("has", "no DoRA") if m is not None else ("lacks", "DoRA")
@@ -223,9 +232,9 @@ class _AdapterApplier:
                 raise self._build_error(
                     f"'{name}' has {m.elements} magnitudes for {outputs} outputs"
                 )
-            yield Magnitude(m, transposed)
+            yield MagnitudeScale(m, transposed)
 
-    def _read_new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> NewRows:
+    def _read_new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> RowReplacement:
         indices = self.adapter.config.tokens_of(name)
         rows, width = rows_of(origin.shape)
         if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
@@ -233,9 +242,9 @@ class _AdapterApplier:
                 f"'{name}' has {list(values.shape)} trained tokens for {len(indices)} "
                 f"trainable_token_indices of the base's {list(origin.shape)}"
             )
-        return NewRows(indices, values)
+        return RowReplacement(indices, values)
 
-    def _shift_bias(self, name: str, bias: TensorSpec, module: Module) -> None:
+    def _shift_bias(self, name: str, bias: TensorSpec, module: AdaptedModule) -> None:
         base_name = self.places.of(f"{name}.bias")
         if base_name is None:
             raise self._build_error(
@@ -247,7 +256,7 @@ class _AdapterApplier:
                 f"'{name}' has both magnitudes and a bias, which is not supported"
             )
         rank = module.factors["lora_A"].shape[0]
-        shift = Shift(bias, self.adapter.config.scale_of(name, rank))
+        shift = BiasShift(bias, self.adapter.config.scale_of(name, rank))
         self.specs[base_name] = _derive_tensor(self.specs[base_name], [shift])
 
     def _require_tied(self) -> None:

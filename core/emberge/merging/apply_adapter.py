@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 TILE = 32
 
 
-Tiles = Callable[[range, "Tensor"], object]
+ApplyToTile = Callable[[range, "Tensor"], object]
 """Function that changes a tile, float64 [rows, elements a row], in place, after earlier changes."""
 
 
 class Change(Protocol):
     """A change that an adapter makes to a tensor."""
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         """Return a function that applies the change to tiles of these rows, after reading what it needs."""
         ...
 
@@ -66,7 +66,7 @@ class LowRank:
         """The inner dimension."""
         return self.a.shape[0]
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         right = _read_tensor(reader, self.b if self.transposed else self.a)
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
         left = self._read_left_factor(reader, rows)
@@ -92,7 +92,7 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Magnitude:
+class MagnitudeScale:
     """The scaling of each output to a learned length (DoRA: Liu et al., 2024, arXiv:2402.09353).
 
     W = m ∘ V / ‖V‖, where V is the result of the preceding changes. The norm is over each row, or over each
@@ -103,7 +103,7 @@ class Magnitude:
     m: TensorSpec
     transposed: bool = False
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         learned = _read_tensor(reader, self.m)
         if not self.transposed:
 
@@ -131,13 +131,13 @@ class Magnitude:
 
 
 @dataclass(frozen=True, slots=True)
-class NewRows:
+class RowReplacement:
     """The replacement of some rows by `values` [indices, elements a row]: tokens that were trained."""
 
     indices: tuple[int, ...]
     values: TensorSpec
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         def change(some: range, tile: Tensor) -> None:
             for position, index in enumerate(self.indices):
                 if index in some:
@@ -147,13 +147,13 @@ class NewRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class BiasShift:
     """The addition of scale · b: the bias that LoRA's second factor may have."""
 
     b: TensorSpec
     scale: float
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> Tiles:
+    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         added = _read_tensor(reader, self.b).view(1, -1)
         return lambda _, tile: tile.add_(added, alpha=self.scale)
 

@@ -17,14 +17,14 @@ from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.cost import GRANULE
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.merging.streaming.scheduler import Limits, run_jobs
+from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _MergeSettings:
     """The settings of a merge in memory; `block` and `granule` count elements."""
 
     dtype: Compute = "float32"
@@ -57,7 +57,7 @@ def merge_state_dicts(
     Raises:
         CheckpointError: if names or shapes differ, or a tensor has NaN.
     """
-    how = _Settings(**settings)
+    how = _MergeSettings(**settings)
     called = tuple(names or (f"model {i + 1}" for i in range(len(models))))
     factors = weights if weights is not None else [1.0] * len(models)
     schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in factors]
@@ -104,7 +104,7 @@ def merge_state_dicts(
             )
         else:
             jobs.append(CopyJob(spec, sources[0], sources[1:]))
-    limits = Limits(
+    limits = SchedulerLimits(
         workers=how.workers, devices=(how.device,), block=how.block, granule=how.granule
     )
     run_jobs(jobs, _put_into(out), limits=limits)

@@ -14,7 +14,7 @@ from emberge.merging.request import (
     MergeRequest,
     MergeSlice,
     Resolver,
-    shifted,
+    shift_layer,
     slice_of,
 )
 from emberge.model_folder import Checkpoint
@@ -53,13 +53,13 @@ class TensorPlan:
 class EffectiveWeight:
     """A model's effective weight: the mean over elements, and the most common value in each layer.
 
-    `mixed` is the share of all elements whose weight differs from the most common weight in their layer;
-    `least` and `largest` are over all tensors.
+    `mixed_share` is the share of all elements whose weight differs from the most common weight in their
+    layer; `least` and `largest` are over all tensors.
     """
 
     mean: float
     layers: Mapping[str, float] = field(default_factory=dict)
-    mixed: float = 0.0
+    mixed_share: float = 0.0
     least: float = 0.0
     largest: float = 0.0
 
@@ -69,7 +69,7 @@ class EffectiveWeight:
         varied = len({_show_number(weight) for weight in self.layers.values()}) > 1
         if not varied:
             spread = f"{_show_number(self.least)} to {_show_number(self.largest)}"
-            return f"{spread} by tensor" if self.mixed > _MENTIONED_MIXED_SHARE else ""
+            return f"{spread} by tensor" if self.mixed_share > _MENTIONED_MIXED_SHARE else ""
         ranges = list(_join_layer_ranges(self.layers))
         if len(ranges) <= _SHOWN_RANGES:
             return ", ".join(ranges)
@@ -93,17 +93,17 @@ class MergePlan:
 
     `weights` are each model's mean effective weight over elements (divided by the models' sum if a strategy
     uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
-    `unseen` names the models that do not exist yet; `alike` is True if the other models differ only in their
-    weights. `left` maps each model of which only the text trunk is used to the names of its omitted tensors.
-    `licences` are the licences that the parents' cards state. `changes_alike` are estimated cosines of the
-    models' changes from the base, by pair. `tokens` is None if all tokenizers are equal byte for byte.
-    `plans` are the plans of the slices, if there are slices.
+    `future_models` names the models that do not exist yet; `only_weights_differ` is True if the other models
+    differ only in their weights. `omitted` maps each model of which only the text trunk is used to the names
+    of its omitted tensors. `licences` are the licences that the parents' cards state. `change_cosines` are
+    estimated cosines of the models' changes from the base, by pair. `token_plan` is None if all tokenizers
+    are equal byte for byte. `slice_plans` are the plans of the slices, if there are slices.
     """
 
     request: MergeRequest
     tensors: tuple[TensorPlan, ...] = ()
     dropped: tuple[str, ...] = ()
-    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
@@ -113,12 +113,12 @@ class MergePlan:
     template: Checkpoint | None = None
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
-    unseen: frozenset[str] = frozenset()
-    alike: bool = True
+    future_models: frozenset[str] = frozenset()
+    only_weights_differ: bool = True
     licences: Mapping[str, str | None] = field(default_factory=dict)
-    changes_alike: tuple[float, ...] = ()
-    tokens: TokenPlan | None = None
-    plans: tuple[MergePlan, ...] = ()
+    change_cosines: tuple[float, ...] = ()
+    token_plan: TokenPlan | None = None
+    slice_plans: tuple[MergePlan, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -126,7 +126,7 @@ class MergePlan:
         return sum(plan.out.nbytes for plan in self.tensors)
 
     @property
-    def numbers(self) -> int:
+    def element_count(self) -> int:
         """The number of elements that are merged, over all models and the base."""
         return sum(
             spec.elements
@@ -159,7 +159,7 @@ def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     return {
         model.name: model.weight.at(called[model.name], depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
-        if spec is not None or model.name in plan.unseen
+        if spec is not None or model.name in plan.future_models
     }
 
 
@@ -190,7 +190,9 @@ def _list_filterable_names(request: MergeRequest, tensor: TensorPlan) -> dict[st
     start = request.part.start if request.part is not None else _slice_start(request.slices, number)
     if start is None or number is None:
         return {"": name, **dict.fromkeys((m.name for m in request.inputs), name)}
-    name_by_model = {m.name: shifted(name, (m.first or 0) - start) for m in request.inputs}
+    name_by_model = {
+        m.name: shift_layer(name, (m.first_layer or 0) - start) for m in request.inputs
+    }
     return {"": name, **name_by_model}
 
 
@@ -265,11 +267,11 @@ def _compute_weights(
     They are the recipe's weights, or these divided by their sum over the models merged together.
     """
     chain = plan.request.chains[plan.request.chain_of(tensor.name)]
-    link, labels = weighing(chain, [m for m in plan.request.inputs if m.name in given])
+    link, labels = find_weighing_link(chain, [m for m in plan.request.inputs if m.name in given])
     if link.weight_role == "unused":
         return dict(given)
     left = 1.0 - _find_base_share(chain)
-    sums = sums_of(given, labels) if link.weight_role == "share" else {}
+    sums = sum_by_label(given, labels) if link.weight_role == "share" else {}
     return {
         name: left * weight / (sums.get(labels[name], 1.0) or 1.0) for name, weight in given.items()
     }
@@ -280,7 +282,7 @@ def _find_base_share(chain: Sequence[Stage]) -> float:
     return last.base_share if isinstance(last, MergeStrategy) else 0.0
 
 
-def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
+def sum_by_label(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str, float]:
     """Return the sum of the weights under each label."""
     sums: dict[str, float] = {}
     for name, weight in weights.items():
@@ -288,7 +290,9 @@ def sums_of(weights: Mapping[str, float], labels: Mapping[str, str]) -> dict[str
     return sums
 
 
-def weighing(chain: Sequence[Stage], inputs: Sequence[MergeInput]) -> tuple[Stage, dict[str, str]]:
+def find_weighing_link(
+    chain: Sequence[Stage], inputs: Sequence[MergeInput]
+) -> tuple[Stage, dict[str, str]]:
     """Return the link that uses the weights, and each model's label; equal labels are merged together.
 
     The link is the first that merges several models into one (such as those of a group), else the last.
@@ -319,7 +323,7 @@ class _WeightSum:
         return EffectiveWeight(
             mean=sum(w * n for w, n in every) / (elements or 1.0),
             layers=most,
-            mixed=1.0 - common / (sum(n for _, n in every) or 1),
+            mixed_share=1.0 - common / (sum(n for _, n in every) or 1),
             least=min((w for w, _ in every), default=0.0),
             largest=max((w for w, _ in every), default=0.0),
         )

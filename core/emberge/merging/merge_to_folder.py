@@ -27,9 +27,9 @@ from emberge.tensor_files import HEADER, FetchedFile, TensorReader, header_texts
 class MergeReport:
     """Report of a merge: tensors by action, effective weights as in MergePlan, and warnings.
 
-    `foretold` are the warnings that were already in the plan. `findings` are numbers that strategies
-    computed, such as weights, by layer and label: means over the layer's elements. `left` maps each model of
-    which only the text trunk was used to its omitted tensors. `fetched` are the files that were read from
+    `planned_warnings` are the warnings that were already in the plan. `findings` are numbers that strategies
+    computed, such as weights, by layer and label: means over the layer's elements. `omitted` maps each model
+    of which only the text trunk was used to its omitted tensors. `fetched` are the files that were read from
     servers.
     """
 
@@ -42,10 +42,10 @@ class MergeReport:
     dtype: str
     bytes: int
     warnings: tuple[str, ...] = ()
-    foretold: tuple[str, ...] = ()
+    planned_warnings: tuple[str, ...] = ()
     shares: Mapping[str, EffectiveWeight] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    omitted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fetched: tuple[FetchedFile, ...] = ()
 
 
@@ -109,8 +109,8 @@ def _finish_folder(
     request, template = plan.request, plan.template
     assert template is not None
     trunk = out / template.trunk.relative_to(template.folder)
-    if plan.tokens is not None:
-        plan.tokens.write(out, trunk)
+    if plan.token_plan is not None:
+        plan.token_plan.write(out, trunk)
     if request.slices:
         from emberge.merging.planning.slices import write_layers
 
@@ -132,10 +132,10 @@ def _build_report(
         dtype=plan.dtype,
         bytes=plan.bytes,
         warnings=(*plan.warnings, *warnings_of(jobs)),
-        foretold=plan.warnings,
+        planned_warnings=plan.warnings,
         shares=plan.shares,
         findings=findings_of(jobs),
-        left=plan.left,
+        omitted=plan.omitted,
         fetched=tuple(fetched),
     )
 
@@ -146,15 +146,15 @@ def _hash_request(plan: MergePlan, header: Mapping[str, str]) -> str:
     facts: list[Any] = [
         *(repr(request.chains), request.dtype, request.seed, str(request.max_shard_size), header),
         _hash_statistics(request),
-        plan.tokens.digest if plan.tokens is not None else "",
+        plan.token_plan.digest if plan.token_plan is not None else "",
         [(one.count, repr(one.strategy)) for one in request.slices],
         request.vocabulary.key if request.vocabulary is not None else "",
     ]
-    for model in request.everyone:
+    for model in request.all_inputs:
         facts.append(
             (
                 *(model.name, repr(model.weight), model.group, repr(model.options)),
-                *(model.first, model.part),
+                *(model.first_layer, model.part),
             )
         )
         facts.append(content_of(model))

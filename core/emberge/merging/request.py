@@ -33,14 +33,14 @@ class Resolver:
 
     models: Mapping[str, ModelOptions]
     depths: Mapping[str, float]
-    called: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    filter_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each canonical name, the names that filters match: each model's, and the result's under ""."""
 
     def __call__(self, stage: Stage, block: Block) -> Options:
         """Return the options' values: a float each, or a float64 tensor [models] for options of models."""
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
-        called = self.called.get(block.name, {})
+        called = self.filter_names.get(block.name, {})
         result_name = called.get("", block.name)
         for name, schedule in stage.schedules().items():
             number = schedule.at(result_name, depth)
@@ -66,7 +66,7 @@ class Resolver:
         return None
 
 
-def faults_of(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
+def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) -> Iterator[str]:
     """Yield the faults of one model's own options, given all stages of the merge."""
     stage_by_name = {stage.name_in_recipes: stage for stage in stages}
     by_key = {_simplify_name(name): stage for name, stage in stage_by_name.items()}
@@ -107,8 +107,8 @@ class MergeInput:
     `folder` is None if a recipe is checked before the model exists. `options` are the model's own numbers for
     the options of a link: `{"trim": {"density": …}}`. `fingerprint` identifies the model's content, and
     decides its random masks and whether a merge can be resumed. An `adapter` changes the model of `folder`,
-    its base. `first` is the layer with which a slice begins. If `part` is "text", only the trunk is used,
-    without towers, projectors, heads and modules.
+    its base. `first_layer` is the layer with which a slice begins. If `part` is "text", only the trunk is
+    used, without towers, projectors, heads and modules.
     """
 
     name: str
@@ -118,7 +118,7 @@ class MergeInput:
     options: ModelOptions = field(default_factory=dict)
     fingerprint: str = ""
     adapter: Path | None = None
-    first: int | None = None
+    first_layer: int | None = None
     part: ModelPart = "whole"
 
 
@@ -149,7 +149,7 @@ class LayerRange:
     closes: bool
     prefix: str = ""
 
-    def takes(self, name: str, first: int) -> bool:
+    def contains(self, name: str, first: int) -> bool:
         """Return whether a model's tensor, given by its canonical name, is in the range.
 
         `first` is the model's layer that becomes layer `start`.
@@ -203,7 +203,7 @@ class MergeRequest:
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
 
     @property
-    def everyone(self) -> tuple[MergeInput, ...]:
+    def all_inputs(self) -> tuple[MergeInput, ...]:
         """All models, and the base or bases."""
         bases = (self.base, *(one.base for one in self.slices))
         inside = (model for one in self.slices for model in one.inputs)
@@ -226,10 +226,10 @@ class MergeRequest:
         for number, rule in enumerate(self.rules):
             if rule.matches(name):
                 return number
-        return len(self.rules) + (_own_chain(self.slices, name) if self.slices else 0)
+        return len(self.rules) + (_own_chain_offset(self.slices, name) if self.slices else 0)
 
 
-def _own_chain(slices: Sequence[MergeSlice], name: str) -> int:
+def _own_chain_offset(slices: Sequence[MergeSlice], name: str) -> int:
     """Return the distance in `chains` from the default strategy to the slice's own; 0 if it has none."""
     position = slice_of(slices, name)
     if slices[position].strategy is None:
@@ -246,7 +246,7 @@ def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
     return min(bisect.bisect_right(ends, number), len(slices) - 1)
 
 
-def shifted(name: str, by: int) -> str:
+def shift_layer(name: str, by: int) -> str:
     """Return a tensor's name with its layer's number increased by `by`."""
     match = LAYER.search(name)
     if not match or not by:

@@ -162,7 +162,7 @@ def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _StageEntries:
     """The tensors and layers that a stage's files have entries for, by label."""
 
     stage: Stage
@@ -224,7 +224,7 @@ def _list_merged_models(tensor: TensorPlan, plan: MergePlan) -> list[MergeInput]
     if tensor.action != "merge":
         return []
     pairs = zip(plan.request.inputs, tensor.sources, strict=True)
-    return [model for model, spec in pairs if spec is not None or model.name in plan.unseen]
+    return [model for model, spec in pairs if spec is not None or model.name in plan.future_models]
 
 
 def _label_readers(
@@ -262,7 +262,7 @@ def _name_in_run(model: MergeInput) -> str:
     return f"{name}+{model.adapter.name}" if reference.adapter and model.adapter else name
 
 
-def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
+def _read_entries(request: MergeRequest) -> dict[int, _StageEntries]:
     """Return the entries of each stage's sound files, by the stage's id."""
     entries_by_stage = {}
     for chain in request.chains:
@@ -276,7 +276,7 @@ def _read_entries(request: MergeRequest) -> dict[int, _Entries]:
     return entries_by_stage
 
 
-def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
+def _read_stage_entries(stage: Stage, request: MergeRequest) -> _StageEntries | None:
     """Return the entries of a stage's files; None if a file does not exist yet, or is of another kind."""
     files = open_statistics(stage, request.statistics, steps=False)
     readable = len(files) == len({file.text for file in stage.own_files()})
@@ -286,4 +286,4 @@ def _read_stage_entries(stage: Stage, request: MergeRequest) -> _Entries | None:
     for file in files:
         for label, entries in file.entries.items():
             places.setdefault(label, []).extend(entries)
-    return _Entries(stage, ", ".join(str(file.path) for file in files), places)
+    return _StageEntries(stage, ", ".join(str(file.path) for file in files), places)

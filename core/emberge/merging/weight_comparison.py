@@ -13,8 +13,8 @@ from torch import Tensor
 from emberge.contracts import Machine, Measures, Model, rows_of
 from emberge.errors import CheckpointError
 from emberge.merging.comparison import PairSums, WeightComparison
-from emberge.merging.streaming.jobs import Pass, TensorJob
-from emberge.merging.streaming.scheduler import Limits, run_jobs
+from emberge.merging.streaming.jobs import MeasuringPass, TensorJob
+from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
 from emberge.model_folder import Checkpoint, ModelPair
 from emberge.tensor_files import FileSource, TensorReader, TensorSource, TensorSpec, scratch
 from emberge.tensor_names import Names, Part, is_buffer, is_vocabulary, layer_of, part_of
@@ -91,7 +91,7 @@ def _measure_pairs(found: _MatchedPairs, machine: Machine) -> list[CompareJob]:
             shared_rows = shared[:rows] if shared is not None and is_vocabulary(name) else None
             jobs.append(CompareJob(TensorSpec(name, shape, "float32"), sources, shared_rows))
         units = {job.unit: [job] for job in jobs}
-        run_jobs([], lambda *_: None, limits=Limits.of(machine), units=units)
+        run_jobs([], lambda *_: None, limits=SchedulerLimits.of(machine), units=units)
     return jobs
 
 
@@ -212,8 +212,8 @@ class CompareJob(TensorJob):
     outcome: dict[str, PairSums] = field(default_factory=dict)
 
     @property
-    def passes(self) -> Sequence[Pass]:
-        return (Pass(self.spec.name, _join_sums),)
+    def passes(self) -> Sequence[MeasuringPass]:
+        return (MeasuringPass(self.spec.name, _join_sums),)
 
     def measure(self, rows: range, index: int, stats: Sequence[Measures], device: str) -> Measures:
         width = rows_of(self.spec.shape)[1]

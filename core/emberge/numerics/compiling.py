@@ -34,14 +34,14 @@ def kernels_line(numbers: int) -> str:
     if importlib.util.find_spec("numba") is None:
         return "plain torch; faster with numba: pip install 'emberge[kernels]'"
     storage = (
-        "kept in " + str(kept_in())
-        if can_keep()
-        else f"anew, as {kept_in()} cannot be written by us alone"
+        "kept in " + str(kernel_cache_folder())
+        if is_cache_usable()
+        else f"anew, as {kernel_cache_folder()} cannot be written by us alone"
     )
     return f"compiled by numba, {storage}"
 
 
-def kept_in() -> Path:
+def kernel_cache_folder() -> Path:
     """Return the user's cache folder for compiled code."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -49,29 +49,29 @@ def kept_in() -> Path:
 
 
 @functools.cache
-def can_keep() -> bool:
+def is_cache_usable() -> bool:
     """Return whether compiled code can be kept in the user's cache folder.
 
     Stored code is executed later. So a folder that belongs to another user, or that everybody may write to,
     is not used.
     """
     try:
-        kept_in().mkdir(0o755, parents=True, exist_ok=True)
-        status = kept_in().stat()
+        kernel_cache_folder().mkdir(0o755, parents=True, exist_ok=True)
+        status = kernel_cache_folder().stat()
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
             return False
-        with tempfile.TemporaryFile(dir=kept_in()):
+        with tempfile.TemporaryFile(dir=kernel_cache_folder()):
             return True
     except OSError:
         return False
 
 
 @contextmanager
-def cached_in(config: Any) -> Iterator[bool]:
+def use_kernel_cache(config: Any) -> Iterator[bool]:
     """Point numba to the user's cache folder, and yield whether compiled code can be kept there."""
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(kept_in())
+    config.CACHE_DIR = str(kernel_cache_folder())
     try:
-        yield can_keep()
+        yield is_cache_usable()
     finally:
         config.CACHE_DIR = before

@@ -77,7 +77,7 @@ class DecodedRows:
         """Return the rows of some of the models."""
         return DecodedRows(_pick_models(self.models, index), self.base)
 
-    def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
+    def take_every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
         """Return every `stride`-th element from `first` on, of the models [models, k] and of the base [k]."""
         base = None if self.base is None else self.base.reshape(-1)[first::stride]
         return self.models.reshape(self.count, -1)[:, first::stride], base
@@ -89,16 +89,16 @@ class DeltaProgram:
 
     Results are computed by kernels if the rows are stored in a form that they read, else by torch, with the
     same bytes. `start` is the number of the tensor's elements before these rows. With `shares`, each model is
-    the sum of the rows times its factors. `given` are deltas that replace those of the rows; `changes` are
-    then applied to them.
+    the sum of the rows times its factors. `replaced_deltas` are deltas that replace those of the rows;
+    `changes` are then applied to them.
     """
 
     rows: StoredRows | DecodedRows
     start: int = 0
     shares: tuple[tuple[float, ...], ...] = ()
-    given: Tensor | None = None
+    replaced_deltas: Tensor | None = None
     changes: tuple[DeltaChange, ...] = ()
-    before: DeltaProgram | None = None
+    unchanged_program: DeltaProgram | None = None
     """The program before the first change of deltas."""
     chances: Tensor | Callable[[], Tensor] | None = None
     """The probability with which each delta was kept, or its computation, after a random drop."""
@@ -106,12 +106,12 @@ class DeltaProgram:
     @property
     def is_changed(self) -> bool:
         """True if deltas were given or changed since the rows were read."""
-        return self.given is not None or bool(self.changes)
+        return self.replaced_deltas is not None or bool(self.changes)
 
     @property
     def original(self) -> DeltaProgram:
         """The program before the first change of deltas."""
-        return self.before or self
+        return self.unchanged_program or self
 
     @property
     def size(self) -> int:
@@ -162,11 +162,13 @@ class DeltaProgram:
     @cached_property
     def _changed_deltas(self) -> Tensor:
         """The deltas after all changes, cached, as base + delta - base would be rounded twice."""
-        if self.given is not None and not self.changes:
-            return self.given
+        if self.replaced_deltas is not None and not self.changes:
+            return self.replaced_deltas
         if (kernels := self._build_kernel_evaluation(deltas=True)) is not None:
             return kernels.values()
-        deltas = self._copy_deltas() if self.given is None else _copy_of(self.given)
+        deltas = (
+            self._copy_deltas() if self.replaced_deltas is None else _copy_of(self.replaced_deltas)
+        )
         for change in self.changes:
             deltas = change.apply(deltas, self.start)
         return deltas
@@ -193,7 +195,7 @@ class DeltaProgram:
         return self.base
 
     @cached_property
-    def kept(self) -> Tensor | None:
+    def keep_probability(self) -> Tensor | None:
         """Keep probability of each delta, shaped to multiply deltas; None if none were dropped."""
         return self.chances() if callable(self.chances) else self.chances
 
@@ -243,17 +245,19 @@ class DeltaProgram:
             return None
         if (self.shares if deltas else self.is_changed) or not self._can_use_kernels():
             return None
-        if deltas and self.given is None and not rows.has_base:
+        if deltas and self.replaced_deltas is None and not rows.has_base:
             return None
-        subtract = deltas and self.given is None
-        return KernelEvaluation.of(rows, self.changes, self.given, self.start, subtract=subtract)
+        subtract = deltas and self.replaced_deltas is None
+        return KernelEvaluation.of(
+            rows, self.changes, self.replaced_deltas, self.start, subtract=subtract
+        )
 
     def _can_use_kernels(self) -> bool:
         """Return whether kernels can read the deltas, and know the positions that random drops need."""
         exceeds_span = self.start + self.size > SPAN
         if exceeds_span and any(isinstance(change, DropAtRandom) for change in self.changes):
             return False
-        deltas = self.given
+        deltas = self.replaced_deltas
         if deltas is None:
             return True
         on_cpu = deltas.device.type == "cpu"
@@ -271,9 +275,9 @@ class DeltaProgram:
             self.rows,
             self.start,
             # Kernels read the deltas of single models alone.
-            given=self.deltas if self.shares else self.given,
+            replaced_deltas=self.deltas if self.shares else self.replaced_deltas,
             changes=(*self.changes, change),
-            before=self.original,
+            unchanged_program=self.original,
             chances=self.chances if chances is None else chances,
         )
 
@@ -285,8 +289,8 @@ class DeltaProgram:
         return DeltaProgram(
             self.rows,
             self.start,
-            given=deltas,
-            before=self.original,
+            replaced_deltas=deltas,
+            unchanged_program=self.original,
             chances=self.chances if chances is None else chances,
         )
 
@@ -320,20 +324,22 @@ class DeltaProgram:
         """Return a program for some of the models, given by their indices in ascending order."""
         if self.is_changed:
             deltas = _pick_models(self.deltas, index)
-            return DeltaProgram(self.rows, self.start, given=deltas)
+            return DeltaProgram(self.rows, self.start, replaced_deltas=deltas)
         if self.shares:
             return self.with_tensors(_pick_models(self.tensors, index))
         return DeltaProgram(self.rows.pick(index), self.start)
 
-    def every(self, stride: int) -> DeltaProgram:
+    def take_every(self, stride: int) -> DeltaProgram:
         """Return a program for every `stride`-th element of the tensor, as one row."""
         first = -self.start % stride
         if self.is_changed:
             base = self.require_base().reshape(-1)[first::stride]
             deltas = self.deltas.reshape(len(self.deltas), -1)[:, first::stride]
-            return DeltaProgram(DecodedRows(base + deltas, base), self.start, given=deltas)
+            return DeltaProgram(
+                DecodedRows(base + deltas, base), self.start, replaced_deltas=deltas
+            )
         plain = self.with_tensors(self.tensors) if self.shares else self
-        return DeltaProgram(DecodedRows(*plain.rows.every(stride, first)), self.start)
+        return DeltaProgram(DecodedRows(*plain.rows.take_every(stride, first)), self.start)
 
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.extending import intrinsic
 
-from emberge.numerics.compiling import cached_in
+from emberge.numerics.compiling import use_kernel_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ _NEGATIVE_ZERO = np.float32(-0.0)
 
 def _compile_lazily(function: F) -> F:
     """Compile a function at its first call."""
-    with cached_in(config) as cache:
+    with use_kernel_cache(config) as cache:
         return cast(F, njit(nogil=True, cache=cache, error_model="numpy")(function))
 
 

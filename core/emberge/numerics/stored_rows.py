@@ -86,7 +86,7 @@ class StoredRows:
         out.view(-1).copy_(self._view_flat(self.base))
         return out
 
-    def every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
+    def take_every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
         """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
         models = torch.stack(
             [self._view_flat(place)[first::stride].float() for place in self.models]

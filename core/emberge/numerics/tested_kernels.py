@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from emberge.interpreter import list_import_paths, python_command
-from emberge.numerics.compiling import can_keep, kept_in
+from emberge.numerics.compiling import is_cache_usable, kernel_cache_folder
 from emberge.numerics.delta_changes import (
     DeltaChange,
     DivideDeltas,
@@ -52,10 +52,11 @@ def kernels() -> Any | None:
     try:
         from emberge.numerics import row_kernels
 
-        mark = _mark_path() if can_keep() else None
+        mark = _mark_path() if is_cache_usable() else None
         if mark is None:
             _warn(
-                f"{kept_in()} cannot be written by us alone, so kernels are compiled for this run alone"
+                f"{kernel_cache_folder()} cannot be written by us alone, so kernels are compiled for this "
+                "run alone"
             )
         elif mark.exists():
             return row_kernels
@@ -109,7 +110,7 @@ def _mark_path() -> Path:
         llvmlite.binding.get_host_cpu_name(),
     )
     version = hashlib.blake2b(source + "\0".join(parts).encode(), digest_size=8).hexdigest()
-    return kept_in() / f"tested-{version}"
+    return kernel_cache_folder() / f"tested-{version}"
 
 
 def _warn(text: str) -> None:

@@ -72,12 +72,12 @@ class Ranks:
     _calls: Iterator[int] = field(default_factory=itertools.count)
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """True on the rank that writes, logs and shows progress."""
         return self.rank == 0
 
     @property
-    def beside(self) -> int:
+    def local_size(self) -> int:
         """Number of ranks on this machine, which share its cores and memory."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.size)) if self.size > 1 else 1
 
@@ -151,7 +151,7 @@ class Ranks:
         """
         if self.size == 1:
             return
-        marks = {name: mark(tensor) for name, tensor in tensors.items()}
+        marks = {name: tensor_checksums(tensor) for name, tensor in tensors.items()}
         key = f"marks/{next(self._calls)}"
         self.send(f"{key}/{self.rank}", marks)
         facts_by_rank = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
@@ -179,7 +179,7 @@ class Ranks:
         if self.size == 1:
             return work()
         key = f"work/{next(self._calls)}"
-        if not self.first:
+        if not self.is_first:
             done, value = self.receive(key)
             if not done:
                 raise RanksError(str(value))
@@ -264,7 +264,7 @@ def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def mark(tensor: Tensor) -> list[int]:
+def tensor_checksums(tensor: Tensor) -> list[int]:
     """Return two checksums over a tensor's bits, which almost surely differ if the tensors do."""
     flat = tensor.detach().contiguous().flatten()
     bits = flat.view(torch.int32 if flat.element_size() % 4 == 0 else torch.uint8)

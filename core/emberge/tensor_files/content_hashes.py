@@ -24,7 +24,7 @@ import xxhash
 from emberge.errors import CheckpointError
 from emberge.hashes import read_file_pieces
 from emberge.tensor_files.safetensors_header import TensorSpec, read_header
-from emberge.tensor_files.write_queue import BUFFERS, DirectFile, Filled
+from emberge.tensor_files.write_queue import BUFFERS, DirectFile, FilledBuffer
 
 _WEIGHTS = ".safetensors"
 # The longest tick of a clock by which file systems stamp changes.
@@ -212,17 +212,17 @@ class PassingHash:
         file: DirectFile,
         opening: bytes,
         specs: Sequence[TensorSpec],
-        release: Callable[[Filled], None],
+        release: Callable[[FilledBuffer], None],
         early: EarlyPieces,
     ) -> None:
         self._file, self._release, self._count = file, release, early
         self._hasher = ContentHasher(specs)
         self._hasher.see(memoryview(opening))
-        self._early: dict[int, Filled] = {}
+        self._early: dict[int, FilledBuffer] = {}
         self._dropped: dict[int, int] = {}
         self._sound = True
 
-    def see(self, piece: Filled) -> None:
+    def see(self, piece: FilledBuffer) -> None:
         """Take a written piece; its buffer is released now or later."""
         if piece.place < self._hasher.seen or piece.place in self._early:
             self._give_up()  # it is written again, so its hash is no longer right
@@ -277,7 +277,7 @@ class PassingHash:
         for offset in list(self._early):
             self._release(self._take_early(offset))
 
-    def _take_early(self, place: int) -> Filled:
+    def _take_early(self, place: int) -> FilledBuffer:
         """Remove an early piece and return it."""
         self._count.held -= 1
         return self._early.pop(place)
@@ -287,11 +287,11 @@ class HashThread:
     """A thread that hashes pieces while others are written."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[tuple[PassingHash, Filled] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[PassingHash, FilledBuffer] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
         self._thread.start()
 
-    def see(self, file: PassingHash, piece: Filled) -> None:
+    def see(self, file: PassingHash, piece: FilledBuffer) -> None:
         """Queue a piece for a file's hasher."""
         self._work.put((file, piece))
 

@@ -18,7 +18,7 @@ from emberge.hashes import sha256_of
 from emberge.network import Stop, UnreachableError, call_again, is_address
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
-from emberge.tensor_files.server_kinds import Facts, causes, files_below, server_of, status_of
+from emberge.tensor_files.server_kinds import ServerFacts, causes, files_below, server_of, status_of
 from emberge.wording import human_size
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _ENOUGH = 180.0
 _TEMPORARY_STATUSES = (408, 425, 429)
 
 
-def insist(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
+def retry_request(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
     """Call `ask`, with growing waits between retries while the server fails, and return its answer.
 
     Raises:
@@ -96,7 +96,7 @@ class ServerFile:
         """
         stop = stop or Stop()
         server = server_of(url, stop)
-        facts = insist(url, server.look, stop)
+        facts = retry_request(url, server.look, stop)
         return None if facts is None else cls._build_file(url, facts, stop)
 
     @classmethod
@@ -107,14 +107,14 @@ class ServerFile:
             CheckpointError: if the server refuses, or cannot list files.
         """
         stop = stop or Stop()
-        facts_by_name = insist(url, lambda: files_below(url, stop), stop)
+        facts_by_name = retry_request(url, lambda: files_below(url, stop), stop)
         return {
             f"{url}/{name}": cls._build_file(f"{url}/{name}", facts, stop)
             for name, facts in facts_by_name.items()
         }
 
     @classmethod
-    def _build_file(cls, url: str, facts: Facts, stop: Stop) -> ServerFile:
+    def _build_file(cls, url: str, facts: ServerFacts, stop: Stop) -> ServerFile:
         if facts.size is None or facts.version is None:
             lacks = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(
@@ -132,8 +132,8 @@ class ServerFile:
         """
         if start == end:
             return b""
-        facts = Facts(self.size, self.version, self.sha256)
-        return insist(self.url, lambda: self._read(start, end, facts), self.stop)
+        facts = ServerFacts(self.size, self.version, self.sha256)
+        return retry_request(self.url, lambda: self._read(start, end, facts), self.stop)
 
     def note(self) -> RemoteFile:
         """Return the note of a safetensors file; only the header of the file is read.
@@ -199,11 +199,11 @@ class ServerFile:
         Raises:
             CheckpointError: if it has changed or no longer exists.
         """
-        facts = insist(self.url, self._server.look, self.stop)
+        facts = retry_request(self.url, self._server.look, self.stop)
         if facts is None or (facts.size, facts.version) != (self.size, self.version):
             raise _build_changed_error(self.url)
 
-    def _read(self, start: int, end: int, facts: Facts) -> bytes:
+    def _read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         content = self._server.read(start, end, facts)
         if len(content) != end - start:
             raise OSError(f"{len(content):,} bytes in place of {end - start:,}")

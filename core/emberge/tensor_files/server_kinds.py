@@ -33,7 +33,7 @@ _HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServerFacts:
     """Size, version and hash of a file from its server; each None if the server does not provide it.
 
     `version` is the server's text that changes with the content: a hash, an ETag, a date.
@@ -47,11 +47,11 @@ class Facts:
 class Server(Protocol):
     """One file on a server; any number of threads may use it."""
 
-    def look(self) -> Facts | None:
+    def look(self) -> ServerFacts | None:
         """Return the file's current facts; None if there is no such file."""
         ...
 
-    def read(self, start: int, end: int, facts: Facts) -> bytes:
+    def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         """Return the bytes from `start` up to `end` of the file that had these facts."""
         ...
 
@@ -64,11 +64,11 @@ def server_of(url: str, stop: Stop) -> Server:
     """
     require_scheme(url)
     if url.startswith(("http://", "https://")):
-        return _Web(WebClient(url, stop=stop))
-    return _Hub(url, stop) if url.startswith("hf://") else _Bucket(url, stop)
+        return _WebFile(WebClient(url, stop=stop))
+    return _HubFile(url, stop) if url.startswith("hf://") else _BucketFile(url, stop)
 
 
-def files_below(url: str, stop: Stop) -> dict[str, Facts]:
+def files_below(url: str, stop: Stop) -> dict[str, ServerFacts]:
     """Return the files below an address by their names, as a hub or bucket lists them.
 
     Raises:
@@ -83,27 +83,27 @@ def files_below(url: str, stop: Stop) -> dict[str, Facts]:
     return facts_by_name
 
 
-class _Web:
+class _WebFile:
     """A file on a plain web server."""
 
     def __init__(self, client: WebClient) -> None:
         self._client = client
 
-    def look(self) -> Facts | None:
+    def look(self) -> ServerFacts | None:
         """Return the file's facts from its HTTP headers."""
         headers = self._client.facts()
         if headers is None:
             return None
         size = headers.get("content-length", "")
         version = headers.get("etag") or headers.get("last-modified")
-        return Facts(_read_count(size), version, _decode_digest(headers.get("digest", "")))
+        return ServerFacts(_read_count(size), version, _decode_digest(headers.get("digest", "")))
 
-    def read(self, start: int, end: int, facts: Facts) -> bytes:
+    def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         """Return a range of the file."""
         return self._client.read(start, end, facts.size or 0, facts.version or "")
 
 
-class _Hub:
+class _HubFile:
     """A file of a commit on a hub, `hf://owner/name@commit/path`."""
 
     def __init__(self, url: str, stop: Stop) -> None:
@@ -114,7 +114,7 @@ class _Hub:
         address = hf_hub_url(self._name, self._path, revision=self._commit)
         self._client = WebClient(address, build_hf_headers(), stop)
 
-    def look(self) -> Facts | None:
+    def look(self) -> ServerFacts | None:
         """Return the file's facts from the hub's listing."""
         from huggingface_hub import HfApi
 
@@ -124,12 +124,12 @@ class _Hub:
         entries = [entry for entry in hub_client.ask(ask) if entry.path == self._path]
         return _read_hub_facts(entries[0]) if entries else None
 
-    def read(self, start: int, end: int, facts: Facts) -> bytes:
+    def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         """Return a range of the file, from the hub or the storage that it leads to."""
         return self._client.read(start, end, facts.size or 0, facts.version or "")
 
 
-class _Bucket:
+class _BucketFile:
     """A file in a bucket, through fsspec, whose clients connect by themselves."""
 
     def __init__(self, url: str, stop: Stop) -> None:
@@ -137,7 +137,7 @@ class _Bucket:
         self._files, self._path = _open_bucket(url)
         self._local = threading.local()
 
-    def look(self) -> Facts | None:
+    def look(self) -> ServerFacts | None:
         """Return the file's facts from the bucket."""
 
         def ask() -> Mapping[str, Any] | None:
@@ -153,7 +153,7 @@ class _Bucket:
         info = self._call_within(ask, 0)
         return None if info is None else _read_bucket_facts(info)
 
-    def read(self, start: int, end: int, facts: Facts) -> bytes:
+    def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         """Return a range of the file.
 
         Raises:
@@ -205,7 +205,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__
 
 
-def _list_hub(url: str) -> dict[str, Facts]:
+def _list_hub(url: str) -> dict[str, ServerFacts]:
     from huggingface_hub import HfApi
 
     name, commit, _ = _split_address(url)
@@ -218,7 +218,7 @@ def _list_hub(url: str) -> dict[str, Facts]:
     return {entry.path: _read_hub_facts(entry) for entry in entries if hasattr(entry, "blob_id")}
 
 
-def _list_bucket(url: str, stop: Stop) -> dict[str, Facts]:
+def _list_bucket(url: str, stop: Stop) -> dict[str, ServerFacts]:
     files, path = _open_bucket(url)
 
     def ask() -> Mapping[str, Mapping[str, Any]]:
@@ -256,16 +256,16 @@ def _split_address(url: str) -> tuple[str, str, str]:
     return match["name"], match["commit"], match["path"] or ""
 
 
-def _read_hub_facts(entry: Any) -> Facts:
+def _read_hub_facts(entry: Any) -> ServerFacts:
     sha256 = getattr(getattr(entry, "lfs", None), "sha256", None)
     version = sha256 or entry.blob_id
-    return Facts(_read_count(entry.size), str(version) if version else None, sha256)
+    return ServerFacts(_read_count(entry.size), str(version) if version else None, sha256)
 
 
-def _read_bucket_facts(info: Mapping[str, Any]) -> Facts:
+def _read_bucket_facts(info: Mapping[str, Any]) -> ServerFacts:
     names = ("ETag", "etag", "Last-Modified", "LastModified", "mtime")
     version = next((info[name] for name in names if info.get(name)), None)
-    return Facts(_read_count(info.get("size")), None if version is None else str(version))
+    return ServerFacts(_read_count(info.get("size")), None if version is None else str(version))
 
 
 def _read_count(found: Any) -> int | None:

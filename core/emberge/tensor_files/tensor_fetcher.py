@@ -46,7 +46,7 @@ class TensorFetcher:
     def __init__(self) -> None:
         self._stop = Stop()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
-        self._copies: dict[Path, _Copy] = {}
+        self._copies: dict[Path, _SparseCopy] = {}
         self._lock = threading.Lock()
 
     def expect(self, works: Iterable[Sequence[TensorSpec]]) -> None:
@@ -86,7 +86,7 @@ class TensorFetcher:
         Raises:
             CheckpointError: if a file has changed since it was read, or its content has another hash.
         """
-        return list(self._pool.map(_Copy.verify, list(self._copies.values())))
+        return list(self._pool.map(_SparseCopy.verify, list(self._copies.values())))
 
     def end_requests(self) -> None:
         """End all requests; threads waiting for one get an error."""
@@ -100,17 +100,17 @@ class TensorFetcher:
             copy.close()
         self._copies.clear()
 
-    def _open_copy(self, note: Path) -> _Copy:
+    def _open_copy(self, note: Path) -> _SparseCopy:
         copy = self._copies.get(note)
         if copy is None:
             with self._lock:
                 copy = self._copies.get(note)
                 if copy is None:
-                    copy = self._copies[note] = _Copy(note, self._pool, self._stop)
+                    copy = self._copies[note] = _SparseCopy(note, self._pool, self._stop)
         return copy
 
 
-class _Copy:
+class _SparseCopy:
     """A sparse copy of a file on a server, with the requested parts only."""
 
     def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: Stop) -> None:

@@ -16,7 +16,7 @@ from emberge.files import make_folder, sync, write_text, writing
 from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, PassingHash, current_notes
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import bytes_of
-from emberge.tensor_files.write_queue import QUEUE, DirectFile, Filled, WriteQueue
+from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
 from emberge.wording import parse_size
 
 DIRECT = 1 << 20
@@ -126,7 +126,7 @@ class TensorWriter:
         while self._files:
             self._files.pop().close()
 
-    def _write_piece(self, name: str, piece: Filled) -> None:
+    def _write_piece(self, name: str, piece: FilledBuffer) -> None:
         """Write a filled buffer on the queue's thread, then hash or release it."""
         shard, spec = self._places[name]
         file = self._files[shard]

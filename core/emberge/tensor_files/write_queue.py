@@ -145,7 +145,7 @@ class WriteQueue:
         self._thread = threading.Thread(target=self._run, name="write", daemon=True)
         self._thread.start()
 
-    def put(self, data: memoryview, place: int, write: Callable[[Filled], None]) -> None:
+    def put(self, data: memoryview, place: int, write: Callable[[FilledBuffer], None]) -> None:
         """Queue bytes to be written at position `place` of a file, by copying them into buffers.
 
         The queue's thread calls `write` with each buffer; `write` must have the buffer released.
@@ -154,7 +154,7 @@ class WriteQueue:
 
         while data:
             piece = data[: self._capacity - place % PAGE]
-            filled = Filled(self._take_buffer(), place, len(piece))
+            filled = FilledBuffer(self._take_buffer(), place, len(piece))
             # Unlike the assignment of a slice, this lets other threads run.
             np.copyto(np.frombuffer(filled.data, np.uint8), np.frombuffer(piece, np.uint8))
             self._work.put(functools.partial(self._write, filled, write))
@@ -164,7 +164,7 @@ class WriteQueue:
         """Run `work` on the queue's thread after everything put before is in the files."""
         self._work.put(functools.partial(self._guard_work, work))
 
-    def release(self, filled: Filled) -> None:
+    def release(self, filled: FilledBuffer) -> None:
         """Return a buffer to the queue, so that it can be filled again."""
         self._free.put(filled.buffer)
 
@@ -197,7 +197,7 @@ class WriteQueue:
         while (work := self._work.get()) is not None:
             work()
 
-    def _write(self, filled: Filled, write: Callable[[Filled], None]) -> None:
+    def _write(self, filled: FilledBuffer, write: Callable[[FilledBuffer], None]) -> None:
         self._guard_work(functools.partial(write, filled))
         if self._error is not None:
             self.release(filled)
@@ -212,7 +212,7 @@ class WriteQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledBuffer:
     """A buffer with bytes for position `place` of a file; both have the same offset from a page's start."""
 
     buffer: mmap.mmap

@@ -184,8 +184,8 @@ def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
     }
     if plan.rope.get("mrope_section"):
         facts["mrope_section"] = plan.rope["mrope_section"]
-    if plan.tokens.new:
-        facts["new_tokens"] = {entry.text: entry.id for entry in plan.tokens.new}
+    if plan.tokens.new_tokens:
+        facts["new_tokens"] = {entry.text: entry.id for entry in plan.tokens.new_tokens}
     return facts
 
 

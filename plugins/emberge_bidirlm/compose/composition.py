@@ -373,7 +373,7 @@ def owned_rows(
 ) -> TensorSpec:
     """Return the composed model's embeddings: the first model's, unchanged if it has all tokens."""
     first = embeddings[0]
-    maps = [plan.maps[name] for name in models if name in plan.maps]
+    maps = [plan.row_maps[name] for name in models if name in plan.row_maps]
     if plan.rows is None or not maps or list(maps[0]) == list(range(first.shape[0])):
         return first
     owners = array("b", [_NOBODY]) * plan.rows

@@ -105,7 +105,7 @@ class ScorePairs(DataStep):
         with self._load_scorer(workspace) as (scale, scorer):
             for dataset, scores in zip(datasets, scores_by_set, strict=True):
                 self._fill(dataset, scores, scorer(dataset), workspace)
-        if not join_ranks(workspace.machine.device).first:
+        if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
         sets = (

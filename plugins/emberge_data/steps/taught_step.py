@@ -80,7 +80,7 @@ class TaughtStep(DataStep):
 
         sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
         spaces = self._embed_sets(sets, workspace)
-        if not join_ranks(workspace.machine.device).first:
+        if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
         return self.finish(
             workspace,

@@ -68,7 +68,7 @@ class Ranking(MergeTransform):
 
         if not stats:
             stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            sampled = self.ranked(block.every(stride)).deltas
+            sampled = self.ranked(block.take_every(stride)).deltas
             sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]

@@ -54,11 +54,11 @@ def merged_artifact(
     varied = {parent: share.variation for parent, share in shares if share.variation}
     if varied:
         details["varied_weights"] = varied
-    if report.left:
+    if report.omitted:
         details["left_out"] = {
-            parent: count_by_first_word(report.left[model.name])
+            parent: count_by_first_word(report.omitted[model.name])
             for parent, model in zip(parents, inputs, strict=True)
-            if model.name in report.left
+            if model.name in report.omitted
         }
     if report.fetched:
         details["fetched"] = [asdict(one) for one in report.fetched]

@@ -144,8 +144,8 @@ class Merge(Step):
         option = "slices" if self.slices else "models"
         for problem in plan.problems:
             yield context.problem(str(problem), option)
-        if plan.tokens is not None and plan.tokens.lines:
-            context.note("tokenizers", plan.tokens.lines)
+        if plan.token_plan is not None and plan.token_plan.lines:
+            context.note("tokenizers", plan.token_plan.lines)
         if plan.template is not None and not plan.problems:
             context.note("merge plan", summary(plan))
             for warning in plan.warnings:
@@ -169,7 +169,9 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.
-        foretold = report.foretold if not any(r.step for r in self._list_references()) else ()
+        foretold = (
+            report.planned_warnings if not any(r.step for r in self._list_references()) else ()
+        )
         for warning in report.warnings:
             if warning not in foretold:
                 workspace.warn(warning)

@@ -420,7 +420,7 @@ def _name_layers(
 ) -> MergeInput:
     """Return the model under a name that has its layers and its slice's number."""
     name = f"{what}{model.name} [{layers[0]}, {layers[1]}] of slice {number}"
-    return replace(model, name=name, first=layers[0])
+    return replace(model, name=name, first_layer=layers[0])
 
 
 def slice_details(slices: Sequence[SliceEntry]) -> list[dict[str, str | list[str]]]:

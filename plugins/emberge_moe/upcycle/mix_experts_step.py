@@ -100,7 +100,7 @@ class MixExperts(RoutingStep):
         plan = plan_merge(self._make_request(inputs, base))
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
-        if plan.tokens is not None and not plan.problems:
+        if plan.token_plan is not None and not plan.problems:
             yield context.problem(
                 "the models' tokenizers differ; experts need models of one vocabulary", "models"
             )

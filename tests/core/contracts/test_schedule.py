@@ -10,7 +10,7 @@ import pytest
 from emberge import PerDataset, PerModel, PerTensor
 from emberge.contracts import default_component
 from emberge.contracts.option import component
-from emberge.contracts.schedule import Filtered
+from emberge.contracts.schedule import FilteredValue
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,7 +98,7 @@ def test_plain_gives_back_what_stood_in_the_recipe() -> None:
     written = [{"filter": "mlp", "value": [0.1, 0.2]}, {"value": 0.5}]
     assert PerTensor(written).plain() == written
     assert PerTensor(PerTensor([0.1, 0.2])).plain() == [0.1, 0.2]
-    assert PerTensor([Filtered(0.5, "mlp")]).plain() == [{"filter": "mlp", "value": 0.5}]
+    assert PerTensor([FilteredValue(0.5, "mlp")]).plain() == [{"filter": "mlp", "value": 0.5}]
 
 
 def test_schedules_are_equal_by_value_and_kind() -> None:

@@ -13,7 +13,7 @@ import torch
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.merging.adapter_config import read_adapter_config
 from emberge.merging.adapter_reader import adapted_names
-from emberge.merging.apply_adapter import AdaptedSpec, LowRank, Magnitude
+from emberge.merging.apply_adapter import AdaptedSpec, LowRank, MagnitudeScale
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec, read_header
 from emberge_merge import Linear, Passthrough
@@ -149,7 +149,7 @@ def test_dora_by_hand(tmp_path: Path) -> None:  # T-F3
         b=torch.tensor([[0.0], [1.0]]),
         m=torch.tensor([10.0, 5.0]),
     )
-    changes = (LowRank(specs["a"], specs["b"], 2.0), Magnitude(specs["m"]))
+    changes = (LowRank(specs["a"], specs["b"], 2.0), MagnitudeScale(specs["m"]))
     spec = AdaptedSpec("w", (2, 2), "float32", origin=specs["w"], changes=changes)
     found = torch.empty(4)
     with TensorReader() as reader:
@@ -161,7 +161,9 @@ def test_dora_by_hand(tmp_path: Path) -> None:  # T-F3
 
 def test_a_row_without_length_stays_zero(tmp_path: Path) -> None:
     specs = specs_of(tmp_path / "zero.safetensors", w=torch.zeros(2, 3), m=torch.ones(2))
-    spec = AdaptedSpec("w", (2, 3), "float32", origin=specs["w"], changes=(Magnitude(specs["m"]),))
+    spec = AdaptedSpec(
+        "w", (2, 3), "float32", origin=specs["w"], changes=(MagnitudeScale(specs["m"]),)
+    )
     found = torch.ones(6)
     with TensorReader() as reader:
         reader.read(spec, 0, found)
@@ -188,7 +190,7 @@ def test_a_row_has_the_same_bytes_whichever_rows_are_read_with_it(
         (rows, width),
         "bfloat16",
         origin=specs["w"],
-        changes=(low, Magnitude(specs["m"], transposed)),
+        changes=(low, MagnitudeScale(specs["m"], transposed)),
     )
     with TensorReader() as reader:
         whole = torch.empty(rows * width)
@@ -452,6 +454,6 @@ def test_a_folder_of_metadata_alone_is_checked_as_far_as_it_goes(
     members = (MergeInput("x", base, adapter=adapter), MergeInput("y", base))
     plan = plan_merge(MergeRequest(inputs=members, strategy=(Linear(),)))
     assert not plan.problems
-    assert plan.unseen == {"x"}
+    assert plan.future_models == {"x"}
     change_config(adapter, peft_type="IA3")
     assert "type IA3" in said_of(*members)

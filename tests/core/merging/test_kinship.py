@@ -42,7 +42,7 @@ def planned(base: Path | None, *folders: Path) -> tuple[tuple[float, ...], str]:
     origin = MergeInput("base", base) if base is not None else None
     plan = plan_merge(MergeRequest(inputs=inputs, strategy=chain, base=origin))
     assert not plan.problems
-    return plan.changes_alike, "\n".join(summary(plan))
+    return plan.change_cosines, "\n".join(summary(plan))
 
 
 def test_a_plan_names_siblings_and_strangers(bert: Path, tmp_path: Path) -> None:

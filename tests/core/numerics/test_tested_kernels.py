@@ -107,7 +107,7 @@ def test_a_numba_that_cannot_be_imported_is_warned_about(
 def test_without_a_folder_kernels_are_for_one_run(
     untested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tested_kernels, "can_keep", lambda: False)
+    monkeypatch.setattr(tested_kernels, "is_cache_usable", lambda: False)
     monkeypatch.setattr(tested_kernels, "first_difference", lambda _: "")
     with pytest.warns(RuntimeWarning, match="cannot be written"):
         assert tested_kernels.kernels.__wrapped__() is not None

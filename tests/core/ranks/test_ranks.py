@@ -14,7 +14,7 @@ import torch
 from emberge import Example, Loss, PerDataset, load_plugins
 from emberge.contracts import OuterLoss
 from emberge.ranks import shard_rows
-from emberge.ranks.ranks import mark
+from emberge.ranks.ranks import tensor_checksums
 from emberge.training import FitOptions
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
@@ -238,10 +238,10 @@ def test_ranks_that_differ_are_told_before_the_first_step(bert: Path, tmp_path: 
 def test_a_gradient_that_differs_is_named() -> None:
     first, second = torch.arange(12.0), torch.arange(12.0)
     second[5] = torch.nextafter(second[5], torch.tensor(9.0))
-    assert mark(first) == mark(torch.arange(12.0))
-    assert mark(first) != mark(second)
-    assert mark(first) != mark(first.flip(0))
-    assert mark(first.bfloat16()) != mark(first.flip(0).bfloat16())
+    assert tensor_checksums(first) == tensor_checksums(torch.arange(12.0))
+    assert tensor_checksums(first) != tensor_checksums(second)
+    assert tensor_checksums(first) != tensor_checksums(first.flip(0))
+    assert tensor_checksums(first.bfloat16()) != tensor_checksums(first.flip(0).bfloat16())
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -17,7 +17,7 @@ from emberge.tensor_files import (
     read_header,
 )
 from emberge.tensor_files.content_hashes import HELD, ContentNotes, EarlyPieces, PassingHash
-from emberge.tensor_files.write_queue import PAGE, DirectFile, Filled
+from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
 from safetensors.torch import save_file
 
 PIECE = 100
@@ -47,7 +47,7 @@ class Passing:
             some = self.raw[place : place + PIECE]
             buffer = bytearray(2 * PAGE)
             buffer[place % PAGE : place % PAGE + len(some)] = some
-            self.hash.see(Filled(buffer, place, len(some)))  # type: ignore[arg-type]
+            self.hash.see(FilledBuffer(buffer, place, len(some)))  # type: ignore[arg-type]
 
     def finish(self) -> FileContent | None:
         found = self.hash.finish(len(self.raw))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge.tensor_files.write_queue import BUFFERS, PAGE, DirectFile, Filled, WriteQueue
+from emberge.tensor_files.write_queue import BUFFERS, PAGE, DirectFile, FilledBuffer, WriteQueue
 
 SIZE = 5 * PAGE + 123
 
@@ -217,7 +217,7 @@ class Disk:
         self.log: list[object] = []
         self.sizes: list[int] = []
 
-    def write(self, filled: Filled) -> None:
+    def write(self, filled: FilledBuffer) -> None:
         self.gate.wait()
         self.content[filled.place : filled.place + filled.size] = filled.data
         self.log.append(filled.place)
@@ -246,7 +246,7 @@ def test_a_piece_larger_than_all_buffers_is_cut(disk: Disk) -> None:
 def test_a_buffer_has_the_bytes_where_the_file_has_them_in_a_page(disk: Disk) -> None:
     places = []
 
-    def write(filled: Filled) -> None:
+    def write(filled: FilledBuffer) -> None:
         start = filled.place % PAGE
         places.append(bytes(filled.buffer[start : start + filled.size]) == bytes(filled.data))
         disk.queue.release(filled)
@@ -299,7 +299,7 @@ def test_who_is_faster_than_the_disk_waits(disk: Disk) -> None:
 
 
 def test_after_an_error_nothing_is_written_and_everybody_is_told(disk: Disk) -> None:
-    def fail(_: Filled) -> None:
+    def fail(_: FilledBuffer) -> None:
         raise OSError(28, "No space left on device")
 
     disk.gate.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emberge.errors import Problem
 from emberge.merging.adapter_config import origin_hash
-from emberge.merging.adapter_output.low_rank import Combination, Products, Truncation
+from emberge.merging.adapter_output.low_rank import Combination, LowRankProducts, Truncation
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import MergeInput
 from emberge.model_folder import Checkpoint
@@ -28,7 +28,7 @@ def adapter_problems(
     if not checkpoint.has_weights:
         return
     names = checkpoint.names
-    products = Products(plan, names, combination, truncation)
+    products = LowRankProducts(plan, names, combination, truncation)
     if combination is not None:
         yield from _check_other_bases(plan, base, origin_hash(names, checkpoint))
     merged = [t for t in plan.tensors if t.action == "merge" and not _is_of_head(t.name, plan)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from emberge.errors import CheckpointError
 from emberge.files import writing
 from emberge.merging.adapter_config import CONFIG
-from emberge.merging.adapter_output.low_rank import Factors
+from emberge.merging.adapter_output.low_rank import LowRankFactors
 from emberge.merging.adapter_reader import WEIGHTS
 
 _PEFT_PREFIX = "base_model.model."
@@ -37,7 +37,7 @@ class AdapterParts:
 
     names: frozenset[str]
     transposed: bool = False
-    factors: dict[str, Factors] = field(default_factory=dict)
+    factors: dict[str, LowRankFactors] = field(default_factory=dict)
     """Factors of the changes, by module."""
     changed: set[str] = field(default_factory=set)
     """Changed tensors whose change is no product; they are kept whole."""

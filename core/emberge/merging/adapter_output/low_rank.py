@@ -27,7 +27,7 @@ Combination = Callable[[str, Mapping[str, float], float], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Factors:
+class LowRankFactors:
     """`b` [out, r] times `a` [r, in], both float32, and the relative Frobenius error of their product."""
 
     a: Tensor
@@ -40,7 +40,7 @@ class Factors:
         return int(self.a.shape[0])
 
 
-def factorise(change: Tensor, truncation: Truncation) -> Factors:
+def factorise(change: Tensor, truncation: Truncation) -> LowRankFactors:
     """Return the best factors of a matrix [out, in] by its largest singular values: B = U√S, A = √S Vᵀ.
 
     The factors come from the eigenvectors of the smaller of M Mᵀ and Mᵀ M in float64, which is exact to the
@@ -61,10 +61,10 @@ def factorise(change: Tensor, truncation: Truncation) -> Factors:
         a, b = (side * scale).float(), other.float()
     else:
         a, b = other.T.contiguous().float(), (side * scale).T.contiguous().float()
-    return Factors(a, b, _measure_error(change, a, b))
+    return LowRankFactors(a, b, _measure_error(change, a, b))
 
 
-def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
+def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> LowRankFactors:
     """Return the best factors of B A, whose full matrix is never formed.
 
     With B = Q_b R_b and Aᵀ = Q_a R_a the singular values of B A are those of the small R_b R_aᵀ.
@@ -78,7 +78,7 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> Factors:
     scale = s[:rank].sqrt()
     b, a = (left @ u[:, :rank] * scale).float(), (scale[:, None] * (vh[:rank] @ right.T)).float()
     lost = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
-    return Factors(a.contiguous(), b.contiguous(), lost)
+    return LowRankFactors(a.contiguous(), b.contiguous(), lost)
 
 
 def _compute_gram(tall: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Truncation:
 
 
 @dataclass(frozen=True)
-class Products:
+class LowRankProducts:
     """Tensors of a merge of adapters whose change is a sum of low-rank products; `names` are base tensors."""
 
     plan: MergePlan
@@ -152,7 +152,7 @@ class Products:
             for model, spec in zip(self.plan.request.inputs, tensor.sources, strict=True)
         )
 
-    def factors(self, tensor: TensorPlan, reader: TensorReader) -> Factors | None:
+    def factors(self, tensor: TensorPlan, reader: TensorReader) -> LowRankFactors | None:
         """Return the factors of the stored matrix's change; None if no model changes it."""
         import torch
 
@@ -171,7 +171,7 @@ class Products:
             return None
         whole_b, whole_a = torch.cat(b, dim=1), torch.cat(a)
         if self.exact:
-            return Factors(whole_a.float(), whole_b.float(), 0.0)
+            return LowRankFactors(whole_a.float(), whole_b.float(), 0.0)
         return factorise_product(whole_b, whole_a, self.truncation)
 
     def _is_sum_of_products(self, tensor: TensorPlan) -> bool:

@@ -16,17 +16,22 @@ from torch import Tensor
 from emberge.contracts import Machine
 from emberge.errors import CheckpointError
 from emberge.files import publish, working_in, writing
-from emberge.merging.adapter_config import made_on, name_of_base
+from emberge.merging.adapter_config import base_provenance, name_of_base
 from emberge.merging.adapter_output.adapter_checks import adapter_problems
 from emberge.merging.adapter_output.adapter_writer import AdapterParts
-from emberge.merging.adapter_output.low_rank import Combination, Products, Truncation, factorise
+from emberge.merging.adapter_output.low_rank import (
+    Combination,
+    LowRankProducts,
+    Truncation,
+    factorise,
+)
 from emberge.merging.merge_plan import MergePlan, TensorPlan, raise_problems
 from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
 from emberge.merging.streaming.jobs import MergeJob, TensorJob
-from emberge.merging.streaming.scheduler import Limits, Progress, run_jobs
+from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.merging.streaming.stream import require_free
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import HEADER, TensorReader
@@ -95,7 +100,7 @@ def merge_to_adapter(
         whole = output.fill(reader, machine or Machine(), progress)
         header = header_of(plan, provenance or {})
         ours = json.loads(header[HEADER])
-        ours |= made_on(output.names, output.checkpoint, output.base_name)
+        ours |= base_provenance(output.names, output.checkpoint, output.base_name)
         header[HEADER] = json.dumps(ours)
         output.parts.write(side, whole, output.base_name, header)
         require_free(out)
@@ -128,7 +133,7 @@ class _AdapterBuilder:
         assert self.base.folder is not None
         self.checkpoint = Checkpoint(self.base.folder)
         self.names = self.checkpoint.names
-        self.products = Products(self.plan, self.names, self.combination, self.truncation)
+        self.products = LowRankProducts(self.plan, self.names, self.combination, self.truncation)
         merged = [
             t for t in self.plan.tensors if t.action == "merge"
         ]  # what is copied has one source
@@ -153,7 +158,7 @@ class _AdapterBuilder:
         run_jobs(
             self.jobs,
             self._put_piece,
-            limits=Limits.of(machine),
+            limits=SchedulerLimits.of(machine),
             finished=lambda job: self._take_change(job, reader),
             progress=progress,
         )

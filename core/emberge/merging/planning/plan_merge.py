@@ -54,8 +54,12 @@ def plan_merge(
         if template is not None:
             problems += template_problems(request, template, pattern)
     except EmbergeError as error:
-        return MergePlan(request=request, problems=(*problems, Problem(str(error))), unseen=unseen)
-    plan = MergePlan(request=request, problems=tuple(problems), template=template, unseen=unseen)
+        return MergePlan(
+            request=request, problems=(*problems, Problem(str(error))), future_models=unseen
+        )
+    plan = MergePlan(
+        request=request, problems=tuple(problems), template=template, future_models=unseen
+    )
     if (template is None or pattern is None) and out is None:
         return _plan_from_folders(plan, checkpoints)
     if template is None or pattern is None or (problems and unseen):
@@ -130,7 +134,7 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         plan,
         problems=(*plan.problems, *problems),
         warnings=(*warnings, *plan.warnings, *more.warnings),
-        alike=more.alike,
+        only_weights_differ=more.only_weights_differ,
         licences=more.licences,
     )
 
@@ -176,7 +180,7 @@ def _add_tensors(
         plan,
         tensors=tuple(matched.tensors),
         dropped=tuple(matched.dropped),
-        left={model: own.left for model, own in names.items() if own.left},
+        omitted={model: own.left for model, own in names.items() if own.left},
         renamed=matched.renamed,
         layers=layers,
         depths=_compute_depths(request, layers),
@@ -189,7 +193,12 @@ def _add_tensors(
     if not problems:
         plan = _add_weights(plan)
         more = plan_warnings(plan, checkpoints)
-        plan = replace(plan, alike=more.alike, licences=more.licences, changes_alike=more.changes)
+        plan = replace(
+            plan,
+            only_weights_differ=more.only_weights_differ,
+            licences=more.licences,
+            change_cosines=more.change_cosines,
+        )
         matched.warnings += more.warnings
     return replace(plan, problems=tuple(problems), warnings=(*warnings, *matched.warnings))
 
@@ -239,7 +248,7 @@ def _add_tokens(plan: MergePlan, tokens: TokenPlan | None) -> MergePlan:
         return plan
     return replace(
         plan,
-        tokens=tokens,
+        token_plan=tokens,
         problems=(*plan.problems, *tokens.problems),
         warnings=(*plan.warnings, *tokens.warnings),
     )
@@ -257,11 +266,13 @@ def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> 
 
     plans = [plan_merge(one, out=out, part=part) for one in requests_of(request)]
     plan = join_plans(request, plans)
-    if plan.tensors and not plan.unseen:
+    if plan.tensors and not plan.future_models:
         plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
     if not plan.problems:
         plan = _add_weights(plan)
     licences = {name: stated for one in plans for name, stated in one.licences.items()}
-    plan = replace(plan, licences=licences, alike=all(one.alike for one in plans))
+    plan = replace(
+        plan, licences=licences, only_weights_differ=all(one.only_weights_differ for one in plans)
+    )
     room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))

@@ -15,7 +15,7 @@ from typing import Any
 
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.request import LayerRange, MergeRequest, shifted
+from emberge.merging.request import LayerRange, MergeRequest, shift_layer
 from emberge.model_folder import Checkpoint, read_json
 from emberge.tensor_names import TIED, Names, layer_number
 
@@ -27,9 +27,9 @@ def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
     """Return a model's tensors in a slice, renamed as in the result."""
     by = part.start - first
     specs = {
-        shifted(name, by) if layer_number(name) is not None else name: spec
+        shift_layer(name, by) if layer_number(name) is not None else name: spec
         for name, spec in names.specs.items()
-        if part.takes(name, first)
+        if part.contains(name, first)
     }
     return replace(names, specs=specs)
 
@@ -39,13 +39,13 @@ def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -
     by = part.start - first
     specs = {}
     for name, spec in names.specs.items():
-        if part.takes(name, first):
+        if part.contains(name, first):
             inside = spec.name.startswith(names.prefix)
             stored_name = (
                 prefix + spec.name.removeprefix(names.prefix) if inside else names.out_name(spec)
             )
             layered = layer_number(name) is not None
-            new, stored_name = (shifted(n, by) if layered else n for n in (name, stored_name))
+            new, stored_name = (shift_layer(n, by) if layered else n for n in (name, stored_name))
             specs[new] = spec.renamed(stored_name)
     return replace(names, specs=specs, prefix=prefix, outer="")
 
@@ -54,8 +54,8 @@ def as_sliced(
     request: MergeRequest, part: LayerRange, names: Mapping[str, Names], pattern: Names
 ) -> tuple[Mapping[str, Names], Names]:
     """Return all models' tensors and the result's, restricted to a slice and with its layers renumbered."""
-    firsts = {m.name: m.first or 0 for m in request.everyone}
-    result = _renumber_pattern(part, pattern, request.inputs[0].first or 0, part.prefix)
+    firsts = {m.name: m.first_layer or 0 for m in request.all_inputs}
+    result = _renumber_pattern(part, pattern, request.inputs[0].first_layer or 0, part.prefix)
     seen = {}
     for name, inner in names.items():
         # Where the embedding is in another slice, a tied model's copy of it must be named here.
@@ -127,8 +127,8 @@ def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
         depths={n: depth for plan in plans for n, depth in plan.depths.items()},
         problems=tuple(dict.fromkeys(problems)),
         warnings=tuple(dict.fromkeys(w for plan in plans for w in plan.warnings)),
-        unseen=frozenset(n for plan in plans for n in plan.unseen),
-        plans=tuple(plans),
+        future_models=frozenset(n for plan in plans for n in plan.future_models),
+        slice_plans=tuple(plans),
     )
 
 
@@ -151,13 +151,14 @@ def _check_lengths(request: MergeRequest) -> Iterator[Problem]:
             *layer_slice.inputs,
             *([layer_slice.base] if layer_slice.base is not None else []),
         ):
-            if model.folder is None or model.first is None:
+            if model.folder is None or model.first_layer is None:
                 continue
             count = _count_layers(Checkpoint(model.folder).config)
-            end = model.first + layer_slice.count
+            end = model.first_layer + layer_slice.count
             if count is not None and end > count:
                 yield Problem(
-                    f"'{model.name}' has layers 0 to {count - 1}, and the slice takes [{model.first}, {end}]"
+                    f"'{model.name}' has layers 0 to {count - 1}, and the slice takes "
+                    f"[{model.first_layer}, {end}]"
                 )
 
 
@@ -169,7 +170,7 @@ def _check_shapes(plans: Sequence[MergePlan]) -> Iterator[Problem]:
             number = layer_number(tensor.name)
             if number is None:
                 continue
-            relative_name = shifted(tensor.name, -number)
+            relative_name = shift_layer(tensor.name, -number)
             if shapes.setdefault(relative_name, tensor.out.shape) != tensor.out.shape:
                 yield Problem(
                     f"this layer has shape {list(tensor.out.shape)}, the first slice's "
@@ -209,7 +210,7 @@ def _list_layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
     for layer_slice in request.slices:
         model = layer_slice.inputs[0]
         listed = Checkpoint(model.folder or Path()).config.get(name)
-        first = model.first or 0
+        first = model.first_layer or 0
         if not isinstance(listed, list) or len(listed) < first + layer_slice.count:
             return None
         kinds += listed[first : first + layer_slice.count]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import Machine, Stage
-from emberge.merging.merge_plan import MergePlan, weighing
+from emberge.merging.merge_plan import MergePlan, find_weighing_link
 from emberge.merging.planning.warn import licence_line
 from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import origin_line
@@ -34,7 +34,7 @@ def _describe_tensors(plan: MergePlan) -> Iterator[tuple[str, str]]:
     counts = [("merged", plan.merged), ("copied", plan.copied), ("dropped", list(plan.dropped))]
     parts = [f"{len(names)} {what}{_list_names(what, names)}" for what, names in counts if names]
     yield "tensors", ", ".join(parts)
-    for name, left in plan.left.items():
+    for name, left in plan.omitted.items():
         yield "left out", f"of '{name}': {count_by_first_word(left)}"
     if plan.renamed:
         old, new = next(iter(plan.renamed.items()))
@@ -65,7 +65,7 @@ def _describe_method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
     yield "method", f"{_show_chain(plan.request.strategy)}{base}"
     if plan.tensors:
-        yield "kernels", kernels_line(plan.numbers)
+        yield "kernels", kernels_line(plan.element_count)
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
         count = f" ({owned} tensors)" if plan.tensors else ""
@@ -88,7 +88,7 @@ def _show_link(plain: Mapping[str, object] | str) -> str:
 
 
 def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
-    link, labels = weighing(plan.request.strategy, plan.request.inputs)
+    link, labels = find_weighing_link(plan.request.strategy, plan.request.inputs)
     role = link.weight_role
     if role == "unused" and not plan.request.rules:
         yield "weights", f"not used by {link.name_in_recipes}"
@@ -113,18 +113,21 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
 
 
 def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
-    if plan.changes_alike:
-        yield "members", f"{kinship_words(plan.changes_alike)} (estimated)"
-    seen = [m.name for m in plan.request.everyone if m.folder is not None]
-    if plan.alike and len(seen) > 1:
+    if plan.change_cosines:
+        yield "members", f"{kinship_words(plan.change_cosines)} (estimated)"
+    seen = [m.name for m in plan.request.all_inputs if m.folder is not None]
+    if plan.only_weights_differ and len(seen) > 1:
         yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"
     if plan.template is not None:
         yield "beside", origin_line(plan.template)
     if plan.licences:
         yield "licences", licence_line(plan.licences)
-    if plan.unseen:
+    if plan.future_models:
         assumption = ", taken to be like the others" if plan.tensors else ""
-        yield "not seen", f"weights of {join_some(sorted(plan.unseen), _SHOWN_NAMES)}{assumption}"
+        yield (
+            "not seen",
+            f"weights of {join_some(sorted(plan.future_models), _SHOWN_NAMES)}{assumption}",
+        )
 
 
 def kinship_words(cosines: Sequence[float]) -> str:

@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
 from emberge.errors import Problem
-from emberge.merging.merge_plan import MergePlan, resolver, sums_of, weighing, weights_of
-from emberge.merging.request import MergeInput, MergeRequest, all_stages, faults_of
+from emberge.merging.merge_plan import (
+    MergePlan,
+    find_weighing_link,
+    resolver,
+    sum_by_label,
+    weights_of,
+)
+from emberge.merging.request import MergeInput, MergeRequest, all_stages, option_faults
 from emberge.model_folder import (
     Checkpoint,
     ModelPair,
@@ -42,7 +48,7 @@ def request_problems(request: MergeRequest) -> Iterator[Problem]:
         yield from _check_base(request)
     stages = [link for chain in request.chains for link in all_stages(chain)]
     for model in request.inputs:
-        for fault in faults_of(model.name, model.options, stages):
+        for fault in option_faults(model.name, model.options, stages):
             yield Problem(fault)
 
 
@@ -210,7 +216,7 @@ def tensor_problems(plan: MergePlan) -> list[Problem]:
 
 def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
     yield from (("a rule", rule.filter) for rule in request.rules if rule.filter != "*")
-    for model in request.everyone:
+    for model in request.all_inputs:
         yield from ((f"the weight of '{model.name}'", f) for f in model.weight.filters)
         for options in model.options.values():
             for option, value in options.items():
@@ -223,7 +229,9 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
 def filter_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each filter that matches no tensor; a head's name is always allowed."""
     names = [t.out.name for t in plan.tensors if t.action == "merge"]
-    slices = [s.name for one in plan.plans for t in one.tensors for s in t.sources if s is not None]
+    slices = [
+        s.name for one in plan.slice_plans for t in one.tensors for s in t.sources if s is not None
+    ]
     known_names = [*names, *slices, *plan.dropped, HEAD]
     used: dict[str, str] = {}
     for where, filter_ in _list_filters(plan.request):
@@ -269,11 +277,12 @@ def _zero_sum_fault(
     chain: Sequence[Stage], request: MergeRequest, weights: Mapping[str, float]
 ) -> str | None:
     """Return the problem of weights that sum to zero if a link divides by the sum; else None."""
-    link, labels = weighing(chain, [m for m in request.inputs if m.name in weights])
+    link, labels = find_weighing_link(chain, [m for m in request.inputs if m.name in weights])
     if link.weight_role != "share":
         return None
     empty = next(
-        (label for label, total in sums_of(weights, labels).items() if abs(total) < 1e-12), None
+        (label for label, total in sum_by_label(weights, labels).items() if abs(total) < 1e-12),
+        None,
     )
     if empty is None:
         return None

@@ -38,9 +38,9 @@ class PlanWarnings:
     """Warnings of a plan, whether models differ in weights only, and each parent's licence."""
 
     warnings: tuple[str, ...]
-    alike: bool
+    only_weights_differ: bool
     licences: Mapping[str, str | None]
-    changes: tuple[float, ...] = ()
+    change_cosines: tuple[float, ...] = ()
     """Cosines of models' changes from the base, pair by pair."""
 
 

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     """Yield the jobs of a plan without problems, in the order of its tensors."""
-    for number, sub_plan in enumerate(plan.plans):
+    for number, sub_plan in enumerate(plan.slice_plans):
         for job in merge_jobs(sub_plan, reader):
             if isinstance(job, MergeJob):
                 # What is measured together stays within a slice, as slices have other models.
                 yield replace(job, chain_id=job.chain_id + number * len(plan.request.chains))
             else:
                 yield job
-    if plan.plans:
+    if plan.slice_plans:
         return
     statistics, resolve = _open_statistics(plan), resolver(plan)
-    compiled = kernels() if worth_compiling(plan.numbers) else None
+    compiled = kernels() if worth_compiling(plan.element_count) else None
     for tensor in plan.tensors:
         yield (
             replace(_build_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)
@@ -96,8 +96,8 @@ def _build_merge_job(
         Chain(links, resolve),
         block,
         number,
-        coarse=base is not None and _is_coarse(tensor),
-        owned=_find_owned_rows(tensor, block) if plan.tokens is not None else None,
+        is_coarse=base is not None and _is_coarse(tensor),
+        partial_rows=_find_owned_rows(tensor, block) if plan.token_plan is not None else None,
         statistics=entries,
     )
 

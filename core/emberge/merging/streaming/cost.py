@@ -50,7 +50,7 @@ _PROGRAM_BYTES = 180 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class CostForecast:
     """Bytes and memory of a merge on a CPU.
 
     `inputs` are the bytes of all tensors that are read; `read` counts each tensor as often as it is read.
@@ -64,11 +64,11 @@ class Forecast:
     workers: int
 
 
-def forecast(plan: MergePlan, machine: Machine | None = None) -> Forecast:
+def forecast(plan: MergePlan, machine: Machine | None = None) -> CostForecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
     machine = machine or Machine(workers=count_usable_cores())
     costs = [_estimate_tensor(plan, tensor, machine) for tensor in plan.tensors]
-    return Forecast(
+    return CostForecast(
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
         write=plan.bytes,
@@ -118,5 +118,5 @@ def _list_source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:
     for model, spec in zip(plan.request.inputs, tensor.sources, strict=True):
         if spec is not None:
             yield spec.nbytes
-        elif model.name in plan.unseen:
+        elif model.name in plan.future_models:
             yield tensor.out.nbytes

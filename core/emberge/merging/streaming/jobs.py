@@ -50,7 +50,7 @@ _LOST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class MeasuringPass:
     """One reading of a tensor before it is produced.
 
     The function `join` sums the measures of all jobs with an equal `key`.
@@ -102,7 +102,7 @@ class TensorJob(Protocol):
         return self.grid[1] * 8
 
     @property
-    def passes(self) -> Sequence[Pass]:
+    def passes(self) -> Sequence[MeasuringPass]:
         """The passes over the tensor before it is produced."""
         return ()
 
@@ -137,11 +137,11 @@ class MergeJob(TensorJob):
 
     `block` is the block without data: canonical name, layer, models, groups, weights, seed, fingerprints; its
     rows are empty, and have the dtype of the computation. `chain_id` differs between the chains of different
-    rules, so that a stage measures only the tensors of its own rule. `coarse` is true if base and models are
-    stored with so few bits that small changes are lost. `owned` are the rows of tokens that some models lack;
-    the strategy does not merge them. `statistics` are the models' entries for the block's rows. `kernels` are
-    compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings" (texts) and
-    "findings" (numbers by label).
+    rules, so that a stage measures only the tensors of its own rule. `is_coarse` is true if base and models
+    are stored with so few bits that small changes are lost. `partial_rows` are the rows of tokens that some
+    models lack; the strategy does not merge them. `statistics` are the models' entries for the block's rows.
+    `kernels` are compiled kernels for a CPU, which give the same bytes. `remarks` may contain "warnings"
+    (texts) and "findings" (numbers by label).
     """
 
     spec: TensorSpec
@@ -150,16 +150,18 @@ class MergeJob(TensorJob):
     chain: Chain
     block: Block
     chain_id: int = 0
-    coarse: bool = False
-    owned: PartialRows | None = None
+    is_coarse: bool = False
+    partial_rows: PartialRows | None = None
     statistics: RowStatistics | None = None
     kernels: Any = None
     remarks: dict[str, Any] = field(default_factory=dict)
-    passes: Sequence[Pass] = field(init=False)
+    passes: Sequence[MeasuringPass] = field(init=False)
 
     def __post_init__(self) -> None:
         passes = [
-            Pass(f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}", link.join)
+            MeasuringPass(
+                f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}", link.join
+            )
             for link in self.chain.links
             for _ in range(link.passes)
         ]
@@ -219,8 +221,8 @@ class MergeJob(TensorJob):
         with self._name_tensor_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
         encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
-        if self.owned is not None:
-            self.owned.fill(rows, encoded, self.sources, self.base)
+        if self.partial_rows is not None:
+            self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
 
     @property
@@ -325,8 +327,8 @@ class MergeJob(TensorJob):
         damaged = stored_rows.first_unusable() if guard else None
         if damaged is not None:
             raise self._build_damage_error(sources[damaged])
-        if guard and start == 0 and base is not None and self.coarse:
-            self._look_for_losses(*stored_rows.every(max(1, size // _CHECKED_ELEMENTS), 0))
+        if guard and start == 0 and base is not None and self.is_coarse:
+            self._look_for_losses(*stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0))
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,
@@ -335,7 +337,7 @@ class MergeJob(TensorJob):
 
     def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
         """Warn if base and models are stored with so few bits that most changes are lost."""
-        if not self.coarse or base is None or len(self.spec.shape) < 2:
+        if not self.is_coarse or base is None or len(self.spec.shape) < 2:
             return
         if float(models.eq(base).float().mean()) > 0.5:
             self._warn(_LOST)
@@ -354,7 +356,7 @@ class MergeJob(TensorJob):
 
 @dataclass(frozen=True, slots=True)
 class CopyJob(TensorJob):
-    """A job that moves one tensor's bytes undecoded; `same` lists sources whose bytes must be equal.
+    """A job that moves one tensor's bytes undecoded; `equal_sources` lists sources whose bytes must be equal.
 
     The source has the shape and dtype of `spec`; its name may differ, so several jobs may copy one tensor to
     several names. If the tensor is computed and not read from a file, its numbers must be usable.
@@ -362,11 +364,11 @@ class CopyJob(TensorJob):
 
     spec: TensorSpec
     source: TensorSource
-    same: Sequence[TensorSource] = ()
+    equal_sources: Sequence[TensorSource] = ()
 
     @property
     def problem(self) -> str:
-        for source in (self.source, *self.same):
+        for source in (self.source, *self.equal_sources):
             if (source.spec.shape, source.spec.dtype) != (self.spec.shape, self.spec.dtype):
                 return (
                     f"has shape {list(self.spec.shape)} in {self.spec.dtype}, and what is copied "
@@ -394,7 +396,7 @@ class CopyJob(TensorJob):
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = self.grid[1] * self.spec.itemsize
         piece = self._read_piece("copy", self.source, rows.start * width, len(rows) * width)
-        for other in self.same:
+        for other in self.equal_sources:
             if not torch.equal(
                 piece, self._read_piece("same", other, rows.start * width, len(piece))
             ):
@@ -442,7 +444,7 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
 
 def _list_sources(job: TensorJob) -> list[TensorSource]:
     if isinstance(job, CopyJob):
-        return [job.source, *job.same]
+        return [job.source, *job.equal_sources]
     if isinstance(job, MergeJob):
         return [*job.sources, *([job.base] if job.base is not None else [])]
     return []

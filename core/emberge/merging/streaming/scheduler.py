@@ -31,7 +31,7 @@ _MEASURES_PER_JOIN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerLimits:
     """Limits of threads, devices and memory; only `granule`, which tests vary, changes a merge's bytes.
 
     `memory` is in bytes; `block` is the number of elements produced at once, at least a row; None chooses it
@@ -45,7 +45,7 @@ class Limits:
     granule: int = GRANULE
 
     @classmethod
-    def of(cls, machine: Machine) -> Limits:
+    def of(cls, machine: Machine) -> SchedulerLimits:
         """Return a machine's limits, with at least two threads a GPU: one copies while one computes."""
         gpus = [device for device in machine.devices if device != "cpu"]
         workers = max(1, machine.workers, 2 * len(gpus))
@@ -57,14 +57,14 @@ class MeasuredJobs:
     """A group of jobs that are measured together, and those among them to produce."""
 
     jobs: Sequence[TensorJob]
-    wanted: Sequence[TensorJob]
+    jobs_to_produce: Sequence[TensorJob]
 
 
 def run_jobs(
     jobs: Sequence[TensorJob],
     put: Put,
     *,
-    limits: Limits,
+    limits: SchedulerLimits,
     finished: Callable[[TensorJob], None] | None = None,
     progress: Progress | None = None,
     units: Mapping[str, Sequence[TensorJob]] | None = None,
@@ -77,7 +77,7 @@ def run_jobs(
     """
     if units is None:
         units = by_unit(jobs)
-    meter = _Meter(sum(job.spec.nbytes for job in jobs), progress)
+    meter = _ByteCounter(sum(job.spec.nbytes for job in jobs), progress)
     job_ids = {id(job) for job in jobs}
     groups = [
         MeasuredJobs(group, [job for job in group if id(job) in job_ids])
@@ -113,7 +113,7 @@ def _limit_torch_threads() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _Countdown:
+class _TaskCountdown:
     """A counter that several threads decrease."""
 
     def __init__(self, count: int) -> None:
@@ -136,10 +136,10 @@ class _TensorScheduler:
     def __init__(
         self,
         pool: ThreadPoolExecutor,
-        limits: Limits,
+        limits: SchedulerLimits,
         put: Put,
         finished: Callable[[TensorJob], None] | None,
-        meter: _Meter,
+        meter: _ByteCounter,
     ) -> None:
         self._pool, self._limits, self._put = pool, limits, put
         self._finished, self._meter = finished, meter
@@ -200,9 +200,9 @@ class _TensorScheduler:
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
         """Yield a task for each block to produce of the unit's tensors."""
-        for job in unit.wanted:
+        for job in unit.jobs_to_produce:
             pieces = list(_split_rows(job, _block_size(job, self._limits)))
-            left = _Countdown(len(pieces))
+            left = _TaskCountdown(len(pieces))
             for rows in pieces:
                 yield functools.partial(self._produce_block, job, rows, stats[id(job)], left)
             if not pieces and self._finished is not None:
@@ -230,7 +230,7 @@ class _TensorScheduler:
         reducer.join_some()
 
     def _produce_block(
-        self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _Countdown
+        self, job: TensorJob, rows: range, stats: Sequence[Measures], left: _TaskCountdown
     ) -> None:
         with self._streams.current_device() as device:
             piece = job.produce(rows, stats, device)
@@ -245,7 +245,7 @@ class _TensorScheduler:
     def _start_next_batch(self, phases: Iterator[list[Work]]) -> None:
         """Submit the next batch of a unit that has any work, or count the unit as done."""
         for batch in phases:
-            left = _Countdown(len(batch))
+            left = _TaskCountdown(len(batch))
             for work in batch:
                 self._submit(functools.partial(self._do_one, work, left, phases))
             if batch:
@@ -254,7 +254,7 @@ class _TensorScheduler:
             self._active -= 1
             self._changed.notify_all()
 
-    def _do_one(self, work: Work, left: _Countdown, phases: Iterator[list[Work]]) -> None:
+    def _do_one(self, work: Work, left: _TaskCountdown, phases: Iterator[list[Work]]) -> None:
         work()
         if left.reaches_zero():
             self._start_next_batch(phases)
@@ -332,7 +332,7 @@ class _OrderedReducer:
             del self._ready[:_MEASURES_PER_JOIN]
 
 
-class _Meter:
+class _ByteCounter:
     """A counter of the bytes produced, for a progress bar."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
@@ -369,7 +369,7 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
         raise CheckpointError(f"{spec.name}: {job.unusable}")
 
 
-def _block_size(job: TensorJob, limits: Limits) -> int:
+def _block_size(job: TensorJob, limits: SchedulerLimits) -> int:
     each = max(1, job.row_bytes // max(1, job.grid[1]))
     fitting = block_elements(each, workers=limits.workers, memory=limits.memory)
     if limits.block is None:
@@ -377,7 +377,7 @@ def _block_size(job: TensorJob, limits: Limits) -> int:
     return limits.block if limits.memory is None else min(limits.block, fitting)
 
 
-def _require_memory(jobs: Sequence[TensorJob], limits: Limits) -> None:
+def _require_memory(jobs: Sequence[TensorJob], limits: SchedulerLimits) -> None:
     if limits.memory is None:
         return
     queued = queue_bytes(limits.memory)

@@ -38,7 +38,7 @@ from emberge.files import (
 from emberge.hashes import stable_hash
 from emberge.merging.streaming.cost import queue_bytes
 from emberge.merging.streaming.jobs import CopyJob, TensorJob, announce
-from emberge.merging.streaming.scheduler import Limits, Progress, by_unit, run_jobs
+from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, by_unit, run_jobs
 from emberge.model_folder import Checkpoint, copy_template, template_faults
 from emberge.tensor_files import (
     FileSource,
@@ -62,7 +62,7 @@ def stream(
     path: Path,
     *,
     key: str = "",
-    limits: Limits | None = None,
+    limits: SchedulerLimits | None = None,
     writer: Callable[[Path], TensorWriter] | None = None,
     progress: Progress | None = None,
     complete: Callable[[Path], None] | None = None,
@@ -85,7 +85,7 @@ def stream(
     files = writer(path) if writer else TensorWriter(path, specs, {})
     if journal.done and not files.resumed:
         journal.forget()
-    limits = limits or Limits()
+    limits = limits or SchedulerLimits()
     files.begin(queue_bytes(limits.memory))
     left = [job for job in jobs if job.spec.name not in journal.done]
     for job in jobs:
@@ -293,7 +293,7 @@ def build_checkpoint(
             jobs,
             side,
             key=key,
-            limits=Limits.of(machine or Machine()),
+            limits=SchedulerLimits.of(machine or Machine()),
             writer=writer,
             progress=progress,
             complete=add_other_files,

@@ -71,7 +71,7 @@ class _TokenAligner:
 
     def tokenizer_of(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
-        tokenizer = next(m.tokens for m in self.models if m.name == name)
+        tokenizer = next(m.tokenizer for m in self.models if m.name == name)
         assert tokenizer is not None
         return tokenizer
 
@@ -123,7 +123,7 @@ class ByIds(_TokenAligner):
         self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
         self.clashes: list[str] = []
         meant = self._find_common_tokens()
-        texts = [m.tokens.texts for m in self.models if m.tokens is not None]
+        texts = [m.tokenizer.texts for m in self.models if m.tokenizer is not None]
         for token_id in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
             token = self._choose_token(token_id)
             if token is not None:
@@ -144,7 +144,7 @@ class ByIds(_TokenAligner):
             for token_id, token in self.chosen.texts.items()
             if token_id < rows and token_id not in self.kept
         }
-        for tokens in (m.tokens for m in self.models):
+        for tokens in (m.tokenizer for m in self.models):
             if tokens is not None:
                 get_text = tokens.texts.get
                 common = {
@@ -163,9 +163,9 @@ class ByIds(_TokenAligner):
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
         tokens_here = {
-            m.name: m.tokens.texts[place]
+            m.name: m.tokenizer.texts[place]
             for m in self.models
-            if m.tokens is not None and place in m.tokens.texts
+            if m.tokenizer is not None and place in m.tokenizer.texts
         }
         if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {present}:
             return self._note_lacking(present, place)
@@ -227,7 +227,7 @@ class ByIds(_TokenAligner):
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         row_count = rows if known.rows is None else min(rows, known.rows)
         row_map = array("q", range(row_count)) + array("q", [NOWHERE]) * (rows - row_count)
-        texts = known.tokens.texts if known.tokens is not None else meant
+        texts = known.tokenizer.texts if known.tokenizer is not None else meant
         for row, token in meant.items():
             if texts.get(row) != token and row < row_count:
                 row_map[row] = NOWHERE
@@ -252,14 +252,14 @@ class ByTexts(_TokenAligner):
 
     def _check_algorithms(self) -> Iterator[str]:
         for model in self.models:
-            if model.tokens is None:
+            if model.tokenizer is None:
                 continue
-            if model.tokens.algorithm != self.chosen.algorithm:
+            if model.tokenizer.algorithm != self.chosen.algorithm:
                 yield (
                     f"vocabulary: union needs one algorithm, and '{self.chosen.folder.name}' has "
-                    f"{self.chosen.algorithm} and '{model.name}' {model.tokens.algorithm}"
+                    f"{self.chosen.algorithm} and '{model.name}' {model.tokenizer.algorithm}"
                 )
-            elif model.tokens.settings != self.chosen.settings:
+            elif model.tokenizer.settings != self.chosen.settings:
                 yield (
                     f"vocabulary: '{model.name}' cuts text otherwise than '{self.chosen.folder.name}' "
                     "(normalizer or pre_tokenizer), so one token is not one text in both"
@@ -267,20 +267,20 @@ class ByTexts(_TokenAligner):
 
     def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
         """Append the tokens that the result still lacks, with ids after all other ids."""
-        if model.tokens is None:
+        if model.tokenizer is None:
             return
         next_id = max(meant, default=-1) + 1
-        tokens = model.tokens.tokens
+        tokens = model.tokenizer.tokens
         for model_id, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
             if not model.has(token, model_id):
                 self.lacking.append(token)
                 continue
-            self.new.append(NewToken(token, next_id, model.tokens))
+            self.new.append(NewToken(token, next_id, model.tokenizer))
             meant[next_id] = token
             next_id += 1
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        tokens = known.tokens if known.tokens is not None else self.chosen
+        tokens = known.tokenizer if known.tokenizer is not None else self.chosen
         row_map = array("q", [NOWHERE]) * rows
         for row, token in meant.items():
             model_row = tokens.tokens.get(token, NOWHERE)
@@ -348,7 +348,7 @@ def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
     everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
     lines = tuple(_list_differences(tokenizer, everyone))
-    if all(_have_same_tokens(tokenizer, one.tokens) for one in everyone):
+    if all(_have_same_tokens(tokenizer, one.tokenizer) for one in everyone):
         return TokenPlan(tokenizer, lines=lines)
     fault = _check_keepers(policy, models)
     if fault:
@@ -369,8 +369,8 @@ def _have_same_tokens(first: Tokenizer, second: Tokenizer | None) -> bool:
 
 def _list_differences(chosen: Tokenizer, models: Iterable[TokenModel]) -> Iterator[str]:
     for model in models:
-        if model.tokens is not None:
-            differences = tokenizer_differences(chosen, model.tokens)
+        if model.tokenizer is not None:
+            differences = tokenizer_differences(chosen, model.tokenizer)
             yield from (f"'{chosen.folder.name}' and '{model.name}': {one}" for one in differences)
 
 
@@ -379,7 +379,7 @@ def _plan_by_number(
 ) -> TokenPlan:
     """Return a plan of rows by number, whatever their tokens are (`mean`); for slices, one with a problem."""
     different_models = ", ".join(
-        f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokens)
+        f"'{m.name}'" for m in models if not _have_same_tokens(chosen, m.tokenizer)
     )
     if not different_models:
         return TokenPlan(chosen, lines=lines)
@@ -403,6 +403,6 @@ def _check_keepers(policy: VocabularyPolicy, models: Sequence[TokenModel]) -> st
         keeper = next((m for m in models if m.name == name), None)
         if keeper is None:
             return f"vocabulary: '{name}', which keeps {quoted(token)}, is no model{suggest(name, names)}"
-        if keeper.tokens is None or token not in keeper.tokens.tokens:
+        if keeper.tokenizer is None or token not in keeper.tokenizer.tokens:
             return f"vocabulary: '{name}' has no token {quoted(token)} to keep"
     return ""

@@ -34,17 +34,17 @@ class NewToken:
 class TokenPlan:
     """Plan of the result's embedding: the row of each model's embedding that becomes each row.
 
-    `rows` is the number of rows in the result, None for the template's own. `maps` contains, for every model
-    and the base, the index of its row for each row of the result, or -1 if it has none; it is empty if no row
-    moves. `pattern` is the template's map. `chosen` is the tokenizer that the result gets, with the tokens
-    `new` inserted. `lines` describe the differences for the terminal.
+    `rows` is the number of rows in the result, None for the template's own. `row_maps` contains, for every
+    model and the base, the index of its row for each row of the result, or -1 if it has none; it is empty if
+    no row moves. `template_map` is the template's map. `tokenizer` is the tokenizer that the result gets,
+    with the tokens `new_tokens` inserted. `lines` describe the differences for the terminal.
     """
 
-    chosen: Tokenizer | None = None
+    tokenizer: Tokenizer | None = None
     rows: int | None = None
-    maps: Mapping[str, array[int]] = field(default_factory=dict)
-    pattern: array[int] | None = None
-    new: tuple[NewToken, ...] = ()
+    row_maps: Mapping[str, array[int]] = field(default_factory=dict)
+    template_map: array[int] | None = None
+    new_tokens: tuple[NewToken, ...] = ()
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
@@ -52,9 +52,11 @@ class TokenPlan:
     @property
     def digest(self) -> str:
         """A hash of rows and new tokens: plans of equal digest give equal bytes."""
-        facts = hashlib.sha256(repr((self.rows, [(t.text, t.id) for t in self.new])).encode())
-        for name in sorted(self.maps):
-            facts.update(name.encode() + b"\x00" + self.maps[name].tobytes())
+        facts = hashlib.sha256(
+            repr((self.rows, [(t.text, t.id) for t in self.new_tokens])).encode()
+        )
+        for name in sorted(self.row_maps):
+            facts.update(name.encode() + b"\x00" + self.row_maps[name].tobytes())
         return facts.hexdigest()
 
     def write(self, out: Path, trunk: Path) -> None:
@@ -64,17 +66,17 @@ class TokenPlan:
         """
         if self.rows is not None:
             _write_size(trunk / "config.json", self.rows)
-        if not self.new:
+        if not self.new_tokens:
             return
         folder = trunk if (trunk / "tokenizer.json").is_file() else out
         if (folder / "tokenizer.json").is_file():
-            _insert_tokens(folder, self.new)
+            _insert_tokens(folder, self.new_tokens)
         else:
-            _append_lines(folder / "vocab.txt", self.new)
-        _update_config(folder / "tokenizer_config.json", self.new)
+            _append_lines(folder / "vocab.txt", self.new_tokens)
+        _update_config(folder / "tokenizer_config.json", self.new_tokens)
         path = folder / "added_tokens.json"
         if path.is_file():
-            added = {t.text: t.id for t in self.new if t.text in t.owner.added}
+            added = {t.text: t.id for t in self.new_tokens if t.text in t.owner.added}
             _write_json(path, {**read_json(path), **added})
 
 
@@ -83,12 +85,12 @@ class TokenModel:
     """A model's tokenizer, and the number of rows of its embedding; each is None if unknown."""
 
     name: str
-    tokens: Tokenizer | None
+    tokenizer: Tokenizer | None
     rows: int | None
 
     def has(self, token: str, place: int) -> bool:
         """Return whether the model has this token at id `place`, and an embedding row for it."""
-        same = self.tokens is None or self.tokens.texts.get(place) == token
+        same = self.tokenizer is None or self.tokenizer.texts.get(place) == token
         return same and (self.rows is None or place < self.rows)
 
 

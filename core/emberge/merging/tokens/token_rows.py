@@ -80,12 +80,12 @@ def moved_names(
     names: Mapping[str, Names], pattern: Names, plan: TokenPlan
 ) -> tuple[dict[str, Names], Names]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
-    maps = plan.maps
+    maps = plan.row_maps
     moved = {
         name: _move_names(inner, maps[name]) if name in maps else inner
         for name, inner in names.items()
     }
-    return moved, pattern if plan.pattern is None else _move_names(pattern, plan.pattern)
+    return moved, pattern if plan.template_map is None else _move_names(pattern, plan.template_map)
 
 
 def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:

@@ -87,7 +87,7 @@ class RankTeam:
 
     def dismiss(self) -> None:
         """Ask the other ranks to exit and wait up to 10 s for each."""
-        if self._broken or not self.ranks.first:
+        if self._broken or not self.ranks.is_first:
             return
         self.ranks.send(f"call/{self._calls + 1}", None)
         for rank in range(1, self.ranks.size):

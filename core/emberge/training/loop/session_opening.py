@@ -95,7 +95,7 @@ def open_session(
         plan = _plan_batches(job, pool, warn)
         used_datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         settings = ranks.on_first_rank(
-            lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.beside))
+            lambda: asdict(choose_engine(work, ranks.device, job.options, ranks.local_size))
         )
         engine = EngineSettings(**settings)
         stack.enter_context(limit_torch_threads(engine.threads))
@@ -144,7 +144,7 @@ def open_session(
             sampling=_build_text_sampling(job),
             progress=progress,
             clock=clock or SaveClock(),
-            warn=(warn if ranks.first else None) or _warn_nobody,
+            warn=(warn if ranks.is_first else None) or _warn_nobody,
         )
 
 
@@ -312,7 +312,7 @@ def _encode_plan(
     return EncodePlan(
         token_budget=engine.token_budget,
         kept_tokens=job.options.kept_tokens,
-        kept_bytes=activation_budget(module, device_of(encoder), ranks.beside),
+        kept_bytes=activation_budget(module, device_of(encoder), ranks.local_size),
         autocast=_choose_autocast(engine),
         dropout=draws,
         ranks=ranks,

@@ -96,7 +96,9 @@ def budgeted(
     autocast = torch.bfloat16 if engine.precision == "bfloat16" else None
 
     def fit(wanted: int) -> int:
-        return find_fitting_budget(encoder, tables, wanted, autocast=autocast, beside=ranks.beside)
+        return find_fitting_budget(
+            encoder, tables, wanted, autocast=autocast, beside=ranks.local_size
+        )
 
     return EngineSettings(**ranks.on_first_rank(lambda: asdict(fit_budget(work, engine, fit))))
 

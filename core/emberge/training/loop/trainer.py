@@ -247,7 +247,7 @@ class Trainer:
             return False  # the model itself is written next
         if self.options.save_steps is not None:
             return step % self.options.save_steps == 0
-        due = self.ranks.first and self.clock.is_due()
+        due = self.ranks.is_first and self.clock.is_due()
         return self.ranks.any_of([due])[0]
 
     def _keep_model(self, step: int) -> None:

@@ -102,7 +102,7 @@ class _Loaded:
 
     @classmethod
     def of(cls, guide: Guide, model: Model, beside: Backbone, device: str) -> _Loaded:
-        backbone = guide.backbone_beside(beside)
+        backbone = guide.choose_backbone(beside)
         encoder = backbone.load(_find_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)
         return cls(guide, encoder, f"{model.fingerprint} {backbone!r}")

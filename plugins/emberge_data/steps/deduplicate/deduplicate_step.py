@@ -122,7 +122,7 @@ class Deduplicate(DataStep):
         )
         rows = RowsInOrder(ordered, self.of, across=self.across)
         vectors = self._embed_rows(ordered, workspace)
-        if not join_ranks(workspace.machine.device).first:
+        if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
         copies = self._find_copies(rows, vectors, workspace)
         starts = dict(zip([stored.info.name for stored in ordered], rows.starts, strict=False))

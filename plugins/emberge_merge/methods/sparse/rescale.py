@@ -47,8 +47,8 @@ class Rescale(MergeTransform):
     def apply(self, block: Block, stats: Stats) -> Block:
         if self.rescale_mode == "l1":
             return block.scale_deltas(stats[0]["factor"])
-        if self.rescale_mode == "inverse_density" and block.kept is not None:
-            density = block.kept.clamp(min=_TINY)
+        if self.rescale_mode == "inverse_density" and block.keep_probability is not None:
+            density = block.keep_probability.clamp(min=_TINY)
             if density.numel() == len(block.models):
                 return block.divide_deltas(density.flatten())
             return block.with_deltas(block.copy_deltas().div_(density))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
-from emberge.merging.request import shifted
+from emberge.merging.request import shift_layer
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -74,7 +74,7 @@ def test_layers_come_from_where_they_are_taken_and_the_model_loads(
     for name, tensor in found.items():
         number = layer(name)
         if number is not None and number >= 3:
-            assert torch.equal(tensor, second[shifted(name, -2)]), name
+            assert torch.equal(tensor, second[shift_layer(name, -2)]), name
         elif number is not None or "embed" in name:
             assert torch.equal(tensor, first[name]), name
         else:
@@ -119,9 +119,9 @@ def test_each_slice_has_its_own_models_weights_base_and_strategy(
             # The weights go from one model to the other over the slice.
             assert_combined(tensor, [a[name]], [1])
         elif number == 1:
-            assert_combined(tensor, [b[shifted(name, 1)]], [1])
+            assert_combined(tensor, [b[shift_layer(name, 1)]], [1])
         else:
-            base = c[shifted(name, -2)] if number == 2 else c[name]
+            base = c[shift_layer(name, -2)] if number == 2 else c[name]
             assert_combined(tensor, [base, b[name], base], [1, 0.5, -0.5])
 
 

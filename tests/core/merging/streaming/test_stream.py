@@ -26,7 +26,7 @@ from emberge.merging import CopyJob, TensorJob, merge_state_dicts
 from emberge.merging.chain import Chain
 from emberge.merging.streaming.build_jobs import empty_block
 from emberge.merging.streaming.jobs import MergeJob
-from emberge.merging.streaming.scheduler import Limits
+from emberge.merging.streaming.scheduler import SchedulerLimits
 from emberge.merging.streaming.stream import stream
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import FileSource, MemorySource, TensorReader, TensorSpec, TensorWriter
@@ -375,7 +375,7 @@ class Rows(TensorJob):
 
 def test_a_job_needs_a_spec_and_produce_alone(tmp_path: Path) -> None:
     jobs = [Rows(TensorSpec(f"w{i}", (40, 3), "float32")) for i in range(3)]
-    stream(jobs, tmp_path / "out", limits=Limits(workers=3, block=6))
+    stream(jobs, tmp_path / "out", limits=SchedulerLimits(workers=3, block=6))
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert all(found[f"w{i}"][:, 1].tolist() == list(range(40)) for i in range(3))
     assert {length for job in jobs for length in job.lengths} == {2}
@@ -386,10 +386,10 @@ def test_a_memory_limit_makes_blocks_smaller() -> None:
     job = Rows(TensorSpec("w", (1000, 4), "float32"))
     from emberge.merging.streaming.scheduler import run_jobs
 
-    run_jobs([job], lambda *_: None, limits=Limits(memory=3200, workers=2))
+    run_jobs([job], lambda *_: None, limits=SchedulerLimits(memory=3200, workers=2))
     assert max(job.lengths) * job.row_bytes * 2 <= 3200
     with pytest.raises(CheckpointError, match=r"w: needs .* at once and the limit is"):
-        run_jobs([job], lambda *_: None, limits=Limits(memory=10))
+        run_jobs([job], lambda *_: None, limits=SchedulerLimits(memory=10))
 
 
 def test_a_copy_moves_bytes_as_they_are(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_copy_moves_bytes_as_they_are(tmp_path: Path) -> None:
     specs = Checkpoint(tmp_path / "in").specs
     with TensorReader() as reader:
         jobs = [CopyJob(s, FileSource("m", s, reader)) for s in specs.values()]
-        stream(jobs, tmp_path / "out", limits=Limits(block=5))
+        stream(jobs, tmp_path / "out", limits=SchedulerLimits(block=5))
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert all(
         torch.equal(found[n].view(-1).view(torch.uint8), t.view(-1).view(torch.uint8))
