@@ -32,9 +32,13 @@ def chunks(lengths: Sequence[int] | NDArray[np.int64], budget: int) -> list[NDAr
     """
     sizes = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
     order = np.argsort(-sizes, kind="stable")
-    falling = sizes[order]
-    weighed = len(order) <= TEXTS_WEIGHED
-    starts = _find_best_starts(falling, budget) if weighed else _find_full_starts(falling, budget)
+    descending_lengths = sizes[order]
+    can_optimise = len(order) <= TEXTS_WEIGHED
+    starts = (
+        _find_best_starts(descending_lengths, budget)
+        if can_optimise
+        else _find_full_starts(descending_lengths, budget)
+    )
     return [order[a:b] for a, b in pairwise([*starts, len(order)])]
 
 
@@ -51,18 +55,18 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
     count, overhead = len(falling), budget // OVERHEAD_SHARE
     cost = np.full(count + 1, np.iinfo(np.int64).max // 2, np.int64)
     cost[0] = 0
-    came = np.zeros(count + 1, np.int64)
+    best_start = np.zeros(count + 1, np.int64)
     for start in range(count):
         longest = int(falling[start])
         rows = np.arange(1, min(count - start, max(1, budget // longest)) + 1)
         cost_from_start = cost[start] + overhead + longest * rows
         ends = slice(start + 1, start + 1 + len(rows))
-        better = cost_from_start < cost[ends]
-        cost[ends][better] = cost_from_start[better]
-        came[ends][better] = start
+        is_cheaper = cost_from_start < cost[ends]
+        cost[ends][is_cheaper] = cost_from_start[is_cheaper]
+        best_start[ends][is_cheaper] = start
     starts, end = [], count
     while end > 0:
-        end = int(came[end])
+        end = int(best_start[end])
         starts.append(end)
     return starts[::-1]
 
@@ -72,11 +76,11 @@ def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray
 
     Chunks whose masks keep the most tokens come first.
     """
-    alike: dict[bytes, list[int]] = {}
+    rows_by_mask: dict[bytes, list[int]] = {}
     for index, mask in enumerate(kept):
-        alike.setdefault(mask.tobytes(), []).append(index)
+        rows_by_mask.setdefault(mask.tobytes(), []).append(index)
     pieces = []
-    for places in sorted(alike.values(), key=lambda some: -int(kept[some[0]].sum())):
+    for places in sorted(rows_by_mask.values(), key=lambda some: -int(kept[some[0]].sum())):
         rows = max(1, budget // max(1, len(kept[places[0]])))
         pieces += [places[start : start + rows] for start in range(0, len(places), rows)]
     return [np.asarray(piece, np.int64) for piece in pieces]

@@ -70,10 +70,10 @@ class TextEmbedder:
             CheckpointError: if embeddings are not finite.
         """
         keys = [content_key(text) for text in texts]
-        distinct = dict(zip(keys, texts, strict=True))
-        places = {key: i for i, key in enumerate(distinct)}
-        order = np.fromiter((places[key] for key in keys), np.int64, len(texts))
-        tokens = self.tokenise(list(distinct.values()), prompt=prompt, max_length=max_length)
+        text_by_key = dict(zip(keys, texts, strict=True))
+        position_by_key = {key: i for i, key in enumerate(text_by_key)}
+        order = np.fromiter((position_by_key[key] for key in keys), np.int64, len(texts))
+        tokens = self.tokenise(list(text_by_key.values()), prompt=prompt, max_length=max_length)
         return self.embed_tokens(tokens)[order]
 
     def tokenise(
@@ -95,7 +95,7 @@ class TextEmbedder:
         """
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         pieces = chunks([len(t.ids) for t in texts], self.token_budget)
-        waiting: list[tuple[NDArray[np.int64], Tensor]] = []
+        rows_on_device: list[tuple[NDArray[np.int64], Tensor]] = []
         done = on_device = 0
         with (
             self._switch_to_evaluation(),
@@ -105,22 +105,23 @@ class TextEmbedder:
         ):
             for index, piece in enumerate(pieces):
                 out = embedded(self.encoder, chunk_features[index]).embeddings
-                waiting.append((piece, out))
+                rows_on_device.append((piece, out))
                 on_device += len(piece)
                 done += len(piece)
                 if on_device >= ROWS_ON_DEVICE:
-                    on_device = _copy_to_host(waiting, result)
+                    on_device = _copy_to_host(rows_on_device, result)
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
-            _copy_to_host(waiting, result)
+            _copy_to_host(rows_on_device, result)
         self._require_finite(result)
         return result
 
     def _require_finite(self, rows: NDArray[np.float32]) -> None:
-        lost = int((~np.isfinite(rows).all(1)).sum())
-        if lost:
+        non_finite_count = int((~np.isfinite(rows).all(1)).sum())
+        if non_finite_count:
             raise CheckpointError(
-                f"{self.model}: {lost:,} of {len(rows):,} embeddings are not finite; is the model sound? "
+                f"{self.model}: {non_finite_count:,} of {len(rows):,} embeddings are not finite; "
+                "is the model sound? "
                 "Make it again, or load it with dtype: float32"
             )
 
@@ -174,10 +175,10 @@ class TextEmbedder:
 
 def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
     """Return a mask of `ids`, False for the leading and trailing ids that are those of `special`."""
-    before = _common_prefix_length(ids, special)
-    after = _common_prefix_length(ids[before:][::-1], special[before:][::-1])
+    prefix_length = _common_prefix_length(ids, special)
+    suffix_length = _common_prefix_length(ids[prefix_length:][::-1], special[prefix_length:][::-1])
     mask = np.zeros(len(ids), bool)
-    mask[before : len(ids) - after] = True
+    mask[prefix_length : len(ids) - suffix_length] = True
     return mask
 
 
@@ -220,13 +221,13 @@ class PackedWeights:
 
         This is only for passes without gradients.
         """
-        swapped = self._find_linears()
+        packed_layers = self._find_linears()
         try:
-            for linear in swapped:
+            for linear in packed_layers:
                 vars(linear)["forward"] = self._forward(linear, rows)
             yield
         finally:
-            for linear in swapped:
+            for linear in packed_layers:
                 vars(linear).pop("forward", None)
 
     def _find_linears(self) -> list[nn.Linear]:

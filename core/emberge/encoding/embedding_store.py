@@ -202,13 +202,13 @@ class _SegmentIndex:
     def read(cls, folder: Path) -> _SegmentIndex:
         paths = sorted(p for p in folder.glob("[!.]*") if (p / "keys.npy").is_file())
         parts = [np.load(path / "keys.npy").view("V16").reshape(-1) for path in paths]
-        flat = np.concatenate([np.zeros(0, "V16"), *parts])
+        segment_keys = np.concatenate([np.zeros(0, "V16"), *parts])
         files = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
         rows = np.concatenate(
             [np.zeros(0, np.int32), *(np.arange(len(part), dtype=np.int32) for part in parts)]
         )
-        order = np.argsort(flat, kind="stable")
-        return cls(paths, flat[order], files[order], rows[order])
+        order = np.argsort(segment_keys, kind="stable")
+        return cls(paths, segment_keys[order], files[order], rows[order])
 
     def places(self, keys: Keys) -> NDArray[np.int64]:
         """Return the index of each key, or -1."""
@@ -242,10 +242,11 @@ def _plan_rows(folder: Path, request: str, keys: Keys) -> NDArray[np.int64]:
 
     path = folder / f"plan-{request}"
     plan: NDArray[np.int64] = np.load(fill_once(path, fill) / "plan.npy")
-    planned = np.zeros(len(keys), bool)
-    planned[plan] = True
-    others = ~np.isin(keys, keys[planned])
-    if (_SegmentIndex.read(folder).places(keys[others]) < 0).any():  # segments were deleted since
+    is_planned = np.zeros(len(keys), bool)
+    is_planned[plan] = True
+    is_unplanned = ~np.isin(keys, keys[is_planned])
+    places = _SegmentIndex.read(folder).places(keys[is_unplanned])
+    if (places < 0).any():  # segments were deleted since
         shutil.rmtree(path)
         plan = np.load(fill_once(path, fill) / "plan.npy")
     return plan

@@ -109,10 +109,10 @@ def draws_random_numbers(encoder: Encoder, autocast: torch.dtype | None = None) 
     device = device_of(encoder)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():
-        before = _read_generator_states(gpus)
+        states_before = _read_generator_states(gpus)
         forward(encoder, encoder.tokenise(["text"], prompt="", max_length=None), (), autocast)
-        after = _read_generator_states(gpus)
-    return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        states_after = _read_generator_states(gpus)
+    return any(not torch.equal(a, b) for a, b in zip(states_before, states_after, strict=True))
 
 
 def _read_generator_states(gpus: Sequence[torch.device]) -> list[Tensor]:

@@ -92,8 +92,8 @@ def _make_leaves(
     leaves = []
     for parts in zip(*values, strict=True):
         rows = torch.cat(parts)[order]
-        wide = torch.promote_types(rows.dtype, torch.float32)
-        leaves.append(rows.to(wide).requires_grad_())
+        wide_dtype = torch.promote_types(rows.dtype, torch.float32)
+        leaves.append(rows.to(wide_dtype).requires_grad_())
     return BatchEmbeddings(leaves[0], dict(zip(layers, leaves[1:], strict=True)))
 
 
@@ -111,7 +111,7 @@ def _send_gradients(
     for index in range(len(runner.feed.pieces)):
         output = runner.pop_graph(index) or runner.run(index, runner.feed[index])
         idle = index >= runner.first_idle
-        pulls = (
+        gradient_pairs = (
             [(value, torch.zeros_like(value)) for value in output.values if value.requires_grad]
             if idle
             else _pair_gradients(output, encoded, runner.feed.pieces[index], scale)
@@ -121,9 +121,9 @@ def _send_gradients(
             if not idle:
                 encoder_loss = encoder_loss + term.detach()
             if term.requires_grad:
-                pulls.append((term, torch.full_like(term, 0.0 if idle else scale)))
-        if pulls:
-            torch.autograd.backward([o for o, _ in pulls], [g for _, g in pulls])
+                gradient_pairs.append((term, torch.full_like(term, 0.0 if idle else scale)))
+        if gradient_pairs:
+            torch.autograd.backward([o for o, _ in gradient_pairs], [g for _, g in gradient_pairs])
     return encoder_loss
 
 
@@ -133,9 +133,9 @@ def _pair_gradients(
     """Return a chunk's outputs, each paired with its rows of the batch's gradient."""
     device = encoded.embeddings.device
     rows = to_device(torch.from_numpy(np.ascontiguousarray(piece)), device)
-    pulls = []
+    gradient_pairs = []
     for value, leaf in zip(output.values, encoded.leaves, strict=True):
         if leaf.grad is not None and value.requires_grad:
-            pull = leaf.grad[rows].to(value.dtype)
-            pulls.append((value, pull if scale == 1 else pull * scale))
-    return pulls
+            row_gradient = leaf.grad[rows].to(value.dtype)
+            gradient_pairs.append((value, row_gradient if scale == 1 else row_gradient * scale))
+    return gradient_pairs

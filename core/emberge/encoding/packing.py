@@ -24,15 +24,15 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list
     """
     sizes = np.asarray(lengths, np.int64)
     rows: list[list[int]] = []
-    free = np.zeros(len(sizes), np.int64)
+    free_tokens = np.zeros(len(sizes), np.int64)
     for text in np.argsort(-sizes, kind="stable"):
-        fits = np.flatnonzero(free[: len(rows)] >= sizes[text])
-        row = int(fits[0]) if len(fits) else len(rows)
+        fitting_rows = np.flatnonzero(free_tokens[: len(rows)] >= sizes[text])
+        row = int(fitting_rows[0]) if len(fitting_rows) else len(rows)
         if row == len(rows):
             rows.append([])
-            free[row] = length
+            free_tokens[row] = length
         rows[row].append(int(text))
-        free[row] -= sizes[text]
+        free_tokens[row] -= sizes[text]
     return [np.asarray(row, np.int64) for row in rows]
 
 
@@ -42,13 +42,13 @@ def packing_problem(encoder: TokenPredictor) -> str:
     training = encoder.module.training
     encoder.module.eval()
     try:
-        far = _measure_distance(encoder)
+        distance = _measure_distance(encoder)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, IndexError) as error:
         line = (str(error).strip().splitlines() or [repr(error)])[0]
         return f"{kind} cannot compute packed texts: {line}; take packing out"
     finally:
         encoder.module.train(training)
-    if far <= 1:
+    if distance <= 1:
         return ""
     return (
         f"{kind} computes texts of a packed row otherwise than single ones, as if they saw each other; "
@@ -58,23 +58,28 @@ def packing_problem(encoder: TokenPredictor) -> str:
 
 def _measure_distance(encoder: TokenPredictor) -> float:
     """Return the distance between packed and single texts' states, relative to the allowed rounding error."""
-    fresh = iter(np.arange(1, 1 + sum(map(sum, _PROBE_LENGTHS))) % encoder.vocabulary)
+    token_ids = iter(np.arange(1, 1 + sum(map(sum, _PROBE_LENGTHS))) % encoder.vocabulary)
     rows = [
-        [TokenisedText([int(next(fresh)) for _ in range(size)]) for size in sizes]
+        [TokenisedText([int(next(token_ids)) for _ in range(size)]) for size in sizes]
         for sizes in _PROBE_LENGTHS
     ]
     with torch.no_grad():
-        packed = _compute_states(encoder, encoder.pack(rows))
-        far = 0.0
+        packed_batch = _compute_states(encoder, encoder.pack(rows))
+        distance = 0.0
         for row, texts in enumerate(rows):
             start = 0
             for text in texts:
-                alone = _compute_states(encoder, encoder.collate([text]))[0]
-                packed_states = packed[row, start : start + len(text.ids)]
+                single_states = _compute_states(encoder, encoder.collate([text]))[0]
+                packed_states = packed_batch[row, start : start + len(text.ids)]
                 start += len(text.ids)
-                allowed = math.sqrt(torch.finfo(alone.dtype).eps) * float(alone.abs().max())
-                far = max(far, float((packed_states - alone).abs().max()) / max(allowed, 1e-30))
-    return far
+                rounding_error = math.sqrt(torch.finfo(single_states.dtype).eps) * float(
+                    single_states.abs().max()
+                )
+                distance = max(
+                    distance,
+                    float((packed_states - single_states).abs().max()) / max(rounding_error, 1e-30),
+                )
+    return distance
 
 
 def _compute_states(encoder: TokenPredictor, features: object) -> Tensor:

@@ -54,8 +54,8 @@ class Ragged:
     def of(cls, texts: Sequence[TokenisedText]) -> Ragged:
         """Return the texts' ids, concatenated."""
         lengths = np.fromiter((len(t.ids) for t in texts), np.int64, len(texts))
-        flat = [np.asarray(t.ids, dtype=np.int32) for t in texts]
-        ids = np.concatenate(flat) if flat else np.zeros(0, np.int32)
+        ids_by_text = [np.asarray(t.ids, dtype=np.int32) for t in texts]
+        ids = np.concatenate(ids_by_text) if ids_by_text else np.zeros(0, np.int32)
         prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
         media = {place: text.media for place, text in enumerate(texts) if text.media}
         return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts, media)
@@ -165,14 +165,16 @@ class TokenCache:
         """Return the ids of every text, and tokenise new texts."""
         flat = text_keys(texts)
         keys = [flat[i : i + 16] for i in range(0, len(flat), 16)]
-        missing = {
+        text_by_missing_key = {
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._places
         }
-        if missing:
+        if text_by_missing_key:
             self._refresh_segments()
-            missing = {key: text for key, text in missing.items() if key not in self._places}
-        if missing:
-            self._add(missing)
+            text_by_missing_key = {
+                key: text for key, text in text_by_missing_key.items() if key not in self._places
+            }
+        if text_by_missing_key:
+            self._add(text_by_missing_key)
         cached = (
             self._segments[name][place] for name, place in map(self._places.__getitem__, keys)
         )

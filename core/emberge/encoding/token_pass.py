@@ -68,7 +68,9 @@ def predict_and_backward(
     """
     rows = _TokenRows.of(texts, plan.packing)
     # Counts of places are far below the integers that float64 has.
-    places = plan.ranks.total(torch.tensor(float(rows.scored.sum()), dtype=torch.float64)).item()
+    scored_positions = plan.ranks.total(
+        torch.tensor(float(rows.scored.sum()), dtype=torch.float64)
+    ).item()
     pieces = chunks(rows.lengths, plan.token_budget)
     padded = padded_tokens(rows.lengths, pieces)
 
@@ -95,7 +97,7 @@ def predict_and_backward(
             labels = _place_labels([label for i in piece for label in rows.labels[i]], features)
             with runner.seeded_autocast("head", index):
                 value = loss(output.values[0], labels, encoder.logits)
-            share = value * (weight * float(rows.scored[piece].sum()) / max(places, 1.0))
+            share = value * (weight * float(rows.scored[piece].sum()) / max(scored_positions, 1.0))
             if output.auxiliary is not None and counts is not None:
                 share = share + output.auxiliary.term(counts) * auxiliary_weight
             if share.requires_grad:

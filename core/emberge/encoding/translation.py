@@ -49,11 +49,11 @@ class SpaceMap:
                 f"a translation of vectors of {len(self.matrix)} numbers got some of {rows.shape[1]}; give "
                 "it those of the model that it was fitted from"
             )
-        moved = rows.astype(np.float64) @ self.matrix + self.offset
+        translated = rows.astype(np.float64) @ self.matrix + self.offset
         if self.unit:
-            moved = unit_rows(moved)
-        moved[~rows.any(axis=1)] = 0
-        return moved.astype(np.float32)
+            translated = unit_rows(translated)
+        translated[~rows.any(axis=1)] = 0
+        return translated.astype(np.float32)
 
 
 def read_space_map(place: Path) -> SpaceMap:

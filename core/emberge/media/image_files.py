@@ -187,7 +187,7 @@ def _turn(image: Any, orientation: int) -> Any:
     """Return the image rotated upright, given its EXIF orientation."""
     from PIL.Image import Transpose
 
-    turns = {
+    transpose_by_orientation = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
         4: Transpose.FLIP_TOP_BOTTOM,
@@ -196,7 +196,11 @@ def _turn(image: Any, orientation: int) -> Any:
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }
-    return image.transpose(turns[orientation]) if orientation in turns else image
+    return (
+        image.transpose(transpose_by_orientation[orientation])
+        if orientation in transpose_by_orientation
+        else image
+    )
 
 
 def rgb_image(image: Any, where: str) -> Any:

@@ -151,8 +151,8 @@ def _decode_other(content: bytes, where: str) -> tuple[int, NDArray[Any]]:
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
             # One sample beyond the limit is enough to refuse a clip, whatever length the header gives.
-            most = MOST_SAMPLES // max(1, file.channels) + 1
-            rate, samples = file.samplerate, file.read(most, dtype="float32")
+            frame_limit = MOST_SAMPLES // max(1, file.channels) + 1
+            rate, samples = file.samplerate, file.read(frame_limit, dtype="float32")
     except (RuntimeError, ValueError, TypeError) as error:
         raise DataError(
             f"{where}: is no sound that soundfile reads ({error}); replace or remove it"
@@ -167,6 +167,6 @@ def resample_clip(clip: Clip, rate: int) -> Clip:
     import numpy as np
     from scipy.signal import resample_poly
 
-    shared = int(np.gcd(clip.rate, rate))
-    samples = resample_poly(clip.samples, rate // shared, clip.rate // shared)
+    common_divisor = int(np.gcd(clip.rate, rate))
+    samples = resample_poly(clip.samples, rate // common_divisor, clip.rate // common_divisor)
     return Clip(np.ascontiguousarray(samples, np.float32), rate)

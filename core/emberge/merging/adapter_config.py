@@ -252,8 +252,8 @@ def name_of_base(folder: Path) -> str:
 def base_warning(config: AdapterConfig, metadata: Mapping[str, str], base: Path) -> str | None:
     """Return a warning if only the base's recorded name could be compared and it differs; else None."""
     record = (read_provenance(metadata) or {}).get(KEY)
-    theirs = (config.base or "").rstrip("/").rpartition("/")[2]
-    if record or not theirs or theirs == name_of_base(base).rpartition("/")[2]:
+    recorded_name = (config.base or "").rstrip("/").rpartition("/")[2]
+    if record or not recorded_name or recorded_name == name_of_base(base).rpartition("/")[2]:
         return None
     return (
         f"{config.path.parent.name} says that it was made on '{config.base}'; whether '{base.name}' is the "

@@ -90,11 +90,11 @@ def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
         return None
     specs, metadata = read_header(file)
     modules: dict[str, AdaptedModule] = {}
-    full: dict[str, TensorSpec] = {}
+    whole_tensors: dict[str, TensorSpec] = {}
     for name, spec in specs.items():
         if not any(spare in name for spare in _UNUSED_COPY_PARTS):
-            _sort_tensor(config, spec, name.removeprefix(_PEFT_PREFIX), modules, full)
-    return Adapter(folder, config, metadata, modules, full)
+            _sort_tensor(config, spec, name.removeprefix(_PEFT_PREFIX), modules, whole_tensors)
+    return Adapter(folder, config, metadata, modules, whole_tensors)
 
 
 def _sort_tensor(
@@ -112,14 +112,14 @@ def _sort_tensor(
     elif match := _TOKENS.fullmatch(name):
         modules.setdefault(match["module"], AdaptedModule()).tokens = spec
     else:
-        plain = _COPY.sub("", name)
-        if "lora_" in plain or "token_adapter" in plain:
+        plain_name = _COPY.sub("", name)
+        if "lora_" in plain_name or "token_adapter" in plain_name:
             raise CheckpointError(
                 f"{config.path.parent}: the tensor '{spec.name}' is of a kind that is not supported; fold "
                 "the adapter into its base with the library that trained it and merge the whole model"
             )
-        if plain == name or plain not in full:
-            full[plain] = spec
+        if plain_name == name or plain_name not in full:
+            full[plain_name] = spec
 
 
 def adapted_names(
@@ -191,9 +191,9 @@ class _AdapterApplier:
         self, name: str, module: AdaptedModule, origin: TensorSpec
     ) -> Iterator[Change]:
         if module.factors:
-            low = self._read_low_rank(name, module, origin)
-            yield low
-            yield from self._read_magnitude(name, module, origin, low.transposed)
+            low_rank = self._read_low_rank(name, module, origin)
+            yield low_rank
+            yield from self._read_magnitude(name, module, origin, low_rank.transposed)
         if module.tokens is not None:
             yield self._read_new_rows(name, module.tokens, origin)
 
@@ -207,12 +207,12 @@ class _AdapterApplier:
                 f"'{name}' has rank {rank} and its config says {config.rank_of(name)}; get both files again"
             )
         out, wide = b.shape[0], rows_of(a.shape)[1]
-        fits = b.elements == out * rank
-        plain, turned = (out, wide), (wide, out)
+        is_consistent = b.elements == out * rank
+        plain_shape, turned = (out, wide), (wide, out)
         transposed = module.embeds or (config.transposed and out == wide)
-        if rows_of(origin.shape) != plain:
+        if rows_of(origin.shape) != plain_shape:
             transposed = True
-        if not fits or rows_of(origin.shape) != (turned if transposed else plain):
+        if not is_consistent or rows_of(origin.shape) != (turned if transposed else plain_shape):
             raise self._build_error(
                 f"'{name}' has factors of shape {list(a.shape)} and {list(b.shape)}, and the base's "
                 f"{list(origin.shape)} cannot take them; name the base that it was trained on"

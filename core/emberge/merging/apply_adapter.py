@@ -43,9 +43,9 @@ class AdaptedSpec(DerivedTensor):
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         for whole, tile in _compute_tiles(reader, self, rows, self.changes):
-            shared = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
-            part = tile[shared.start - whole.start : shared.stop - whole.start]
-            into[shared.start - rows.start : shared.stop - rows.start] = part
+            common_rows = range(max(whole.start, rows.start), min(whole.stop, rows.stop))
+            part = tile[common_rows.start - whole.start : common_rows.stop - whole.start]
+            into[common_rows.start - rows.start : common_rows.stop - rows.start] = part
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +104,17 @@ class MagnitudeScale:
     transposed: bool = False
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
-        learned = _read_tensor(reader, self.m)
+        learned_lengths = _read_tensor(reader, self.m)
         if not self.transposed:
 
             def by_row(some: range, tile: Tensor) -> None:
                 norms = tile.norm(dim=1, keepdim=True)
-                target_norms = learned[some.start : some.stop, None]
+                target_norms = learned_lengths[some.start : some.stop, None]
                 tile.mul_((target_norms / norms).where(norms > 0, 0.0))
 
             return by_row
         norms = reader.remember((spec.name, self), lambda: self._measure_columns(reader, spec))
-        factors = (learned / norms).where(norms > 0, 0.0)
+        factors = (learned_lengths / norms).where(norms > 0, 0.0)
 
         return lambda _, tile: tile.mul_(factors)
 
@@ -123,9 +123,9 @@ class MagnitudeScale:
         import torch
 
         count, width = rows_of(spec.shape)
-        before = spec.changes[: spec.changes.index(self)]
+        earlier_changes = spec.changes[: spec.changes.index(self)]
         squares = torch.zeros(width, dtype=torch.float64)
-        for _, tile in _compute_tiles(reader, spec, range(count), before):
+        for _, tile in _compute_tiles(reader, spec, range(count), earlier_changes):
             squares += tile.square_().sum(dim=0)
         return squares.sqrt_()
 
@@ -154,8 +154,8 @@ class BiasShift:
     scale: float
 
     def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
-        added = _read_tensor(reader, self.b).view(1, -1)
-        return lambda _, tile: tile.add_(added, alpha=self.scale)
+        shift = _read_tensor(reader, self.b).view(1, -1)
+        return lambda _, tile: tile.add_(shift, alpha=self.scale)
 
 
 def _compute_tiles(
@@ -166,14 +166,14 @@ def _compute_tiles(
 
     count, width = rows_of(spec.shape)
     first, last = rows.start - rows.start % TILE, min(-(-rows.stop // TILE) * TILE, count)
-    begun = [change.begin(reader, spec, range(first, last)) for change in changes]
+    tile_functions = [change.begin(reader, spec, range(first, last)) for change in changes]
     for start in range(first, last, TILE):
-        whole = range(start, min(start + TILE, count))
-        tile = torch.empty(len(whole), width, dtype=torch.float64)
+        tile_rows = range(start, min(start + TILE, count))
+        tile = torch.empty(len(tile_rows), width, dtype=torch.float64)
         reader.read(spec.origin, start * width, tile.view(-1))
-        for change in begun:
-            change(whole, tile)
-        yield whole, tile
+        for change in tile_functions:
+            change(tile_rows, tile)
+        yield tile_rows, tile
 
 
 def _read_tensor(reader: RowReader, spec: TensorSpec) -> Tensor:

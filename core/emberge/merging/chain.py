@@ -32,8 +32,10 @@ def _resolve_plain(stage: Stage, block: Block) -> Options:
     values: dict[str, Any] = {}
     for name, schedule in stage.schedules().items():
         number = schedule.at(block.name, 0.0)
-        many = isinstance(schedule, PerModel)
-        values[name] = block.weights.new_full((len(block.models),), number) if many else number
+        has_models = isinstance(schedule, PerModel)
+        values[name] = (
+            block.weights.new_full((len(block.models),), number) if has_models else number
+        )
     for name, inner in stage.nested().items():
         values[name] = _resolve_plain(inner, block)
     return Options(values)
@@ -56,8 +58,8 @@ class Chain:
 
     def reads_base(self, position: int, number: int) -> bool:
         """Return whether a pass of the link at `position`, or a link before it, reads the base."""
-        before = any(link.reads_base(link.passes) for link in self.links[:position])
-        return before or self.links[position].reads_base(number)
+        read_earlier = any(link.reads_base(link.passes) for link in self.links[:position])
+        return read_earlier or self.links[position].reads_base(number)
 
     @property
     def merges_with_base(self) -> bool:
@@ -130,12 +132,12 @@ def _measure_blocks(
     link = run.links[position]
     measures_by_group: dict[str, list[Measures]] = {}
     for block in blocks:
-        measured = stats[block.name]
+        stats_of_block = stats[block.name]
         group = measures_by_group.setdefault(scope_key(link.scope, block), [])
-        if not link.reads_rows(len(measured[position])):
+        if not link.reads_rows(len(stats_of_block[position])):
             needed, block = block.start == 0, block.without_rows()
         else:
-            needed = link.needs_rows(block.start, block.size, measured[position])
+            needed = link.needs_rows(block.start, block.size, stats_of_block[position])
         if needed:
-            group.append(run.measure(measured, block, position))
+            group.append(run.measure(stats_of_block, block, position))
     return {key: link.join(measures) for key, measures in measures_by_group.items()}

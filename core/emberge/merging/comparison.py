@@ -125,8 +125,8 @@ class WeightComparison:
 
     def low_layers(self) -> list[str]:
         """Return the layers of the text trunk, and the embeddings, whose cosine is below LOW_COSINE."""
-        shown = (la for la in self.layers if _is_trunk_layer(la) or la == EMBEDDING_LAYER)
-        cosines = {la: sums.cosine for la in shown if (sums := self.of(la)) is not None}
+        compared_layers = (la for la in self.layers if _is_trunk_layer(la) or la == EMBEDDING_LAYER)
+        cosines = {la: sums.cosine for la in compared_layers if (sums := self.of(la)) is not None}
         return [la for la, cosine in cosines.items() if cosine is not None and cosine < LOW_COSINE]
 
     @property
@@ -149,12 +149,13 @@ class WeightComparison:
 
     def remarks(self) -> list[str]:
         """Return the notes, and a warning of layers that are too far apart to be averaged."""
-        low = [_shorten_layer(layer) for layer in self.low_layers()]
-        far = [
-            f"the cosine is below {LOW_COSINE} in {plural('layer') if len(low) > 1 else 'layer'} "
-            f"{join_some(low, 6)}: an average of weights this far apart is rarely of use before it is trained"
+        low_names = [_shorten_layer(layer) for layer in self.low_layers()]
+        distance_warnings = [
+            f"the cosine is below {LOW_COSINE} in {plural('layer') if len(low_names) > 1 else 'layer'} "
+            f"{join_some(low_names, 6)}: an average of weights this far apart is rarely of "
+            "use before it is trained"
         ]
-        return [*self.notes, *(far if low else [])]
+        return [*self.notes, *(distance_warnings if low_names else [])]
 
     def plain(self) -> dict[str, Any]:
         """Return all numbers as JSON, by layer and part; null where a number is undefined.
@@ -295,10 +296,10 @@ def _build_cell_writer(
     digits: int,
     changes: bool = False,
 ) -> Callable[[str], str]:
-    look = found.changes_of if changes else found.of
+    sums_of = found.changes_of if changes else found.of
 
     def text(layer: str) -> str:
-        sums = look(layer, parts)
+        sums = sums_of(layer, parts)
         return "" if sums is None else _show_number(number(sums), digits)
 
     return text
@@ -360,8 +361,8 @@ def _change_figures(found: WeightComparison) -> Iterator[dict[str, Any]]:
 def _list_series(
     found: WeightComparison, parts: tuple[Part, ...], number: Number, *, changes: bool = False
 ) -> list[float | None]:
-    look = found.changes_of if changes else found.of
-    sums = [look(layer, parts) for layer in found.layers]
+    sums_of = found.changes_of if changes else found.of
+    sums = [sums_of(layer, parts) for layer in found.layers]
     series = [None if one is None else number(one) for one in sums]
     return [None if value is None else _drop_non_finite(value) for value in series]
 

@@ -42,7 +42,7 @@ class FoundWeights:
             models = {str(entry["fingerprint"]): entry for entry in content.pop("models")}
             weights = {key: float(entry["weight"]) for key, entry in models.items()}
             names = {key: str(entry["name"]) for key, entry in models.items()}
-            layered = {
+            schedule_by_fingerprint = {
                 key: PerTensor(entry["by_tensor"])
                 for key, entry in models.items()
                 if "by_tensor" in entry
@@ -53,7 +53,7 @@ class FoundWeights:
             raise CheckpointError(
                 f"{path}: it is no file of weights; name the result of `find_weights`"
             ) from None
-        return cls(weights=weights, by_tensor=layered, names=names, facts=content)
+        return cls(weights=weights, by_tensor=schedule_by_fingerprint, names=names, facts=content)
 
     def of(self, fingerprint: str) -> PerTensor:
         """Return the weight of the model with this fingerprint: a number, or by tensor if it varies."""
@@ -86,14 +86,14 @@ class FoundWeights:
             for fingerprint, name in name_by_fingerprint.items()
             if fingerprint not in self.weights
         ]
-        lacking = [
+        missing_fingerprints = [
             k for k, w in self.weights.items() if w > _LEAST_WEIGHT and k not in name_by_fingerprint
         ]
         if not unseen and not faults:
             faults += [
                 f"the weights give {self.weights[key]:.3g} to '{self.names.get(key, key)}', which is not "
                 "among the models; add it there"
-                for key in lacking
+                for key in missing_fingerprints
             ]
         return faults
 

@@ -123,11 +123,12 @@ def require_usable_weights(folder: Path) -> None:
 
     specs = [one for one in Checkpoint(folder).specs.values() if one.dtype.startswith(_FLOATS)]
     with TensorReader() as reader:
-        wrong = [printable(one.name) for one in specs if not _is_usable(one, reader)]
-    if wrong:
+        unusable_names = [printable(one.name) for one in specs if not _is_usable(one, reader)]
+    if unusable_names:
         raise CheckpointError(
-            f"{printable(folder)}: {count_noun(len(wrong), 'tensor')} with values that are NaN, infinite or "
-            f"above 1.8e19: {join_some(wrong)}; train or merge it again, or take an earlier state of it"
+            f"{printable(folder)}: {count_noun(len(unusable_names), 'tensor')} with values "
+            "that are NaN, infinite or above 1.8e19: "
+            f"{join_some(unusable_names)}; train or merge it again, or take an earlier state of it"
         )
 
 

@@ -57,13 +57,17 @@ def merge_state_dicts(
     Raises:
         CheckpointError: if names or shapes differ, or a tensor has NaN.
     """
-    how = _MergeSettings(**settings)
-    called = tuple(names or (f"model {i + 1}" for i in range(len(models))))
+    merge_settings = _MergeSettings(**settings)
+    model_names = tuple(names or (f"model {i + 1}" for i in range(len(models))))
     factors = weights if weights is not None else [1.0] * len(models)
     schedules = [w if isinstance(w, PerTensor) else PerTensor(w) for w in factors]
-    _require_alike(models, called, base)
+    _require_alike(models, model_names, base)
     depth = depths(models[0])
-    options = dict(zip(called, how.options, strict=True)) if how.options else {}
+    options = (
+        dict(zip(model_names, merge_settings.options, strict=True))
+        if merge_settings.options
+        else {}
+    )
     chain = Chain(tuple(strategy), Resolver(options, depth))
     origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
 
@@ -71,13 +75,13 @@ def merge_state_dicts(
         return empty_block(
             name,
             tuple(models[0][name].shape),
-            models=called,
+            models=model_names,
             weights=[s.at(name, depth[name]) for s in schedules],
-            dtype=how.dtype,
+            dtype=merge_settings.dtype,
             based=origin is not None,
         ).replace(
-            seed=how.seed,
-            groups=tuple(how.groups or [""] * len(models)),
+            seed=merge_settings.seed,
+            groups=tuple(merge_settings.groups or [""] * len(models)),
             statistics=statistics,
         )
 
@@ -86,11 +90,11 @@ def merge_state_dicts(
     for name, first in out.items():
         spec = TensorSpec(name, tuple(first.shape), str(first.dtype).removeprefix("torch."))
         sources: list[TensorSource] = [
-            MemorySource(c, m[name]) for c, m in zip(called, models, strict=True)
+            MemorySource(c, m[name]) for c, m in zip(model_names, models, strict=True)
         ]
         if spec.mergeable:
             source = MemorySource("the base", origin[name]) if origin is not None else None
-            statistics = _build_statistics(how.statistics.get(name, {}), spec.shape)
+            statistics = _build_statistics(merge_settings.statistics.get(name, {}), spec.shape)
             jobs.append(
                 MergeJob(
                     spec,
@@ -99,13 +103,16 @@ def merge_state_dicts(
                     chain,
                     block(name, statistics),
                     statistics=statistics,
-                    kernels=kernels() if how.compiled else None,
+                    kernels=kernels() if merge_settings.compiled else None,
                 )
             )
         else:
             jobs.append(CopyJob(spec, sources[0], sources[1:]))
     limits = SchedulerLimits(
-        workers=how.workers, devices=(how.device,), block=how.block, granule=how.granule
+        workers=merge_settings.workers,
+        devices=(merge_settings.device,),
+        block=merge_settings.block,
+        granule=merge_settings.granule,
     )
     run_jobs(jobs, _put_into(out), limits=limits)
     return out
@@ -132,9 +139,9 @@ def _put_into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], N
 def _require_alike(
     models: Sequence[Mapping[str, Tensor]], names: Sequence[str], base: Mapping[str, Tensor] | None
 ) -> None:
-    everyone = [*zip(names, models, strict=True), *([("base", base)] if base else [])]
+    named_models = [*zip(names, models, strict=True), *([("base", base)] if base else [])]
     first = models[0]
-    for name, model in everyone:
+    for name, model in named_models:
         for tensor in first.keys() ^ model.keys():
             lacking = name if tensor in first else names[0]
             raise CheckpointError(f"{tensor}: '{lacking}' lacks it")

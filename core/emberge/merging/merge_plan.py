@@ -83,8 +83,8 @@ class EffectiveWeight:
         ):
             (first, low), (last, high) = numbered[0], numbered[-1]
             return f"{_show_number(low)} in {first} to {_show_number(high)} in {last}"
-        least, most = min(self.layers.values()), max(self.layers.values())
-        return f"{_show_number(least)} to {_show_number(most)} by layer"
+        least, greatest = min(self.layers.values()), max(self.layers.values())
+        return f"{_show_number(least)} to {_show_number(greatest)} by layer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +155,9 @@ class MergePlan:
 def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
     """Return the recipe's weight of each model that has the tensor."""
     depth = plan.depths.get(tensor.name, 0.0)
-    called = _list_filterable_names(plan.request, tensor)
+    filter_names = _list_filterable_names(plan.request, tensor)
     return {
-        model.name: model.weight.at(called[model.name], depth)
+        model.name: model.weight.at(filter_names[model.name], depth)
         for model, spec in zip(plan.request.inputs, tensor.sources, strict=True)
         if spec is not None or model.name in plan.future_models
     }
@@ -165,8 +165,10 @@ def weights_of(plan: MergePlan, tensor: TensorPlan) -> dict[str, float]:
 
 def resolver(plan: MergePlan) -> Resolver:
     """Build the resolver that turns the stages' options into numbers for this merge."""
-    called = {tensor.name: _list_filterable_names(plan.request, tensor) for tensor in plan.tensors}
-    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, called)
+    filter_names = {
+        tensor.name: _list_filterable_names(plan.request, tensor) for tensor in plan.tensors
+    }
+    return Resolver({m.name: m.options for m in plan.request.inputs}, plan.depths, filter_names)
 
 
 def raise_problems(plan: MergePlan) -> None:
@@ -208,14 +210,18 @@ def _join_layer_ranges(layers: Mapping[str, float]) -> Iterator[str]:
     """Yield runs of neighbouring layers of equal weight: `embeddings 0`, `layers.0–11 0.5`."""
     runs: list[tuple[str, str, str]] = []
     for layer, weight in sorted(layers.items(), key=_sort_layer):
-        shown = _show_number(weight)
-        if runs and runs[-1][2] == shown and _find_tower(runs[-1][1]) == _find_tower(layer) != "":
-            runs[-1] = (runs[-1][0], layer, shown)
+        weight_text = _show_number(weight)
+        if (
+            runs
+            and runs[-1][2] == weight_text
+            and _find_tower(runs[-1][1]) == _find_tower(layer) != ""
+        ):
+            runs[-1] = (runs[-1][0], layer, weight_text)
         else:
-            runs.append((layer, layer, shown))
-    for first, last, shown in runs:
-        end = "" if first == last else f"–{last.rpartition('.')[2]}"
-        yield f"{first}{end} {shown}"
+            runs.append((layer, layer, weight_text))
+    for first, last, weight_text in runs:
+        range_end = "" if first == last else f"–{last.rpartition('.')[2]}"
+        yield f"{first}{range_end} {weight_text}"
 
 
 def _sort_layer(entry: tuple[str, float]) -> tuple[bool, str, int]:
@@ -241,9 +247,9 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
     merges its result with the base, the base has a weight too, and the models share the rest.
     """
     sums: dict[str, _WeightSum] = {m.name: _WeightSum() for m in plan.request.inputs}
-    keeping = any(_find_base_share(chain) for chain in plan.request.chains)
-    based = [plan.request.base.name] if plan.request.base is not None and keeping else []
-    sums |= {name: _WeightSum() for name in based}
+    keeps_base = any(_find_base_share(chain) for chain in plan.request.chains)
+    base_names = [plan.request.base.name] if plan.request.base is not None and keeps_base else []
+    sums |= {name: _WeightSum() for name in base_names}
     total = elements = 0.0
     for tensor in plan.tensors:
         if tensor.action != "merge":
@@ -251,7 +257,7 @@ def plan_effective_weights(plan: MergePlan) -> tuple[dict[str, EffectiveWeight],
         recipe_weights = weights_of(plan, tensor)
         for name, weight in _compute_weights(plan, tensor, recipe_weights).items():
             sums[name].add(plan.layers[tensor.name], weight, tensor.out.elements)
-        for name in based:
+        for name in base_names:
             base_share = _find_base_share(plan.request.chains[plan.request.chain_of(tensor.name)])
             sums[name].add(plan.layers[tensor.name], base_share, tensor.out.elements)
         total += tensor.out.elements * sum(recipe_weights.values())
@@ -270,10 +276,11 @@ def _compute_weights(
     link, labels = find_weighing_link(chain, [m for m in plan.request.inputs if m.name in given])
     if link.weight_role == "unused":
         return dict(given)
-    left = 1.0 - _find_base_share(chain)
+    models_share = 1.0 - _find_base_share(chain)
     sums = sum_by_label(given, labels) if link.weight_role == "share" else {}
     return {
-        name: left * weight / (sums.get(labels[name], 1.0) or 1.0) for name, weight in given.items()
+        name: models_share * weight / (sums.get(labels[name], 1.0) or 1.0)
+        for name, weight in given.items()
     }
 
 
@@ -316,14 +323,16 @@ class _WeightSum:
 
     def share(self, elements: float) -> EffectiveWeight:
         every = [(w, n) for counts in self.layers.values() for w, n in counts.items()]
-        most = {
+        common_weights = {
             layer: max(counts, key=lambda w: counts[w]) for layer, counts in self.layers.items()
         }
-        common = sum(self.layers[layer][weight] for layer, weight in most.items())
+        common_elements = sum(
+            self.layers[layer][weight] for layer, weight in common_weights.items()
+        )
         return EffectiveWeight(
             mean=sum(w * n for w, n in every) / (elements or 1.0),
-            layers=most,
-            mixed_share=1.0 - common / (sum(n for _, n in every) or 1),
+            layers=common_weights,
+            mixed_share=1.0 - common_elements / (sum(n for _, n in every) or 1),
             least=min((w for w, _ in every), default=0.0),
             largest=max((w for w, _ in every), default=0.0),
         )

@@ -74,7 +74,7 @@ def merge_checkpoints(
     raise_problems(plan)
     assert plan.template is not None
     header = header_of(plan, provenance or {})
-    supplied = request.vocabulary.folder if request.vocabulary is not None else None
+    supplied_tokenizer = request.vocabulary.folder if request.vocabulary is not None else None
     fetched: list[FetchedFile] = []
     with TensorReader() as reader:
         jobs = list(merge_jobs(plan, reader))
@@ -85,7 +85,7 @@ def merge_checkpoints(
             key=_hash_request(plan, header),
             provenance=header,
             max_shard_size=request.max_shard_size,
-            tokenizer=supplied or request.tokenizer,
+            tokenizer=supplied_tokenizer or request.tokenizer,
             machine=machine,
             side=side,
             progress=progress,
@@ -206,10 +206,10 @@ def header_of(plan: MergePlan, given: Mapping[str, Any]) -> dict[str, str]:
             "name": request.base.name,
             **_describe_model(request.base, plan.weights.get(request.base.name)),
         }
-    ours = given.get(HEADER)
+    our_facts = given.get(HEADER)
     header: dict[str, Any] = {**given, HEADER: facts}
-    if isinstance(ours, Mapping):
-        header[HEADER] = {**facts, **ours}
+    if isinstance(our_facts, Mapping):
+        header[HEADER] = {**facts, **our_facts}
     return header_texts(header)
 
 

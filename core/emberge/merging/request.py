@@ -40,8 +40,8 @@ class Resolver:
         """Return the options' values: a float each, or a float64 tensor [models] for options of models."""
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
-        called = self.filter_names.get(block.name, {})
-        result_name = called.get("", block.name)
+        filter_names = self.filter_names.get(block.name, {})
+        result_name = filter_names.get("", block.name)
         for name, schedule in stage.schedules().items():
             number = schedule.at(result_name, depth)
             if isinstance(schedule, PerModel):
@@ -49,7 +49,7 @@ class Resolver:
                     model: self._own_schedule(stage, name, model) for model in block.models
                 }
                 numbers = [
-                    o.at(called.get(model, result_name), depth, number) if o else number
+                    o.at(filter_names.get(model, result_name), depth, number) if o else number
                     for model, o in schedules.items()
                 ]
                 values[name] = block.weights.new_tensor(numbers)
@@ -75,11 +75,12 @@ def option_faults(model: str, options: ModelOptions, stages: Sequence[Stage]) ->
         if stage is None:
             yield f"'{model}' has options for '{name}', which is no link here{suggest(name, stage_by_name)}"
             continue
-        settable = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
+        option_names = [n for n, s in stage.schedules().items() if isinstance(s, PerModel)]
         for option, value in values.items():
-            if option not in settable:
+            if option not in option_names:
                 hint = (
-                    suggest(option, settable) or f"; per model: {', '.join(settable) or 'nothing'}"
+                    suggest(option, option_names)
+                    or f"; per model: {', '.join(option_names) or 'nothing'}"
                 )
                 yield f"'{name}' has no option '{option}' that a model may set itself{hint}"
                 continue
@@ -206,8 +207,8 @@ class MergeRequest:
     def all_inputs(self) -> tuple[MergeInput, ...]:
         """All models, and the base or bases."""
         bases = (self.base, *(one.base for one in self.slices))
-        inside = (model for one in self.slices for model in one.inputs)
-        return (*self.inputs, *inside, *(base for base in bases if base is not None))
+        slice_models = (model for one in self.slices for model in one.inputs)
+        return (*self.inputs, *slice_models, *(base for base in bases if base is not None))
 
     @property
     def chains(self) -> tuple[tuple[Stage, ...], ...]:

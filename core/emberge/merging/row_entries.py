@@ -70,8 +70,13 @@ class RowStatistics(Mapping[str, Any]):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the whole entries, by label."""
-        plain = {label: tuple(getattr(v, "shape", ())) for label, v in self.numbers.items()}
-        return {**plain, **{label: entry.spec.shape for label, entry in self.entries.items()}}
+        shape_by_label = {
+            label: tuple(getattr(v, "shape", ())) for label, v in self.numbers.items()
+        }
+        return {
+            **shape_by_label,
+            **{label: entry.spec.shape for label, entry in self.entries.items()},
+        }
 
     def __getitem__(self, label: str) -> Any:
         if label in self.entries:

@@ -112,10 +112,10 @@ def _place_fault(model: MergeInput, files: Sequence[StatisticsFile], count: int)
     if count:
         return f"{where}: '{model.name}' was measured {count} times; name one file of each model"
     labels = [f"{label} ({content[:12]})" for f in files for label, content in f.models.items()]
-    listed = ", ".join(labels) or "nothing"
+    label_list = ", ".join(labels) or "nothing"
     return (
         f"{where}: nothing was measured of '{model.name}' as it is now (content "
-        f"{model.fingerprint[:12]}); there is {listed}; measure it again"
+        f"{model.fingerprint[:12]}); there is {label_list}; measure it again"
     )
 
 
@@ -150,10 +150,10 @@ def _find_entry_fault(
 
 def _read_known_entries(link: Stage, request: MergeRequest) -> Entries:
     """Return `own_entries`; empty if they are unknown, or if another check reports their problems."""
-    readable = all(
+    all_readable = all(
         not t.startswith("$") or t in request.statistics for t in _list_named_files(link)
     )
-    if not readable or not all(model.fingerprint for model in request.inputs):
+    if not all_readable or not all(model.fingerprint for model in request.inputs):
         return {}
     try:
         return own_entries(link, request)
@@ -173,17 +173,17 @@ class _StageEntries:
         """Return the problem of a label without any entry; "" for none."""
         if label in self.places:
             return ""
-        listed = join_some(self.places, _SHOWN_PLACES) or "nothing"
+        label_list = join_some(self.places, _SHOWN_PLACES) or "nothing"
         return (
             f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
-            f"there is {listed}{suggest(label, self.places)}"
+            f"there is {label_list}{suggest(label, self.places)}"
         )
 
     def layer_fault(self, label: str, layers: Sequence[str]) -> str:
         """Return the problem of a label that has entries, but none for some layers."""
-        listed = join_some(self.places[label], _SHOWN_PLACES)
+        label_list = join_some(self.places[label], _SHOWN_PLACES)
         return (
-            f"{self.files}: has numbers of '{label}' for {listed}, and none for "
+            f"{self.files}: has numbers of '{label}' for {label_list}, and none for "
             f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_recipes}' merges; measure a "
             "model of this architecture"
         )
@@ -205,7 +205,7 @@ def label_problems(request: MergeRequest) -> Iterator[Problem]:
 def layer_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each label whose entries do not cover the merged layers."""
     entries_by_stage = _read_entries(plan.request)
-    lacking: dict[tuple[int, str], dict[str, None]] = {}
+    missing_layers: dict[tuple[int, str], dict[str, None]] = {}
     for tensor in plan.tensors if entries_by_stage else ():
         layer, chain = plan.layers[tensor.name], plan.request.chain_of(tensor.name)
         for stage, labels in _label_readers(
@@ -214,8 +214,8 @@ def layer_problems(plan: MergePlan) -> Iterator[Problem]:
             places = entries_by_stage[id(stage)].places if id(stage) in entries_by_stage else {}
             for label in labels:
                 if label in places and not {layer, tensor.name} & set(places[label]):
-                    lacking.setdefault((id(stage), label), {})[layer] = None
-    for (stage_id, label), layers in lacking.items():
+                    missing_layers.setdefault((id(stage), label), {})[layer] = None
+    for (stage_id, label), layers in missing_layers.items():
         yield Problem(entries_by_stage[stage_id].layer_fault(label, list(layers)))
 
 
@@ -239,8 +239,11 @@ def _label_readers(
                 # A missing group is a problem of its own.
                 yield stage, [name for name in models if name]
         if isinstance(link, MergeTransform):
-            left = link.remaining(models, groups)
-            groups, models = (groups if left == models else left), left
+            remaining_models = link.remaining(models, groups)
+            groups, models = (
+                (groups if remaining_models == models else remaining_models),
+                remaining_models,
+            )
 
 
 def _list_run_names(inputs: Sequence[MergeInput]) -> list[str]:
@@ -279,8 +282,8 @@ def _read_entries(request: MergeRequest) -> dict[int, _StageEntries]:
 def _read_stage_entries(stage: Stage, request: MergeRequest) -> _StageEntries | None:
     """Return the entries of a stage's files; None if a file does not exist yet, or is of another kind."""
     files = open_statistics(stage, request.statistics, steps=False)
-    readable = len(files) == len({file.text for file in stage.own_files()})
-    if not readable or any(stage.statistics_kind not in ("", file.measure) for file in files):
+    all_readable = len(files) == len({file.text for file in stage.own_files()})
+    if not all_readable or any(stage.statistics_kind not in ("", file.measure) for file in files):
         return None
     places: dict[str, list[str]] = {}
     for file in files:

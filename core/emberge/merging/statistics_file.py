@@ -76,9 +76,9 @@ class Statistics:
             TensorSpec(key, tuple(t.shape), str(t.dtype).removeprefix("torch."))
             for key, t in tensors.items()
         ]
-        ordered = _order_specs(specs)
-        pieces = (bytes_of(tensors[spec.name]) for spec in ordered if spec.nbytes)
-        return _write_file(folder / name, ordered, self.metadata, pieces)
+        ordered_specs = _order_specs(specs)
+        pieces = (bytes_of(tensors[spec.name]) for spec in ordered_specs if spec.nbytes)
+        return _write_file(folder / name, ordered_specs, self.metadata, pieces)
 
     def write_joined(self, folder: Path, parts: Sequence[Path]) -> Path:
         """Write the entries of several files into one file with this metadata, in pieces; return its path.
@@ -94,9 +94,9 @@ class Statistics:
                         f"{part}: '{name}' was measured twice; name the models apart"
                     )
                 specs[name] = spec
-        ordered = _order_specs(list(specs.values()))
-        pieces = (piece for spec in ordered for piece in _read_data(spec.file, [spec]))
-        return _write_file(folder / STATISTICS, ordered, self.metadata, pieces)
+        ordered_specs = _order_specs(list(specs.values()))
+        pieces = (piece for spec in ordered_specs for piece in _read_data(spec.file, [spec]))
+        return _write_file(folder / STATISTICS, ordered_specs, self.metadata, pieces)
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def statistics_path(path: Path) -> Path:
 
 def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
     """Return the paths of the statistics files that links name; `made` maps references to files of steps."""
-    named = {file.text: file for link in links for file in link.files()}
-    return [made.get(text) or _resolve_path(file) for text, file in named.items()]
+    file_by_text = {file.text: file for link in links for file in link.files()}
+    return [made.get(text) or _resolve_path(file) for text, file in file_by_text.items()]
 
 
 def open_statistics(
@@ -230,8 +230,10 @@ def open_statistics(
     Raises:
         CheckpointError: if a file is missing.
     """
-    named = {file.text: file for file in link.own_files()}
-    available = {t: f for t, f in named.items() if steps or t in made or not t.startswith("$")}
+    file_by_text = {file.text: file for file in link.own_files()}
+    available = {
+        t: f for t, f in file_by_text.items() if steps or t in made or not t.startswith("$")
+    }
     paths = [made.get(text) or _resolve_path(file) for text, file in available.items()]
     return [StatisticsFile(statistics_path(path)) for path in paths]
 
@@ -252,13 +254,13 @@ def _read_data(path: Path, specs: Iterable[TensorSpec]) -> Iterator[memoryview]:
     with path.open("rb") as file:
         for spec in sorted(specs, key=lambda s: s.offset):
             file.seek(spec.offset)
-            left = spec.nbytes
-            while left:
-                got = file.readinto(buffer[: min(left, _READ_BYTES)])
-                if not got:
+            bytes_left = spec.nbytes
+            while bytes_left:
+                read_count = file.readinto(buffer[: min(bytes_left, _READ_BYTES)])
+                if not read_count:
                     raise CheckpointError(f"{path}: ends inside '{spec.name}'; get the file again")
-                yield buffer[:got]
-                left -= got
+                yield buffer[:read_count]
+                bytes_left -= read_count
 
 
 def _write_file(

@@ -105,8 +105,8 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
         for model, checkpoint in zip(models, checkpoints, strict=True)
     ]
     matched = _MatchedPairs([model.name for model in models])
-    only: dict[int, list[str]] = {0: [], 1: [], 2: []}
-    others: list[str] = []
+    names_by_side: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    unmatched_names: list[str] = []
     for name in dict.fromkeys(name for own in names[:2] for name in own.specs):
         specs = [own.specs.get(name) for own in names]
         if is_buffer(name) or not all(spec.mergeable for spec in specs if spec is not None):
@@ -115,12 +115,12 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
         if a is None or b is None:
             lacking = names[0 if a is None else 1]
             if not lacking.is_tied_copy(name):
-                only[1 if a is None else 0].append(name)
+                names_by_side[1 if a is None else 0].append(name)
         elif not _have_same_shape(name, a, b):
-            others.append(f"{name} {list(a.shape)} and {list(b.shape)}")
+            unmatched_names.append(f"{name} {list(a.shape)} and {list(b.shape)}")
             matched.left_out.append(name)
         elif base and (base[0] is None or not _have_same_shape(name, a, base[0])):
-            only[2].append(name)
+            names_by_side[2].append(name)
             matched.pairs[name] = (a, b)
         else:
             matched.pairs[name] = (
@@ -128,10 +128,12 @@ def _match_tensors(models: Sequence[Model]) -> _MatchedPairs:
                 b,
                 *(spec for spec in base if spec is not None),
             )
-    matched.left_out += [*only[0], *only[1]]
-    matched.notes += _describe_lacking(matched.models, only)
-    if others:
-        matched.notes.append(f"{_count_phrase(len(others))} other shapes: {join_some(others, 3)}")
+    matched.left_out += [*names_by_side[0], *names_by_side[1]]
+    matched.notes += _describe_lacking(matched.models, names_by_side)
+    if unmatched_names:
+        matched.notes.append(
+            f"{_count_phrase(len(unmatched_names))} other shapes: {join_some(unmatched_names, 3)}"
+        )
     _match_rows(matched, checkpoints)
     return matched
 
@@ -175,23 +177,23 @@ def _match_rows(found: _MatchedPairs, checkpoints: Sequence[Checkpoint]) -> None
     }
     if not counts:
         return
-    least = min(counts)
+    common_rows = min(counts)
     if len(counts) > 1:
         sizes = " and ".join(map(str, sorted(counts)))
-        found.notes.append(f"vocabularies have {sizes} rows; the first {least} are compared")
+        found.notes.append(f"vocabularies have {sizes} rows; the first {common_rows} are compared")
     if all(ModelPair(checkpoints[0], other).same_tokenizer for other in checkpoints[1:]):
         return
     from emberge.merging.tokens.tokenizer import Tokenizer
 
-    read = [Tokenizer.read(one) for one in checkpoints]
-    vocabularies = [one.texts for one in read if one is not None]
-    found.shared = [len({texts.get(i) for texts in vocabularies}) <= 1 for i in range(least)]
+    tokenizers = [Tokenizer.read(one) for one in checkpoints]
+    vocabularies = [one.texts for one in tokenizers if one is not None]
+    found.shared = [len({texts.get(i) for texts in vocabularies}) <= 1 for i in range(common_rows)]
     different_count = found.shared.count(False)
-    if len(vocabularies) < len(read):
+    if len(vocabularies) < len(tokenizers):
         found.notes.append("not every model has a tokenizer, so rows are compared by number")
     if different_count:
         found.notes.append(
-            f"{count_noun(different_count, 'row')} of {least} of the vocabularies are for other tokens "
+            f"{count_noun(different_count, 'row')} of {common_rows} of the vocabularies are for other tokens "
             "and are left out"
         )
     else:

@@ -35,12 +35,12 @@ def _take_memory(size: int) -> mmap.mmap:
     """Return free memory of a fitting size from the pool, or new memory."""
     pool: list[mmap.mmap] = _LOCAL.__dict__.setdefault("pool", [])
     # Free memory has two references: the list's, and that of the call to getrefcount.
-    free = [i for i in range(len(pool)) if sys.getrefcount(pool[i]) == 2]
-    fitting = [i for i in free if size <= len(pool[i]) <= 2 * size]
-    if fitting:
-        return pool[min(fitting, key=lambda i: len(pool[i]))]
+    free_indices = [i for i in range(len(pool)) if sys.getrefcount(pool[i]) == 2]
+    fitting_indices = [i for i in free_indices if size <= len(pool[i]) <= 2 * size]
+    if fitting_indices:
+        return pool[min(fitting_indices, key=lambda i: len(pool[i]))]
     # What is too small now was for blocks of another size.
-    for i in reversed(free):
+    for i in reversed(free_indices):
         if len(pool[i]) < size:
             del pool[i]
     pool.append(pooled_bytes(size))

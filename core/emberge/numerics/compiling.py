@@ -21,8 +21,8 @@ _WORTHWHILE_NUMBERS = 1 << 28
 
 def worth_compiling(numbers: int) -> bool:
     """Return whether a merge of this many input numbers should use kernels, if they are installed."""
-    wish = os.environ.get(SWITCH, "")
-    return wish == "always" or (wish != "never" and numbers >= _WORTHWHILE_NUMBERS)
+    setting = os.environ.get(SWITCH, "")
+    return setting == "always" or (setting != "never" and numbers >= _WORTHWHILE_NUMBERS)
 
 
 def kernels_line(numbers: int) -> str:
@@ -69,9 +69,9 @@ def is_cache_usable() -> bool:
 @contextmanager
 def use_kernel_cache(config: Any) -> Iterator[bool]:
     """Point numba to the user's cache folder, and yield whether compiled code can be kept there."""
-    before = config.CACHE_DIR
+    cache_before = config.CACHE_DIR
     config.CACHE_DIR = str(kernel_cache_folder())
     try:
         yield is_cache_usable()
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR = cache_before

@@ -93,11 +93,16 @@ class KeepLargest:
 
     def apply(self, deltas: Tensor, start: int) -> Tensor:
         flat = deltas.view(len(deltas), -1)
-        large = pooled_like(flat[0]) if self.undo else None
+        zeroed_values = pooled_like(flat[0]) if self.undo else None
         for limit, values in zip(self.limits, flat, strict=True):
-            _keep_largest(values, values if large is None else large, limit, start + self.offset)
-            if large is not None:
-                values.sub_(large)
+            _keep_largest(
+                values,
+                values if zeroed_values is None else zeroed_values,
+                limit,
+                start + self.offset,
+            )
+            if zeroed_values is not None:
+                values.sub_(zeroed_values)
         return deltas
 
     def kernel_numbers(self) -> Sequence[float]:
@@ -247,8 +252,8 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
     if least == 0:
         into.copy_(source)
     else:
-        below = Limit.magnitude(least - 1, source.dtype)
-        torch.ops.aten.hardshrink.out(source, below, out=into)
+        just_below = Limit.magnitude(least - 1, source.dtype)
+        torch.ops.aten.hardshrink.out(source, just_below, out=into)
 
 
 def _spread_over_models(values: Sequence[float], like: Tensor) -> Tensor:

@@ -145,8 +145,8 @@ class DeltaProgram:
         rows = self.rows.decode()
         out = pooled_like(rows, (len(self.shares), *rows.shape[1:]))
         for factors, into in zip(self.shares, out, strict=True):
-            used = [i for i, factor in enumerate(factors) if factor] or [0]
-            used_rows = slice(used[0], used[-1] + 1)
+            used_models = [i for i, factor in enumerate(factors) if factor] or [0]
+            used_rows = slice(used_models[0], used_models[-1] + 1)
             weighted_sum(factors[used_rows], rows[used_rows], into)
         return out
 
@@ -316,9 +316,11 @@ class DeltaProgram:
 
     def with_sums(self, shares: Sequence[Sequence[float]]) -> DeltaProgram:
         """Return a program whose models are weighted sums of these models, computed when needed."""
-        plain = self if not (self.is_changed or self.shares) else self.with_tensors(self.tensors)
+        plain_program = (
+            self if not (self.is_changed or self.shares) else self.with_tensors(self.tensors)
+        )
         factors = tuple(tuple(map(float, one)) for one in shares)
-        return DeltaProgram(plain.rows, self.start, shares=factors)
+        return DeltaProgram(plain_program.rows, self.start, shares=factors)
 
     def pick(self, index: Sequence[int]) -> DeltaProgram:
         """Return a program for some of the models, given by their indices in ascending order."""
@@ -338,8 +340,8 @@ class DeltaProgram:
             return DeltaProgram(
                 DecodedRows(base + deltas, base), self.start, replaced_deltas=deltas
             )
-        plain = self.with_tensors(self.tensors) if self.shares else self
-        return DeltaProgram(DecodedRows(*plain.rows.take_every(stride, first)), self.start)
+        plain_program = self.with_tensors(self.tensors) if self.shares else self
+        return DeltaProgram(DecodedRows(*plain_program.rows.take_every(stride, first)), self.start)
 
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""

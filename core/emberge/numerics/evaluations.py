@@ -117,14 +117,14 @@ class TorchEvaluation:
         # A half with the elected sign: an indicator, less a half.
         elected.ge_(0).sub_(0.5)
         total, divisor = pooled_like(elected).zero_(), pooled_like(elected).zero_()
-        agrees = pooled_like(elected)
+        has_elected_sign = pooled_like(elected)
         for weight, delta in zip(weights, deltas, strict=True):
-            torch.mul(delta, elected, out=agrees)
+            torch.mul(delta, elected, out=has_elected_sign)
             # Ones and zeros of the numbers' own type multiply several times faster than truths.
-            agrees.gt_(0) if weight > 0 else agrees.lt_(0)
-            total.addcmul_(agrees, delta, value=weight)
+            has_elected_sign.gt_(0) if weight > 0 else has_elected_sign.lt_(0)
+            total.addcmul_(has_elected_sign, delta, value=weight)
             if normalize:
-                divisor.add_(agrees, alpha=weight)
+                divisor.add_(has_elected_sign, alpha=weight)
         if normalize:
             least = _find_least_divisor(weights)
             total.div_(divisor.add_(divisor == 0) if least is None else divisor.clamp_(min=least))
@@ -133,9 +133,9 @@ class TorchEvaluation:
     def sums(self, *, squares: bool) -> Tensor:
         flat = self.rows.reshape(len(self.rows), -1)
         change = torch.square if squares else torch.abs
-        room = pooled_like(flat, flat.shape[1:])
+        magnitudes = pooled_like(flat, flat.shape[1:])
         return torch.tensor(
-            [_sum_in_lanes(change(row, out=room)) for row in flat], dtype=torch.float64
+            [_sum_in_lanes(change(row, out=magnitudes)) for row in flat], dtype=torch.float64
         )
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
@@ -179,7 +179,7 @@ class KernelEvaluation:
     ) -> KernelEvaluation:
         """Build the kernels' arguments, for `deltas` or for the rows (minus the base if `subtract`)."""
         count = len(stored.models) if deltas is None else len(deltas)
-        coded = (
+        coded_changes = (
             np.array([change.kernel_step for change in changes], np.int64),
             np.array([change.kernel_numbers() for change in changes], np.float32).reshape(
                 -1, count
@@ -187,14 +187,14 @@ class KernelEvaluation:
             np.array([change.kernel_words() for change in changes], np.int64).reshape(-1, count, 3),
             start,
         )
-        merged = any(isinstance(change, TakeVariance) for change in changes)
+        merges_models = any(isinstance(change, TakeVariance) for change in changes)
         return cls(
             stored.kernels,
             stored.kernel_rows(deltas, subtract=subtract),
-            coded,
+            coded_changes,
             stored.shape,
             stored.size,
-            1 if merged else count,
+            1 if merges_models else count,
         )
 
     def values(self) -> Tensor:
@@ -241,14 +241,14 @@ class KernelEvaluation:
         return torch.from_numpy(_add_lanes(lanes).copy())
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
-        number = len(brackets)
-        most = max((len(bracket.frequent) for bracket in brackets), default=0)
-        frequent = np.full((number, most), -1, np.int64)
+        bracket_count = len(brackets)
+        most_frequent = max((len(bracket.frequent) for bracket in brackets), default=0)
+        frequent = np.full((bracket_count, most_frequent), -1, np.int64)
         for listed, bracket in zip(frequent, brackets, strict=True):
             listed[: len(bracket.frequent)] = bracket.frequent
-        counts = np.zeros((number, 4), np.int64)
-        values, rows = self._allocate_words(number), self._allocate_words(number)
-        ties = np.zeros((number, most, -(-self.size // width)), np.int32)
+        counts = np.zeros((bracket_count, 4), np.int64)
+        values, rows = self._allocate_words(bracket_count), self._allocate_words(bracket_count)
+        ties = np.zeros((bracket_count, most_frequent, -(-self.size // width)), np.int32)
         self.kernels.tally(
             self.rows,
             self.changes,
@@ -369,18 +369,18 @@ def _count_patterns(patterns: np.ndarray, bracket: Bracket, width: int) -> Brack
     values = patterns[places]
     rows = (places // width).astype(np.int32)
     # The number of the frequent pattern that a value equals, from 1; 0 for the others.
-    which = np.zeros(len(places), np.int32)
+    frequent_index = np.zeros(len(places), np.int32)
     for number, pattern in enumerate(bracket.frequent, 1):
-        which += np.int32(number) * (values == pattern)
+        frequent_index += np.int32(number) * (values == pattern)
     count = -(-len(patterns) // width)
     cells = (len(bracket.frequent) + 1) * count
-    ties = np.bincount(which * count + rows, minlength=cells).reshape(-1, count)[1:]
-    other = which == 0
+    ties = np.bincount(frequent_index * count + rows, minlength=cells).reshape(-1, count)[1:]
+    is_infrequent = frequent_index == 0
     return BracketCount(
         int(np.count_nonzero(patterns > bracket.high)),
         len(places),
         int(np.count_nonzero(patterns)),
-        values[other],
-        rows[other],
+        values[is_infrequent],
+        rows[is_infrequent],
         ties,
     )

@@ -49,20 +49,23 @@ def top_k(scores: NDArray[Any], count: int) -> NDArray[np.int64]:
     """
     import numpy as np
 
-    falling = -scores
+    negated_scores = -scores
     if count >= scores.shape[1]:
-        return np.argsort(falling, axis=1, kind="stable")[:, :count]
-    last = np.partition(falling, count - 1, axis=1)[:, count - 1, None]
-    if np.isnan(last).any():
-        return np.argsort(falling, axis=1, kind="stable")[:, :count]
-    selected = falling <= last
+        return np.argsort(negated_scores, axis=1, kind="stable")[:, :count]
+    last_score = np.partition(negated_scores, count - 1, axis=1)[:, count - 1, None]
+    if np.isnan(last_score).any():
+        return np.argsort(negated_scores, axis=1, kind="stable")[:, :count]
+    selected = negated_scores <= last_score
     # Several scores may equal the last one: those that come first in their row count as higher.
-    crowded = np.flatnonzero(selected.sum(1) > count)
-    higher, level = falling[crowded] < last[crowded], falling[crowded] == last[crowded]
-    room = count - higher.sum(1, keepdims=True)
-    selected[crowded] = higher | (level & (np.cumsum(level, axis=1) <= room))
+    tied_rows = np.flatnonzero(selected.sum(1) > count)
+    is_higher, is_tied = (
+        negated_scores[tied_rows] < last_score[tied_rows],
+        negated_scores[tied_rows] == last_score[tied_rows],
+    )
+    tie_places = count - is_higher.sum(1, keepdims=True)
+    selected[tied_rows] = is_higher | (is_tied & (np.cumsum(is_tied, axis=1) <= tie_places))
     places = np.nonzero(selected)[1].reshape(len(scores), count)
-    order = np.argsort(np.take_along_axis(falling, places, 1), axis=1, kind="stable")
+    order = np.argsort(np.take_along_axis(negated_scores, places, 1), axis=1, kind="stable")
     return np.take_along_axis(places, order, 1)
 
 
@@ -80,13 +83,13 @@ def nearest_rows(
     """
     import numpy as np
 
-    asked, units = unit_rows(queries), unit_rows(rows)
+    unit_queries, units = unit_rows(queries), unit_rows(rows)
     count = min(count, len(units) - (skipped is not None))
-    nearest = np.empty((len(asked), count), np.int64)
+    nearest = np.empty((len(unit_queries), count), np.int64)
     step = max(1, _CELLS // max(1, len(units)))
-    for start in range(0, len(asked), step):
+    for start in range(0, len(unit_queries), step):
         part = slice(start, start + step)
-        cosines = asked[part] @ units.T
+        cosines = unit_queries[part] @ units.T
         if skipped is not None:
             cosines[np.arange(len(cosines)), skipped[part]] = -np.inf
         nearest[part] = top_k(cosines, count)
@@ -121,7 +124,9 @@ def ndcg(nearest: NDArray[np.int64], grades: Sequence[Mapping[int, float]]) -> f
     scores = []
     for places, judged in zip(nearest, grades, strict=True):
         gains = np.array([max(0.0, judged.get(int(place), 0.0)) for place in places])
-        best = np.array(sorted((max(0.0, g) for g in judged.values()), reverse=True)[: len(gains)])
-        ideal = float((best * discounts[: len(best)]).sum())
+        ideal_gains = np.array(
+            sorted((max(0.0, g) for g in judged.values()), reverse=True)[: len(gains)]
+        )
+        ideal = float((ideal_gains * discounts[: len(ideal_gains)]).sum())
         scores.append(float((gains * discounts).sum()) / ideal if ideal else 0.0)
     return float(np.mean(scores))

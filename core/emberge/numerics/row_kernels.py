@@ -210,8 +210,8 @@ def _compute_variance(values: Any, share: Any, mean: Any, into: Any) -> None:
     for m in range(len(values)):
         row = values[m]
         for i in range(count):
-            off = row[i] - mean[i]
-            into[i] = _multiply_and_add(off * off, share, into[i])
+            deviation = row[i] - mean[i]
+            into[i] = _multiply_and_add(deviation * deviation, share, into[i])
 
 
 @_compile_lazily
@@ -468,7 +468,7 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
     width = values.shape[1]
     first_word, second_word = np.uint32(first), np.uint32(second)
     numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
-    bins, unsure = np.zeros(width, np.int32), np.empty(width, np.int32)
+    bins, undecided = np.zeros(width, np.int32), np.empty(width, np.int32)
     counts, lows, highs = (
         np.empty(BINS, np.int32),
         np.empty(BINS, np.float32),
@@ -483,14 +483,14 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
             word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
             numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
         if width >= NARROW:
-            most = np.int32(0)
+            largest_pattern = np.int32(0)
             for i in range(width):
                 pattern = bits[i] & _MAGNITUDE
-                most = pattern if pattern > most else most
-            lowest = np.int32(max(np.int32(0), np.int32(most - _SPREAD)))
+                largest_pattern = pattern if pattern > largest_pattern else largest_pattern
+            lowest = np.int32(max(np.int32(0), np.int32(largest_pattern - _SPREAD)))
             for i in range(width):
-                over = np.int32((bits[i] & _MAGNITUDE) - lowest)
-                bins[i] = np.int32((over if over > 0 else np.int32(0)) >> np.int32(_SHIFT))
+                distance = np.int32((bits[i] & _MAGNITUDE) - lowest)
+                bins[i] = np.int32((distance if distance > 0 else np.int32(0)) >> np.int32(_SHIFT))
             counts[:] = 0
             for i in range(width):
                 counts[bins[i]] += 1
@@ -506,10 +506,10 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
             stays[i] = _ONE if number < lows[b] else _ZERO
         for i in range(width):
             number, b = numbers[i], bins[i]
-            unsure[unsure_count] = i
+            undecided[unsure_count] = i
             unsure_count += np.int64(number >= lows[b]) & np.int64(number < highs[b])
         for n in range(unsure_count):
-            i = unsure[n]
+            i = undecided[n]
             pattern = bits[i] & _MAGNITUDE
             if pattern == 0:
                 continue
@@ -567,21 +567,21 @@ def tally(
             counts[limit, 1] += inside_count
             counts[limit, 2] += nonzero
             into, at = values[limit], counts[limit, 3]
-            home, of = homes[limit], ties[limit]
+            value_rows, tie_counts = homes[limit], ties[limit]
             patterns = frequent[limit]
             for n in range(inside_count):
                 i = inside[n]
                 pattern = bits[i] & _MAGNITUDE
-                long_row = (first + i) // width
-                common = -1
+                tensor_row = (first + i) // width
+                frequent_index = -1
                 for f in range(len(patterns)):
                     if patterns[f] == pattern:
-                        common = f
-                if common >= 0:
-                    of[common, long_row] += 1
+                        frequent_index = f
+                if frequent_index >= 0:
+                    tie_counts[frequent_index, tensor_row] += 1
                 else:
                     into[at] = pattern
-                    home[at] = long_row
+                    value_rows[at] = tensor_row
                     at += 1
             counts[limit, 3] = at
 
@@ -603,8 +603,8 @@ def encode(values: Any, into: Any) -> None:
 @_compile_lazily
 def largest(words: Any, mask: Any) -> Any:
     """Return the largest magnitude as a bit pattern, ignoring sign bits."""
-    most = words[0] & mask
+    largest_pattern = words[0] & mask
     for i in range(len(words)):
         word = words[i] & mask
-        most = word if word > most else most
-    return most
+        largest_pattern = word if word > largest_pattern else largest_pattern
+    return largest_pattern

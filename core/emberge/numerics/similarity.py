@@ -91,8 +91,8 @@ def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Ten
 
 def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
     scores = left[block] @ right.T
-    without = barred(block)
-    return scores if without is None else scores.masked_fill_(without, lowest_score(scores))
+    is_omitted = barred(block)
+    return scores if is_omitted is None else scores.masked_fill_(is_omitted, lowest_score(scores))
 
 
 @functools.cache

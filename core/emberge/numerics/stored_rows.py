@@ -102,8 +102,10 @@ class StoredRows:
         for number, tensor in enumerate([*self.models, *([self.base] if self.base else [])]):
             word = np.int32 if tensor.dtype == "float32" else np.int16
             end = tensor.start + self.size * np.dtype(word).itemsize
-            most = self.kernels.largest(memory[tensor.start : end].view(word), _MAGNITUDES[word])
-            if most >= _TOO_LARGE[tensor.dtype]:
+            largest_pattern = self.kernels.largest(
+                memory[tensor.start : end].view(word), _MAGNITUDES[word]
+            )
+            if largest_pattern >= _TOO_LARGE[tensor.dtype]:
                 return number
         return None
 
@@ -117,8 +119,15 @@ class StoredRows:
             count, flat = len(deltas), deltas.reshape(-1).numpy()
             kinds, starts = np.full(count, 2), np.arange(count) * self.size
             return _NO_HALVES, flat, kinds, starts, *base, 2 if self.base is not None else 0
-        coded = np.array([_locate_words(place) for place in self.models])
-        return halves, singles, coded[:, 0].copy(), coded[:, 1].copy(), *base, int(subtract)
+        coded_places = np.array([_locate_words(place) for place in self.models])
+        return (
+            halves,
+            singles,
+            coded_places[:, 0].copy(),
+            coded_places[:, 1].copy(),
+            *base,
+            int(subtract),
+        )
 
     def _view_flat(self, place: Place) -> Tensor:
         dtype = getattr(torch, place.dtype)
@@ -131,14 +140,14 @@ def words_are_usable(values: Tensor, kernels: Any) -> bool:
     if not values.numel():
         return True
     words = values.view(torch.int16 if values.dtype.itemsize == 2 else torch.int32).numpy()
-    most = kernels.largest(words, _MAGNITUDES[words.dtype.type])
-    return int(most) < _TOO_LARGE[str(values.dtype).removeprefix("torch.")]
+    largest_pattern = kernels.largest(words, _MAGNITUDES[words.dtype.type])
+    return int(largest_pattern) < _TOO_LARGE[str(values.dtype).removeprefix("torch.")]
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
     """Return the values in the form to store: of `dtype`, contiguous, on the CPU."""
-    plain = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
-    if plain or values.device.type != "cpu":
+    use_torch = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
+    if use_torch or values.device.type != "cpu":
         return values.to(dtype=dtype).cpu().contiguous()
     out = pooled_like(torch.empty(0, dtype=dtype), values.shape)
     kernels.encode(

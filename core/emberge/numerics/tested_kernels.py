@@ -120,11 +120,11 @@ def _warn(text: str) -> None:
 def first_difference(compiled: Any) -> str:
     """Return the name of a kernel whose bytes differ from torch's on one small block; "" if none do."""
     stored = _build_rows(compiled)
-    of_lines = dataclasses.replace(stored, shape=(_SIZE // _WIDTH, _WIDTH))
+    stored_lines = dataclasses.replace(stored, shape=(_SIZE // _WIDTH, _WIDTH))
     results = itertools.chain(
         _compare_evaluations(*_build_programs(stored)),
         _compare_changes(*_build_programs(stored)),
-        _compare_ranked_drops(*_build_programs(of_lines)),
+        _compare_ranked_drops(*_build_programs(stored_lines)),
         _compare_conversions(stored),
     )
     different = (name for name, found, wanted in results if not _have_same_bytes(found, wanted))
@@ -166,14 +166,14 @@ def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Co
     low, high = int(patterns[_SIZE // 4]), int(patterns[_SIZE // 2])
 
     def results(evaluation: Evaluation) -> dict[str, Tensor]:
-        counted = evaluation.count([Bracket(1, low, high, (low,))], _WIDTH)[0]
+        bracket_count = evaluation.count([Bracket(1, low, high, (low,))], _WIDTH)[0]
         elected = evaluation.elect(_WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
         return {
             "combine": evaluation.combine(_WEIGHTS, add_base=True),
             "elect": elected,
             "sums": evaluation.sums(squares=False),
             "decode": torch.cat([evaluation.values(), evaluation.differences()]),
-            "tally": torch.tensor(np.concatenate([np.ravel(part) for part in counted])),
+            "tally": torch.tensor(np.concatenate([np.ravel(part) for part in bracket_count])),
         }
 
     expected = results(by_torch.evaluate_deltas())
@@ -201,8 +201,8 @@ def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compar
 
 def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
     lines, keys = [(0.3, 0.4 / _WIDTH)] * _MODELS, [(m,) for m in range(_MODELS)]
-    dropped = [one.drop_ranked(lines, _WIDTH, keys).deltas for one in (by_kernels, by_torch)]
-    yield "drop_ranked", dropped[0], dropped[1]
+    dropped_deltas = [one.drop_ranked(lines, _WIDTH, keys).deltas for one in (by_kernels, by_torch)]
+    yield "drop_ranked", dropped_deltas[0], dropped_deltas[1]
 
 
 def _compare_conversions(stored: StoredRows) -> Compared:

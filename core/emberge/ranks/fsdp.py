@@ -29,21 +29,23 @@ def split_weights(encoder: Encoder, ranks: Ranks) -> None:
 
     kind = torch.device(ranks.device).type
     mesh = init_device_mesh(kind, (ranks.size,))
-    called = _list_called_modules(encoder)
+    called_modules = _list_called_modules(encoder)
     roots = [
-        m for m in called if not any(m is not other and _is_inside(m, other) for other in called)
+        m
+        for m in called_modules
+        if not any(m is not other and _is_inside(m, other) for other in called_modules)
     ]
     for root in roots:
-        for block in [b for b in _find_blocks(root) if b in called and _has_weights(b)]:
+        for block in [b for b in _find_blocks(root) if b in called_modules and _has_weights(b)]:
             fully_shard(block, mesh=mesh)
         if _has_weights(root):
             fully_shard(root, mesh=mesh)
 
 
 def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
-    called: list[nn.Module] = []
+    called_modules: list[nn.Module] = []
     hooks = [
-        module.register_forward_pre_hook(lambda m, _: called.append(m))
+        module.register_forward_pre_hook(lambda m, _: called_modules.append(m))
         for module in encoder.module.modules()
     ]
     try:
@@ -54,7 +56,7 @@ def _list_called_modules(encoder: Encoder) -> list[nn.Module]:
     finally:
         for hook in hooks:
             hook.remove()
-    return list(dict.fromkeys(called))
+    return list(dict.fromkeys(called_modules))
 
 
 def _is_inside(module: nn.Module, other: nn.Module) -> bool:
@@ -119,13 +121,13 @@ def gathered_weights(module: nn.Module) -> Iterator[None]:
 
 def sum_gradients(parameters: Mapping[str, Tensor], ranks: Ranks, split: bool) -> None:
     """Replace every gradient by the sum over ranks; FSDP2 has already summed those of split parameters."""
-    plain = {name: p for name, p in parameters.items() if not is_split(p)}
+    whole_parameters = {name: p for name, p in parameters.items() if not is_split(p)}
     if split:
         # The engine has scaled the model's gradients for the mean that split ones get.
-        for name, parameter in plain.items():
+        for name, parameter in whole_parameters.items():
             if parameter.grad is not None and name.startswith("model."):
                 parameter.grad.div_(ranks.size)
-    ranks.sum_gradients(plain)
+    ranks.sum_gradients(whole_parameters)
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:

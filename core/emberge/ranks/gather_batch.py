@@ -20,25 +20,36 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     parts have scores or labels, the others get NaN and -1. Equal texts and labels have equal numbers on all
     ranks, because all ranks read one table.
     """
-    slots = max(part.positive.shape[1] for part in parts)
-    hard = max(part.negative.shape[1] for part in parts)
+    positive_width = max(part.positive.shape[1] for part in parts)
+    negative_width = max(part.negative.shape[1] for part in parts)
     fields: dict[str, Any] = {
         "anchor": torch.cat([part.anchor for part in parts]),
-        "positive": torch.cat([_widen(part.positive, slots, 0.0) for part in parts]),
-        "negative": torch.cat([_widen(part.negative, hard, 0.0) for part in parts]),
+        "positive": torch.cat([_widen(part.positive, positive_width, 0.0) for part in parts]),
+        "negative": torch.cat([_widen(part.negative, negative_width, 0.0) for part in parts]),
         "valid": torch.cat(
-            [_widen_sides(part, part.valid, (slots, hard), False) for part in parts]
+            [
+                _widen_sides(part, part.valid, (positive_width, negative_width), False)
+                for part in parts
+            ]
         ),
         "text_id": torch.cat(
             [
                 torch.cat(
-                    [p.text_id[:, :1], _widen_sides(p, p.text_id[:, 1:], (slots, hard), -1)], dim=1
+                    [
+                        p.text_id[:, :1],
+                        _widen_sides(p, p.text_id[:, 1:], (positive_width, negative_width), -1),
+                    ],
+                    dim=1,
                 )
                 for p in parts
             ]
         ),
-        "positive_score": _join_scores([part.positive_score for part in parts], parts, slots),
-        "negative_score": _join_scores([part.negative_score for part in parts], parts, hard),
+        "positive_score": _join_scores(
+            [part.positive_score for part in parts], parts, positive_width
+        ),
+        "negative_score": _join_scores(
+            [part.negative_score for part in parts], parts, negative_width
+        ),
         "label": _join_labels(parts),
         "layers": {
             layer: gathered([part.layers[layer] for part in parts]) for layer in parts[0].layers
@@ -68,8 +79,8 @@ def _widen_sides(
     part: Embeddings, values: Tensor, widths: tuple[int, int], filling: float
 ) -> Tensor:
     """Return values [b, p + n] with columns added to both sides: the positives' and the negatives'."""
-    slots = part.positive.shape[1]
-    sides = zip((values[:, :slots], values[:, slots:]), widths, strict=True)
+    positive_width = part.positive.shape[1]
+    sides = zip((values[:, :positive_width], values[:, positive_width:]), widths, strict=True)
     return torch.cat([_widen(side, width, filling) for side, width in sides], dim=1)
 
 
@@ -78,11 +89,11 @@ def _join_scores(
 ) -> Tensor | None:
     if all(score is None for score in given):
         return None
-    nothing = [part.anchor.new_full((len(part.anchor), width), torch.nan) for part in parts]
+    missing_scores = [part.anchor.new_full((len(part.anchor), width), torch.nan) for part in parts]
     return torch.cat(
         [
             empty if score is None else _widen(score, width, torch.nan)
-            for score, empty in zip(given, nothing, strict=True)
+            for score, empty in zip(given, missing_scores, strict=True)
         ]
     )
 
@@ -90,7 +101,10 @@ def _join_scores(
 def _join_labels(parts: Sequence[Embeddings]) -> Tensor | None:
     if all(part.label is None for part in parts):
         return None
-    none = [part.text_id.new_full((len(part.anchor),), -1) for part in parts]
+    missing_labels = [part.text_id.new_full((len(part.anchor),), -1) for part in parts]
     return torch.cat(
-        [e if part.label is None else part.label for part, e in zip(parts, none, strict=True)]
+        [
+            e if part.label is None else part.label
+            for part, e in zip(parts, missing_labels, strict=True)
+        ]
     )

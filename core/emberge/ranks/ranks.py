@@ -88,12 +88,12 @@ class Ranks:
         """
         if self.size == 1:
             return own
-        widest = max(counts)
-        sent = own.new_zeros((widest, *own.shape[1:]))
-        sent[: len(own)] = own.detach()
-        gathered_rows = [torch.empty_like(sent) for _ in counts]
+        largest_count = max(counts)
+        padded_rows = own.new_zeros((largest_count, *own.shape[1:]))
+        padded_rows[: len(own)] = own.detach()
+        gathered_rows = [torch.empty_like(padded_rows) for _ in counts]
         with _explain_lost_rank():
-            dist.all_gather(gathered_rows, sent)
+            dist.all_gather(gathered_rows, padded_rows)
         parts = [rows[:count] for rows, count in zip(gathered_rows, counts, strict=True)]
         parts[self.rank] = own
         return torch.cat(parts)
@@ -110,10 +110,10 @@ class Ranks:
         """Return, for each flag, whether any rank has set it; no device waits for the answer."""
         if self.size == 1 or not flags:
             return list(flags)
-        raised = torch.tensor(flags, dtype=torch.uint8)
+        raised_flags = torch.tensor(flags, dtype=torch.uint8)
         with _explain_lost_rank():
-            dist.all_reduce(raised, op=dist.ReduceOp.MAX)
-        return [bool(flag) for flag in raised.tolist()]
+            dist.all_reduce(raised_flags, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in raised_flags.tolist()]
 
     def largest(self, number: int) -> int:
         """Return the largest of every rank's numbers."""
@@ -129,12 +129,16 @@ class Ranks:
         if self.size == 1:
             return
         values = list(parameters.values())
-        has = self.any_of([p.grad is not None for p in values])
-        taking = [p for p, there in zip(values, has, strict=True) if there]
-        for parameter in taking:
+        has_gradient = self.any_of([p.grad is not None for p in values])
+        parameters_with_gradient = [
+            p for p, there in zip(values, has_gradient, strict=True) if there
+        ]
+        for parameter in parameters_with_gradient:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for bucket in _split_into_buckets([p.grad for p in taking if p.grad is not None]):
+        for bucket in _split_into_buckets(
+            [p.grad for p in parameters_with_gradient if p.grad is not None]
+        ):
             flat = torch.cat([grad.flatten() for grad in bucket])
             with _explain_lost_rank():
                 dist.all_reduce(flat)
@@ -157,12 +161,12 @@ class Ranks:
         facts_by_rank = [self.receive(f"{key}/{rank}") for rank in range(self.size)]
         self.any_of([False])  # the first rank serves the store: all have read before it leaves
         names = sorted({name for one in facts_by_rank for name in one})
-        differing = [
+        differing_names = [
             n for n in names if any(one.get(n) != facts_by_rank[0].get(n) for one in facts_by_rank)
         ]
-        if differing:
+        if differing_names:
             raise RanksError(
-                f"the ranks differ in {what} of {join_some(differing, NAMED)}; every rank must "
+                f"the ranks differ in {what} of {join_some(differing_names, NAMED)}; every rank must "
                 "load the same model with the same versions, and each parameter must be used or left "
                 "out on all of them"
             )
@@ -255,8 +259,8 @@ def _split_into_buckets(grads: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Yield gradients of one dtype in order, about BUCKET numbers at a time."""
     bucket: list[Tensor] = []
     for grad in grads:
-        full = sum(g.numel() for g in bucket) + grad.numel() > BUCKET
-        if bucket and (full or grad.dtype != bucket[0].dtype):
+        is_full = sum(g.numel() for g in bucket) + grad.numel() > BUCKET
+        if bucket and (is_full or grad.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
         bucket.append(grad)
@@ -330,12 +334,12 @@ def _join_group(device: str) -> Ranks:
 @contextlib.contextmanager
 def _keep_thread_count() -> Iterator[None]:
     """Stop accelerate from setting torch's number of threads, by setting OMP_NUM_THREADS."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = before or str(torch.get_num_threads())
+    threads_before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = threads_before or str(torch.get_num_threads())
     try:
         yield
     finally:
-        if before is None:
+        if threads_before is None:
             del os.environ["OMP_NUM_THREADS"]
 
 

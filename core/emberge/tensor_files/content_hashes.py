@@ -240,10 +240,10 @@ class PassingHash:
     def finish(self, size: int) -> FileContent | None:
         """Return the content of the file of `size` bytes; None if the file must be read for it."""
         while self._sound and self._hasher.seen < size:
-            following = min((*self._early, *self._dropped), default=size)
-            if following < self._hasher.seen:
+            next_place = min((*self._early, *self._dropped), default=size)
+            if next_place < self._hasher.seen:
                 self._give_up()
-            self._read_back(following - self._hasher.seen)
+            self._read_back(next_place - self._hasher.seen)
             self._hash_known()
         return self._hasher.content() if self._sound else None
 

@@ -54,11 +54,11 @@ def read_derived(spec: DerivedTensor, reader: RowReader, start: int, into: Tenso
     width = spec.row_width
     first, skip = divmod(start, width)
     rows = range(first, -(-(start + into.numel()) // width))
-    in_place = into.dtype in (torch.float32, torch.float64)
-    if in_place and len(rows) * width == into.numel():
+    has_dtype = into.dtype in (torch.float32, torch.float64)
+    if has_dtype and len(rows) * width == into.numel():
         spec.compute(reader, rows, into.view(len(rows), width))
         return
-    whole = torch.empty(len(rows), width, dtype=into.dtype if in_place else torch.float32)
+    whole = torch.empty(len(rows), width, dtype=into.dtype if has_dtype else torch.float32)
     spec.compute(reader, rows, whole)
     into.copy_(whole.view(-1)[skip : skip + into.numel()])
 

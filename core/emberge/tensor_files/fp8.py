@@ -72,10 +72,10 @@ class ScaledSpec(DerivedTensor):
         """Return the scales of these rows, in the shape of `like`."""
         import torch
 
-        across = self.scale.shape[1]
+        blocks_per_row = self.scale.shape[1]
         first, last = rows.start // BLOCK, (rows.stop - 1) // BLOCK + 1
-        grid = like.new_empty(last - first, across)
-        reader.read(self.scale, first * across, grid.view(-1))
+        grid = like.new_empty(last - first, blocks_per_row)
+        reader.read(self.scale, first * blocks_per_row, grid.view(-1))
         places = torch.arange(rows.start, rows.stop) // BLOCK - first
         return grid[places].repeat_interleave(BLOCK, dim=1)[:, : like.shape[1]]
 
@@ -95,12 +95,12 @@ def dequantised(
     if isinstance(scheme, Mapping):
         _refuse_scheme(scheme, folder)
     _refuse_packed(specs, folder)
-    eight = [name for name, spec in specs.items() if spec.dtype.startswith("float8")]
-    if not eight:
+    float8_names = [name for name, spec in specs.items() if spec.dtype.startswith("float8")]
+    if not float8_names:
         _refuse_integers(specs, folder)
         return specs
     result = dict(specs)
-    for name in eight:
+    for name in float8_names:
         result[name] = _pair_with_scale(name, specs, result, folder)
     return {n: s for n, s in result.items() if n.rpartition(".")[2] not in _RUNNING}
 
@@ -128,10 +128,12 @@ def _build_scaled_spec(
     rows = spec.shape[0] if spec.shape else 1
     blocks = inverse and scale.elements > 1
     if blocks:
-        fits = len(spec.shape) == 2 and scale.shape == tuple(-(-n // BLOCK) for n in spec.shape)
+        has_expected_shape = len(spec.shape) == 2 and scale.shape == tuple(
+            -(-n // BLOCK) for n in spec.shape
+        )
     else:
-        fits = scale.elements == 1 or scale.shape in ((rows,), (rows, 1))
-    if not fits or not (scale.mergeable and len(spec.shape) > 1):
+        has_expected_shape = scale.elements == 1 or scale.shape in ((rows,), (rows, 1))
+    if not has_expected_shape or not (scale.mergeable and len(spec.shape) > 1):
         raise CheckpointError(
             f"{folder}: '{scale.name}' is {scale.dtype} {list(scale.shape)}, which scales no "
             f"{list(spec.shape)}; it may be one number, one a row, or (weight_scale_inv) one for each "

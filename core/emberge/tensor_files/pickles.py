@@ -35,17 +35,17 @@ def convert_pickles(folder: Path) -> list[Path]:
     if not pickles:
         raise CheckpointError(f"{folder}: has no pickled weights (pytorch_model.bin) to convert")
     require_space(folder, sum(path.stat().st_size for path in pickles))
-    written = [_convert_pickle(path) for path in pickles]
+    safetensors_paths = [_convert_pickle(path) for path in pickles]
     indexes = {path.parent / f"{_find_stem(path)}.bin{_INDEX}" for path in pickles}
-    return written + [_write_index(path) for path in sorted(indexes) if path.is_file()]
+    return safetensors_paths + [_write_index(path) for path in sorted(indexes) if path.is_file()]
 
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield the pickled weight files, in the folder and below it, that have no safetensors next to them."""
     for path in sorted(folder.rglob("*.bin")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         is_weights = path.name.startswith(_STEMS) and path.is_file()  # a pipe would be waited for
-        if is_weights and not hidden and not _is_converted(path):
+        if is_weights and not is_hidden and not _is_converted(path):
             yield path
 
 

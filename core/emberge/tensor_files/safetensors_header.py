@@ -187,21 +187,21 @@ def parse_json(raw: bytes) -> Any:
             parse_float=_parse_number,
             parse_int=_parse_count,
         )
-        half = find_half_surrogate(raw, content)
+        half_surrogate = find_half_surrogate(raw, content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if half is not None:
-        raise ValueError(f"it has {half}, half a surrogate pair, which is no character")
+    if half_surrogate is not None:
+        raise ValueError(f"it has {half_surrogate}, half a surrogate pair, which is no character")
     return content
 
 
 def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen = dict(pairs)
-    if len(seen) < len(pairs):
+    value_by_name = dict(pairs)
+    if len(value_by_name) < len(pairs):
         count = Counter(name for name, _ in pairs)
-        twice = next(name for name, times in count.items() if times > 1)
-        raise ValueError(f"it names '{printable(twice, 80)}' twice")
-    return seen
+        repeated_name = next(name for name, times in count.items() if times > 1)
+        raise ValueError(f"it names '{printable(repeated_name, 80)}' twice")
+    return value_by_name
 
 
 def _parse_number(text: str) -> float:
@@ -274,8 +274,8 @@ def _check_entry(name: str, entry: Any) -> str | None:
         return f"has no dtype, shape and data_offsets; {_AGAIN}"
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        unknown = printable(code, 80) if isinstance(code, str) else type(code).__name__
-        return f"has an unknown element type '{unknown}'; convert it first"
+        shown_code = printable(code, 80) if isinstance(code, str) else type(code).__name__
+        return f"has an unknown element type '{shown_code}'; convert it first"
     if not _is_list_of_counts(shape) or not _is_list_of_counts(offsets) or len(offsets) != 2:
         return f"has a shape or offsets that are no counts; {_AGAIN}"
     if len(shape) > _MOST_DIMENSIONS or math.prod(max(1, n) for n in shape) >= 2**60:
@@ -308,15 +308,15 @@ def _is_list_of_counts(values: Any) -> bool:
 
 def _require_in_file(path: Path | str, specs: Sequence[TensorSpec], data: int, size: int) -> None:
     """Require that every byte after the header belongs to exactly one tensor."""
-    placed = sorted((spec.offset, spec.offset + spec.nbytes, spec.name) for spec in specs)
-    for _, stop, name in placed:
+    byte_ranges = sorted((spec.offset, spec.offset + spec.nbytes, spec.name) for spec in specs)
+    for _, stop, name in byte_ranges:
         if stop > size:
             raise CheckpointError(
                 f"{path}: tensor '{printable(name, 80)}' ends at byte {stop:,} and the file at {size:,}: "
                 f"it is truncated or its header points outside it; {_AGAIN}"
             )
     end, before = data, ""
-    for start, stop, name in placed:
+    for start, stop, name in byte_ranges:
         if start < end:
             raise CheckpointError(
                 f"{path}: tensors '{printable(before, 80)}' and '{printable(name, 80)}' share bytes; {_AGAIN}"
@@ -369,9 +369,12 @@ def header_texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 
     Values that are not text become JSON.
     """
-    ours = provenance.get(HEADER, {})
-    if isinstance(ours, Mapping):
-        provenance = {**provenance, HEADER: {**ours, "versions": ours.get("versions", versions())}}
+    our_facts = provenance.get(HEADER, {})
+    if isinstance(our_facts, Mapping):
+        provenance = {
+            **provenance,
+            HEADER: {**our_facts, "versions": our_facts.get("versions", versions())},
+        }
     return {
         key: value if isinstance(value, str) else json.dumps(value, default=str)
         for key, value in provenance.items()

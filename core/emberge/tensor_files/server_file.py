@@ -43,15 +43,15 @@ def retry_request(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T
         UnreachableError: if no server answers, or the last attempt failed.
         RequestStoppedError: if `stop` is set.
     """
-    since = time.monotonic()
+    start_time = time.monotonic()
 
     def wait_after(error: Exception, number: int) -> float:
         if isinstance(error, CheckpointError):
             raise _add_address(url, error) from error.__cause__
-        refused = _find_refusal(url, error)
-        if refused is not None:
-            raise refused from error
-        if number > len(_WAITS) or time.monotonic() - since > _ENOUGH:
+        refusal = _find_refusal(url, error)
+        if refusal is not None:
+            raise refusal from error
+        if number > len(_WAITS) or time.monotonic() - start_time > _ENOUGH:
             raise UnreachableError(
                 f"{url}: cannot be read ({_explain_failure(error)}, {number} times); try again later: "
                 "what is done is kept"
@@ -116,10 +116,10 @@ class ServerFile:
     @classmethod
     def _build_file(cls, url: str, facts: ServerFacts, stop: Stop) -> ServerFile:
         if facts.size is None or facts.version is None:
-            lacks = "size" if facts.size is None else "ETag, nor a date"
+            missing_fact = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(
-                f"{url}: its server gives no {lacks}, so that a change while it is read could not be seen; "
-                "download the model's folder and name that"
+                f"{url}: its server gives no {missing_fact}, so that a change while it is read could not be "
+                "seen; download the model's folder and name that"
             )
         return cls(url, facts.size, facts.version, facts.sha256, stop)
 

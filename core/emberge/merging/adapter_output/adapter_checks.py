@@ -54,11 +54,15 @@ def _find_shape_fault(tensor: TensorPlan, own: TensorSpec | None) -> str | None:
 
 
 def _check_other_bases(plan: MergePlan, base: MergeInput, ours: str) -> Iterator[Problem]:
-    seen = {base.folder.resolve() if base.folder else Path()}
+    checked_folders = {base.folder.resolve() if base.folder else Path()}
     for model in plan.request.inputs:
-        if model.folder is None or model.adapter is None or model.folder.resolve() in seen:
+        if (
+            model.folder is None
+            or model.adapter is None
+            or model.folder.resolve() in checked_folders
+        ):
             continue
-        seen.add(model.folder.resolve())
+        checked_folders.add(model.folder.resolve())
         checkpoint = Checkpoint(model.folder)
         if checkpoint.has_weights and origin_hash(checkpoint.names, checkpoint) != ours:
             yield Problem(

@@ -48,11 +48,13 @@ class AdapterParts:
         Raises:
             CheckpointError: if a module would have to be both kept whole and adapted.
         """
-        named = {_strip_weight(name) for name in self.changed if not name.endswith(".bias")}
-        if not named:
+        changed_modules = {
+            _strip_weight(name) for name in self.changed if not name.endswith(".bias")
+        }
+        if not changed_modules:
             return []
-        everything = {_strip_weight(name) for name in self.names}
-        saved = {m for m in everything if m.endswith(tuple(named))}
+        all_modules = {_strip_weight(name) for name in self.names}
+        saved = {m for m in all_modules if m.endswith(tuple(changed_modules))}
         for module in saved:
             inner = next((m for m in self.factors if f"{m}.".startswith(f"{module}.")), None)
             if inner is not None or not module:
@@ -60,12 +62,14 @@ class AdapterParts:
                     f"{inner or module}: the change cannot be an adapter's, as '{module}' would have to be "
                     "saved whole as well; keep the whole model"
                 )
-        return sorted(named)
+        return sorted(changed_modules)
 
     def whole(self) -> list[str]:
         """Return the names of the tensors that are kept whole."""
-        named = tuple(self.saved_modules())
-        inside = {n for n in self.names if named and _strip_weight(n).endswith(named)}
+        saved_modules = tuple(self.saved_modules())
+        inside = {
+            n for n in self.names if saved_modules and _strip_weight(n).endswith(saved_modules)
+        }
         return sorted(inside | self.changed)
 
     def write(
@@ -105,8 +109,10 @@ class AdapterParts:
 
     def _build_config(self, base: str) -> dict[str, Any]:
         ranks = {module: factors.rank for module, factors in self.factors.items()}
-        usual = Counter(ranks.values()).most_common(1)[0][0]
-        others = {re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != usual}
+        most_common_rank = Counter(ranks.values()).most_common(1)[0][0]
+        rank_by_pattern = {
+            re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != most_common_rank
+        }
         biases = any(name.endswith(".bias") for name in self.changed)
         # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
         return {
@@ -114,10 +120,10 @@ class AdapterParts:
             "task_type": "FEATURE_EXTRACTION",
             "base_model_name_or_path": base,
             "inference_mode": True,
-            "r": usual,
-            "lora_alpha": usual,
-            "rank_pattern": others,
-            "alpha_pattern": others,
+            "r": most_common_rank,
+            "lora_alpha": most_common_rank,
+            "rank_pattern": rank_by_pattern,
+            "alpha_pattern": rank_by_pattern,
             "target_modules": sorted(ranks),
             "modules_to_save": self.saved_modules() or None,
             "bias": "all" if biases else "none",

@@ -77,8 +77,8 @@ def factorise_product(b: Tensor, a: Tensor, truncation: Truncation) -> LowRankFa
     rank = truncation.of(s.square())
     scale = s[:rank].sqrt()
     b, a = (left @ u[:, :rank] * scale).float(), (scale[:, None] * (vh[:rank] @ right.T)).float()
-    lost = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
-    return LowRankFactors(a.contiguous(), b.contiguous(), lost)
+    relative_error = float(s[rank:].norm() / s.norm()) if s.any() else 0.0
+    return LowRankFactors(a.contiguous(), b.contiguous(), relative_error)
 
 
 def _compute_gram(tall: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def _compute_gram(tall: Tensor) -> Tensor:
 
     total = torch.zeros(tall.shape[1], tall.shape[1], dtype=torch.float64)
     for start in range(0, tall.shape[0], _BLOCK):
-        double = tall[start : start + _BLOCK].double()
-        total.addmm_(double.T, double)
+        block = tall[start : start + _BLOCK].double()
+        total.addmm_(block.T, block)
     return total
 
 
@@ -100,12 +100,12 @@ def _multiply_blockwise(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _measure_error(change: Tensor, a: Tensor, b: Tensor) -> float:
-    wide, lost, whole = a.double(), 0.0, 0.0
+    wide, squared_error, whole = a.double(), 0.0, 0.0
     for start in range(0, change.shape[0], _BLOCK):
-        double, factor = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
-        whole += float(double.square().sum())
-        lost += float((double - factor @ wide).square_().sum())
-    return (lost / whole) ** 0.5 if whole else 0.0
+        block, factor = change[start : start + _BLOCK].double(), b[start : start + _BLOCK].double()
+        whole += float(block.square().sum())
+        squared_error += float((block - factor @ wide).square_().sum())
+    return (squared_error / whole) ** 0.5 if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class Truncation:
         """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
         if self.energy is not None:
-            reached = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
-            count = min(count, int((~reached).sum()) + 1)
+            is_enough = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
+            count = min(count, int((~is_enough).sum()) + 1)
         return max(1, min(count, self.rank or count))
 
 
@@ -176,11 +176,11 @@ class LowRankProducts:
 
     def _is_sum_of_products(self, tensor: TensorPlan) -> bool:
         base_spec = self.names.specs.get(tensor.name)
-        adapters = all(model.adapter is not None for model in self.plan.request.inputs)
+        all_have_adapters = all(model.adapter is not None for model in self.plan.request.inputs)
         if (
             base_spec is None
             or self.combination is None
-            or not adapters
+            or not all_have_adapters
             or len(base_spec.shape) != 2
         ):
             return False
@@ -205,8 +205,8 @@ def _is_product(spec: TensorSpec, own: TensorSpec) -> bool:
 
 
 def _have_same_bytes(spec: TensorSpec, own: TensorSpec) -> bool:
-    plain = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
-    return plain and same_bytes(spec, own)
+    are_stored = not isinstance(spec, DerivedTensor) and not isinstance(own, DerivedTensor)
+    return are_stored and same_bytes(spec, own)
 
 
 def _read_factors(change: LowRank, reader: TensorReader) -> tuple[Tensor, Tensor]:

@@ -99,9 +99,9 @@ def merge_to_adapter(
     with working_in(side), TensorReader() as reader:
         whole = output.fill(reader, machine or Machine(), progress)
         header = header_of(plan, provenance or {})
-        ours = json.loads(header[HEADER])
-        ours |= base_provenance(output.names, output.checkpoint, output.base_name)
-        header[HEADER] = json.dumps(ours)
+        our_facts = json.loads(header[HEADER])
+        our_facts |= base_provenance(output.names, output.checkpoint, output.base_name)
+        header[HEADER] = json.dumps(our_facts)
         output.parts.write(side, whole, output.base_name, header)
         require_free(out)
         with writing(out, "the result"):
@@ -176,10 +176,12 @@ class _AdapterBuilder:
 
     def _put_piece(self, job: TensorJob, start: int, piece: Tensor) -> None:
         with self._lock:
-            held = self._pieces.get(id(job))
-            if held is None:
-                held = self._pieces[id(job)] = torch.empty(job.spec.elements, dtype=piece.dtype)
-        held[start : start + piece.numel()] = piece.reshape(-1)
+            piece_of_job = self._pieces.get(id(job))
+            if piece_of_job is None:
+                piece_of_job = self._pieces[id(job)] = torch.empty(
+                    job.spec.elements, dtype=piece.dtype
+                )
+        piece_of_job[start : start + piece.numel()] = piece.reshape(-1)
 
     def _take_change(self, job: TensorJob, reader: TensorReader) -> None:
         assert isinstance(job, MergeJob)
@@ -210,8 +212,8 @@ class _AdapterBuilder:
             self._whole[name] = merged.float()
 
     def _is_matrix(self, name: str, merged: Tensor) -> bool:
-        thick = merged.dim() == 2 and min(merged.shape) > 1
-        return thick and name.endswith(".weight") and name not in self.saved
+        has_several_columns = merged.dim() == 2 and min(merged.shape) > 1
+        return has_several_columns and name.endswith(".weight") and name not in self.saved
 
     def _take_product(self, tensor: TensorPlan, reader: TensorReader) -> None:
         product = self.products.factors(tensor, reader)

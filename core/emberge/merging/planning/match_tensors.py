@@ -61,19 +61,19 @@ class _TensorMatcher:
             if plan is not None:
                 self.found.tensors.append(plan)
         self._warn_of_heads()
-        outs = {plan.name: plan.out.name for plan in self.found.tensors}
+        output_names = {plan.name: plan.out.name for plan in self.found.tensors}
         for model in self.names.values():
             for name, spec in model.specs.items():
-                if outs.get(name, spec.name) != spec.name:
-                    self.found.renamed[spec.name] = outs[name]
+                if output_names.get(name, spec.name) != spec.name:
+                    self.found.renamed[spec.name] = output_names[name]
         return self.found
 
     def _list_names(self) -> Iterator[str]:
         """Yield the canonical names of the output's tensors; note those that are dropped."""
-        everything = dict.fromkeys(self.pattern.specs)
+        all_names = dict.fromkeys(self.pattern.specs)
         for model in self.names.values():
-            everything.update(dict.fromkeys(model.specs))
-        for name in everything:
+            all_names.update(dict.fromkeys(model.specs))
+        for name in all_names:
             in_template = name in self.pattern.specs
             if self.pattern.is_tied_copy(name) or (is_buffer(name) and not in_template):
                 self.found.dropped.append(name)
@@ -83,7 +83,7 @@ class _TensorMatcher:
             else:
                 yield name
         if self.base is not None:
-            self.found.dropped += [n for n in self.base.specs if n not in everything]
+            self.found.dropped += [n for n in self.base.specs if n not in all_names]
 
     def _warn_of_heads(self) -> None:
         template = self._find_template_name()
@@ -102,8 +102,8 @@ class _TensorMatcher:
 
     def _find_head_owners(self, name: str) -> set[str]:
         """Return the models that have the tensor in a head; no models if any has it outside a head."""
-        having = {model for model, names in self.names.items() if name in names.specs}
-        return having if all(name in self.names[model].heads for model in having) else set()
+        owners = {model for model, names in self.names.items() if name in names.specs}
+        return owners if all(name in self.names[model].heads for model in owners) else set()
 
     def _plan_tensor(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor; None if it has a problem, which is noted."""
@@ -124,15 +124,15 @@ class _TensorMatcher:
             return self._plan_copy(name, pattern, sources)
         base = self._find_source(self.base, name) if self.base is not None else None
         plan = TensorPlan(name, self._build_merged_spec(pattern), "merge", sources, base)
-        filled = (
+        optional_plan = (
             self._plan_optional(plan)
             if from_template is not None and self._is_optional(name)
             else None
         )
-        filled = filled or self._apply_policy(plan, from_template is not None)
-        if filled is None or filled.action == "copy":
-            return filled
-        return self._check_shapes(filled)
+        optional_plan = optional_plan or self._apply_policy(plan, from_template is not None)
+        if optional_plan is None or optional_plan.action == "copy":
+            return optional_plan
+        return self._check_shapes(optional_plan)
 
     def _plan_copy(
         self, name: str, pattern: TensorSpec, sources: tuple[TensorSpec | None, ...]
@@ -159,24 +159,24 @@ class _TensorMatcher:
         """Return a plan for a tensor that some models lack; None if all have it or a part of its head."""
         models = [(m.name, self.names.get(m.name)) for m in self.request.inputs]
         trunks = {m.name for m in self.request.inputs if m.part == "text"}
-        without = {
+        lacking_models = {
             name
             for name, names in models
             if names is not None and self._is_lacking(plan.name, names, name in trunks)
         }
         sources = tuple(
-            None if name in without else spec
+            None if name in lacking_models else spec
             for (name, _), spec in zip(models, plan.sources, strict=True)
         )
-        present = [spec for spec in sources if spec is not None]
-        if not without or len(present) + len(without) < len(self.names):
+        present_specs = [spec for spec in sources if spec is not None]
+        if not lacking_models or len(present_specs) + len(lacking_models) < len(self.names):
             return None
-        self.headless.setdefault(head_of(plan.name), set()).update(without - trunks)
+        self.headless.setdefault(head_of(plan.name), set()).update(lacking_models - trunks)
         plan = replace(plan, sources=sources)
-        if len(present) > 1 or len(self.names) < len(models):
+        if len(present_specs) > 1 or len(self.names) < len(models):
             return plan if self._require_base(plan) else None
         from_template = self.pattern.specs[plan.name]
-        origin = present[0] if present else from_template
+        origin = present_specs[0] if present_specs else from_template
         if origin.shape != from_template.shape:
             return plan
         out = TensorSpec(plan.out.name, origin.shape, origin.dtype)
@@ -189,7 +189,7 @@ class _TensorMatcher:
 
     def _apply_policy(self, plan: TensorPlan, in_template: bool) -> TensorPlan | None:
         """Return the plan, changed by the policy for missing tensors if some models lack the tensor."""
-        lacking = [
+        lacking_names = [
             m.name
             for m, spec in zip(self.request.inputs, plan.sources, strict=True)
             if spec is None and m.name in self.names
@@ -197,7 +197,7 @@ class _TensorMatcher:
         policy = self.request.missing
         if policy == "average_present" and any(plan.sources):
             return self._plan_present(plan)
-        if lacking or not in_template:
+        if lacking_names or not in_template:
             if policy == "copy_base" and plan.base is not None:
                 return replace(
                     plan,
@@ -206,17 +206,17 @@ class _TensorMatcher:
                     origin=plan.base,
                     out=self._build_base_spec(plan),
                 )
-            self._add_problem(plan.name, self._describe_lack(plan, lacking))
+            self._add_problem(plan.name, self._describe_lack(plan, lacking_names))
             return None
         return plan if self._require_base(plan) else None
 
     def _plan_present(self, plan: TensorPlan) -> TensorPlan | None:
         """Return the plan of a tensor from the models that have it: a copy if there is only one."""
-        present = [spec for spec in plan.sources if spec is not None]
+        present_specs = [spec for spec in plan.sources if spec is not None]
         chain = self.request.chains[self.request.chain_of(plan.name)]
-        if len(present) not in chain[0].arity and len(present) == 1:
-            out = TensorSpec(plan.out.name, present[0].shape, present[0].dtype)
-            return replace(plan, action="copy", sources=(), origin=present[0], out=out)
+        if len(present_specs) not in chain[0].arity and len(present_specs) == 1:
+            out = TensorSpec(plan.out.name, present_specs[0].shape, present_specs[0].dtype)
+            return replace(plan, action="copy", sources=(), origin=present_specs[0], out=out)
         return plan if self._require_base(plan) else None
 
     def _describe_lack(self, plan: TensorPlan, lacking: list[str]) -> str:
@@ -231,8 +231,8 @@ class _TensorMatcher:
     def _require_base(self, plan: TensorPlan) -> bool:
         """Return whether the base has the tensor, if the strategy needs it; note a problem if not."""
         chain = self.request.chains[self.request.chain_of(plan.name)]
-        needs = any(link.base_policy == "required" for link in chain)
-        if plan.base is None and self.base is not None and needs:
+        needs_base = any(link.base_policy == "required" for link in chain)
+        if plan.base is None and self.base is not None and needs_base:
             head = f" (filter: {head_of(plan.name)})"
             hint = head if plan.name in self.pattern.heads else ""
             self._add_problem(
@@ -294,8 +294,8 @@ class _TensorMatcher:
         return TensorSpec(plan.out.name, plan.base.shape, plan.base.dtype)
 
     def _name_like_template(self, name: str, spec: TensorSpec) -> TensorSpec:
-        plain = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
-        return spec.renamed(name if plain else self.pattern.prefix + name)
+        is_plain_name = name == HEAD or any(name.startswith(p) for p in self.template.parts if p)
+        return spec.renamed(name if is_plain_name else self.pattern.prefix + name)
 
     def _find_template_name(self) -> str:
         for model in self.request.inputs:

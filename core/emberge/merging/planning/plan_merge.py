@@ -47,8 +47,8 @@ def plan_merge(
         return _plan_slices(request, out, part)
     names, checkpoints, faults = _read_headers(request, whole=out is not None)
     problems = [*request_problems(request), *faults]
-    everyone = {m.name for m in (*request.inputs, request.base) if m is not None}
-    unseen = frozenset(everyone - names.keys())
+    model_names = {m.name for m in (*request.inputs, request.base) if m is not None}
+    unseen = frozenset(model_names - names.keys())
     try:
         template, pattern = _find_template(request, checkpoints, names)
         if template is not None:
@@ -65,8 +65,8 @@ def plan_merge(
     if template is None or pattern is None or (problems and unseen):
         return plan
     plan = _add_tensors(plan, checkpoints, names, pattern)
-    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
-    return replace(plan, problems=(*plan.problems, *room))
+    space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
+    return replace(plan, problems=(*plan.problems, *space_problems))
 
 
 def _read_headers(
@@ -122,20 +122,20 @@ def _find_template(
 
 def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> MergePlan:
     """Complete a plan from configs and tokenizers alone, as the template has no weights yet."""
-    seen = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
-    template = plan.template or next(seen, None)
+    existing = (checkpoints[m.name] for m in plan.request.inputs if m.name in checkpoints)
+    template = plan.template or next(existing, None)
     if template is None:
         return plan
     plan = replace(plan, template=template)
     plan = _add_tokens(plan, _match_tokens(plan.request, template, checkpoints, {}, None))
     problems, warnings = compare_folders(plan.request, template, checkpoints)
-    more = plan_warnings(plan, checkpoints)
+    more_warnings = plan_warnings(plan, checkpoints)
     return replace(
         plan,
         problems=(*plan.problems, *problems),
-        warnings=(*warnings, *plan.warnings, *more.warnings),
-        only_weights_differ=more.only_weights_differ,
-        licences=more.licences,
+        warnings=(*warnings, *plan.warnings, *more_warnings.warnings),
+        only_weights_differ=more_warnings.only_weights_differ,
+        licences=more_warnings.licences,
     )
 
 
@@ -151,8 +151,8 @@ def _add_tensors(
     plan = _add_tokens(
         plan, tokens := _match_tokens(request, template, checkpoints, names, pattern)
     )
-    sized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
-    faults = size_faults(template, pattern, vocabulary=not sized)
+    is_resized = request.vocabulary is not None or (tokens is not None and tokens.rows is not None)
+    faults = size_faults(template, pattern, vocabulary=not is_resized)
     wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
@@ -222,11 +222,12 @@ def _match_tokens(
     models = [m.name for m in request.inputs]
     bases = [request.base.name] if request.base is not None else []
     tokenizer_folder = request.tokenizer or template.folder
-    others = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
-    equal = tokenizer_folder.is_dir() and all(
-        ModelPair(Checkpoint(tokenizer_folder), checkpoint).same_tokenizer for checkpoint in others
+    other_checkpoints = [checkpoints[name] for name in (*models, *bases) if name in checkpoints]
+    all_equal = tokenizer_folder.is_dir() and all(
+        ModelPair(Checkpoint(tokenizer_folder), checkpoint).same_tokenizer
+        for checkpoint in other_checkpoints
     )
-    if request.vocabulary is not None or equal:
+    if request.vocabulary is not None or all_equal:
         return None
     from emberge.merging.tokens.match_tokens import align_tokens
 
@@ -274,5 +275,5 @@ def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> 
     plan = replace(
         plan, licences=licences, only_weights_differ=all(one.only_weights_differ for one in plans)
     )
-    room = disk_space_problems(plan.bytes, out, part) if out is not None else ()
-    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *room))))
+    space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
+    return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *space_problems))))

@@ -134,14 +134,14 @@ def join_plans(request: MergeRequest, plans: Sequence[MergePlan]) -> MergePlan:
 
 def _spread_sources(plans: Sequence[MergePlan], inputs: int) -> Iterator[TensorPlan]:
     """Yield each slice's tensor plans, with a source (or None) for every input of all slices."""
-    before = 0
+    inputs_before = 0
     for plan in plans:
         count = len(plan.request.inputs)
-        padding = (None,) * before, (None,) * (inputs - before - count)
+        padding = (None,) * inputs_before, (None,) * (inputs - inputs_before - count)
         for tensor in plan.tensors:
             sources = (*padding[0], *tensor.sources, *padding[1]) if tensor.sources else ()
             yield replace(tensor, sources=sources)
-        before += count
+        inputs_before += count
 
 
 def _check_lengths(request: MergeRequest) -> Iterator[Problem]:

@@ -56,8 +56,8 @@ def _check_chain(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
-        last = f"'{chain[-1].name_in_recipes}' is a transform" if chain else "it is empty"
-        yield Problem(f"a strategy must end with a link that merges, and {last}")
+        ending = f"'{chain[-1].name_in_recipes}' is a transform" if chain else "it is empty"
+        yield Problem(f"a strategy must end with a link that merges, and {ending}")
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
             yield Problem(f"'{link.name_in_recipes}' ends a strategy and can only stand last")
@@ -71,8 +71,11 @@ def _check_chain(
         if problems:
             return  # what the next link would see is not known
         if isinstance(link, MergeTransform):
-            left = link.remaining(models, groups)
-            groups, models = (groups if left == models else left), left
+            remaining_models = link.remaining(models, groups)
+            groups, models = (
+                (groups if remaining_models == models else remaining_models),
+                remaining_models,
+            )
 
 
 def _link_problems(
@@ -95,16 +98,16 @@ def _explain_order(link: Stage) -> str:
 
 def _explain_arity(link: Stage, models: int) -> str:
     least, most = link.arity.start, link.arity.stop - 1
-    allowed = (
+    allowed_counts = (
         f"{least}"
         if least == most
         else f"at least {least}"
         if models < least
         else f"at most {most}"
     )
-    noun = "model" if allowed.endswith(" 1") or allowed == "1" else "models"
+    noun = "model" if allowed_counts.endswith(" 1") or allowed_counts == "1" else "models"
     verb = "is 1" if models == 1 else f"are {models}"
-    return f"'{link.name_in_recipes}' takes {allowed} {noun} and there {verb}"
+    return f"'{link.name_in_recipes}' takes {allowed_counts} {noun} and there {verb}"
 
 
 def _check_base(request: MergeRequest) -> Iterator[Problem]:
@@ -114,8 +117,8 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
     policies = [link.base_policy for link in stages]
     # Elsewhere it is a model like others, and no change at all is only worth a warning.
     for model in request.inputs if "required" in policies else ():
-        same = model.folder is not None and base.folder is not None and not model.adapter
-        if same and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
+        is_same_folder = model.folder is not None and base.folder is not None and not model.adapter
+        if is_same_folder and model.folder.resolve() == base.folder.resolve():  # type: ignore[union-attr]
             yield Problem(
                 f"the base is also listed as the model '{model.name}', whose delta would be zero; "
                 "take it out of one place"
@@ -135,9 +138,9 @@ def compare_folders(
         other = checkpoints.get(model.name)
         if other is None or other.folder == template.folder:
             continue
-        faults, smaller = _compare_settings(request, template, other, model)
+        faults, small_differences = _compare_settings(request, template, other, model)
         problems += faults
-        warnings += smaller
+        warnings += small_differences
     base = checkpoints.get(request.base.name) if request.base is not None else None
     if base is not None:
         pair = f"'{template.folder.name}' and the base: "
@@ -186,18 +189,20 @@ def _compare_settings(
     """Compare two folders except weights and tokenizers; return (problems, warnings)."""
     names, pair = f"'{template.folder.name}' and '{model.name}': ", ModelPair(template, other)
     if model.part == "text":
-        warnings, smaller = [], []
+        warnings, small_differences = [], []
         other_thing = list(pair.incomparable_trunks())
     else:
         warnings = [f"{names}{n}; the first is kept" for n in pair.smaller_differences()]
         other_thing = list(pair.incomparable())
-        smaller = list(pair.choices())
+        small_differences = list(pair.choices())
     if request.template is not None:
-        followed = [f"{names}{f}; the template is followed" for f in (*other_thing, *smaller)]
-        return [], [*followed, *warnings]
+        notes = [
+            f"{names}{f}; the template is followed" for f in (*other_thing, *small_differences)
+        ]
+        return [], [*notes, *warnings]
     faults = [f"{names}{f}; {_TEMPLATE_REMEDY}" for f in other_thing]
     if not other_thing:
-        faults += [f"{names}{f}; choose one with 'template'" for f in smaller]
+        faults += [f"{names}{f}; choose one with 'template'" for f in small_differences]
     return [Problem(fault) for fault in faults], warnings
 
 
@@ -246,12 +251,12 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
 def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
     """Yield a problem for each option whose filters leave a tensor without a value."""
     seen: set[str] = set()
-    ask = resolver(plan)
+    option_resolver = resolver(plan)
     for tensor in plan.tensors:
         for link in all_stages(plan.request.chains[plan.request.chain_of(tensor.name)]):
             for option, schedule in link.schedules().items():
                 try:
-                    schedule.at(tensor.out.name, ask.depths.get(tensor.name, 0.0))
+                    schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))
                 except ValueError as error:
                     seen.add(f"'{link.name_in_recipes}': {option}: {error}")
     yield from (Problem(message) for message in sorted(seen))
@@ -280,13 +285,13 @@ def _zero_sum_fault(
     link, labels = find_weighing_link(chain, [m for m in request.inputs if m.name in weights])
     if link.weight_role != "share":
         return None
-    empty = next(
+    zero_label = next(
         (label for label, total in sum_by_label(weights, labels).items() if abs(total) < 1e-12),
         None,
     )
-    if empty is None:
+    if zero_label is None:
         return None
-    where = f" in the group '{empty}'" if empty else ""
+    where = f" in the group '{zero_label}'" if zero_label else ""
     return (
         f"the weights sum to zero{where}, and '{link.name_in_recipes}' divides by their sum; give weights "
         "that do not cancel out"

@@ -139,15 +139,19 @@ def _read_licences(
     for model in models:
         if model.name in checkpoints:
             folder = checkpoints[model.name].folder
-            stated = [licence_of(place) for place in (folder, model.adapter) if place is not None]
-            licences[model.name] = ", ".join(dict.fromkeys(one for one in stated if one)) or None
+            stated_licences = [
+                licence_of(place) for place in (folder, model.adapter) if place is not None
+            ]
+            licences[model.name] = (
+                ", ".join(dict.fromkeys(one for one in stated_licences if one)) or None
+            )
     return licences
 
 
 def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
     """Yield warnings about the licences of parents, given by the parents' names."""
-    stated = {name: licence for name, licence in licences.items() if licence}
-    for name, licence in stated.items():
+    stated_licences = {name: licence for name, licence in licences.items() if licence}
+    for name, licence in stated_licences.items():
         limits = licence_limits(licence)
         if "nd" in limits:
             yield (
@@ -158,10 +162,10 @@ def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
             yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
         if "own" in limits:
             yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
-    if len({licence.lower() for licence in stated.values()}) > 1:
+    if len({licence.lower() for licence in stated_licences.values()}) > 1:
         yield (
-            f"the parents' licences differ ({licence_line(stated)}); what is merged has to keep to all "
-            "of them"
+            f"the parents' licences differ ({licence_line(stated_licences)}); what is merged has "
+            "to keep to all of them"
         )
 
 
@@ -170,8 +174,10 @@ def licence_line(licences: Mapping[str, str | None]) -> str:
     by_licence: dict[str, list[str]] = {}
     for name, licence in licences.items():
         by_licence.setdefault(licence or "not stated", []).append(name)
-    ordered = sorted(by_licence, key=lambda licence: licence == "not stated")
-    return "; ".join(f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered)
+    ordered_licences = sorted(by_licence, key=lambda licence: licence == "not stated")
+    return "; ".join(
+        f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered_licences
+    )
 
 
 def _warn_of_twins(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
@@ -195,18 +201,20 @@ def _describe_twins(first: str, second: str) -> str:
             f"'{second}' holds the same weights as the base, so that its changes are all zero; take it "
             "out unless you mean that"
         )
-    same = f"'{first}' and '{second}' hold the same weights"
-    return f"{same}, which count twice; take one out unless you mean that"
+    sentence = f"'{first}' and '{second}' hold the same weights"
+    return f"{sentence}, which count twice; take one out unless you mean that"
 
 
 def _collect_merged(plan: MergePlan) -> dict[str, list[TensorSpec]]:
     """Return the merged tensors of the base, and of the models whose files store all of them unchanged."""
     merged = [tensor for tensor in plan.tensors if tensor.action == "merge"]
-    named = {m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)}
-    every = {_BASE: [tensor.base for tensor in merged], **named}
+    specs_by_model = {
+        m.name: [t.sources[i] for t in merged] for i, m in enumerate(plan.request.inputs)
+    }
+    specs_with_base = {_BASE: [tensor.base for tensor in merged], **specs_by_model}
     return {
         name: [spec for spec in specs if spec is not None]
-        for name, specs in every.items()
+        for name, specs in specs_with_base.items()
         if specs and all(spec is not None and type(spec) is TensorSpec for spec in specs)
     }
 
@@ -264,13 +272,14 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
     names = [model.name for model in plan.request.inputs]
     for position in range(1, len(names)):
         cosines = estimate_cosines(plan, position, files)
-        low = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
-        if low:
-            worst = min(low, key=lambda layer: low[layer])
+        low_cosines = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
+        if low_cosines:
+            lowest_layer = min(low_cosines, key=lambda layer: low_cosines[layer])
             yield (
                 f"'{names[0]}' and '{names[position]}': the cosine of their weights is below {LOW_COSINE} in "
-                f"{len(low)} of {count_noun(len(cosines), 'layer')}, about {low[worst]:.2f} in layer "
-                f"{worst}; an average of weights this far apart is rarely of use before it is trained; "
+                f"{len(low_cosines)} of {count_noun(len(cosines), 'layer')}, about "
+                f"{low_cosines[lowest_layer]:.2f} in layer {lowest_layer}; an average of weights this far "
+                "apart is rarely of use before it is trained; "
                 "`emberge diff` shows all layers"
             )
 
@@ -311,9 +320,9 @@ def _sample_runs(elements: int) -> Iterator[tuple[int, int]]:
 
 def _decode_bfloat16(data: bytes) -> array[float]:
     """Return bfloat16 numbers, which are the upper halves of float32's."""
-    whole = bytearray(2 * len(data))
-    whole[2::4], whole[3::4] = data[0::2], data[1::2]
-    return array("f", bytes(whole))
+    float32_bytes = bytearray(2 * len(data))
+    float32_bytes[2::4], float32_bytes[3::4] = data[0::2], data[1::2]
+    return array("f", bytes(float32_bytes))
 
 
 _DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
@@ -341,9 +350,9 @@ def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float,
             continue
         if tensor.action != "merge" or not all(map(_is_plain, specs)):
             continue
-        present = [spec for spec in specs if spec is not None]
-        for start, size in _sample_runs(min(spec.elements for spec in present)):
-            base, *models = (files.read_numbers(spec, start, size) for spec in present)
+        present_specs = [spec for spec in specs if spec is not None]
+        for start, size in _sample_runs(min(spec.elements for spec in present_specs)):
+            base, *models = (files.read_numbers(spec, start, size) for spec in present_specs)
             changes = [list(map(operator.sub, one, base)) for one in models]
             for i, change in enumerate(changes):
                 squares[i] += sum(map(operator.mul, change, change))

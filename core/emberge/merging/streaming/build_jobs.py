@@ -63,9 +63,11 @@ def _build_merge_job(
     number = request.chain_of(tensor.name)
     links = request.chains[number]
     layer, weights = plan.layers[tensor.name], weights_of(plan, tensor)
-    present = [(m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None]
+    present_sources = [
+        (m, s) for m, s in zip(request.inputs, tensor.sources, strict=True) if s is not None
+    ]
     padding = _find_padding(tensor, reader)
-    sources = [FileSource(m.name, s, reader, padding) for m, s in present]
+    sources = [FileSource(m.name, s, reader, padding) for m, s in present_sources]
     base = None
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
         name = request.base.name if request.base is not None else ""
@@ -73,15 +75,15 @@ def _build_merge_job(
     block = empty_block(
         tensor.name,
         tensor.out.shape,
-        models=[m.name for m, _ in present],
-        weights=[weights[m.name] for m, _ in present],
+        models=[m.name for m, _ in present_sources],
+        weights=[weights[m.name] for m, _ in present_sources],
         dtype=request.dtype,
         based=base is not None,
     ).replace(
         layer=layer,
-        groups=tuple(m.group for m, _ in present),
+        groups=tuple(m.group for m, _ in present_sources),
         seed=request.seed,
-        fingerprints=tuple(m.fingerprint or m.name for m, _ in present),
+        fingerprints=tuple(m.fingerprint or m.name for m, _ in present_sources),
     )
     entries = None
     if statistics is not None:
@@ -146,21 +148,21 @@ def _find_padding(tensor: TensorPlan, reader: TensorReader) -> FileSource | None
     """Return the source of padding rows for a model that lacks them: another model that has them."""
     if not tensor.padded:
         return None
-    longest = next(
+    padded_spec = next(
         (s for s in tensor.sources if s is not None and s.shape == tensor.out.shape), None
     )
-    return FileSource("the template", longest, reader) if longest else None
+    return FileSource("the template", padded_spec, reader) if padded_spec else None
 
 
 def _build_copy_job(plan: MergePlan, tensor: TensorPlan, reader: TensorReader) -> CopyJob:
     assert tensor.origin is not None
     names = [m.name for m in plan.request.inputs]
-    same = [
+    equal_sources = [
         FileSource(name, spec, reader)
         for name, spec in zip(names, tensor.sources, strict=bool(tensor.sources))
         if spec is not None and spec.file != tensor.origin.file
     ]
-    return CopyJob(tensor.out, FileSource("the template", tensor.origin, reader), same)
+    return CopyJob(tensor.out, FileSource("the template", tensor.origin, reader), equal_sources)
 
 
 def warnings_of(jobs: Sequence[TensorJob]) -> Iterator[str]:

@@ -35,9 +35,9 @@ def block_elements(each: int, *, workers: int, memory: int | None) -> int:
     All threads and the pieces that wait to be written take at most `memory` bytes.
     """
     target = PRODUCED // max(1, each)
-    left = None if memory is None else memory - queue_bytes(memory)
-    fitting = target if left is None else left // (workers * max(1, each))
-    return max(1, min(target, fitting))
+    bytes_left = None if memory is None else memory - queue_bytes(memory)
+    fitting_elements = target if bytes_left is None else bytes_left // (workers * max(1, each))
+    return max(1, min(target, fitting_elements))
 
 
 def queue_bytes(memory: int | None) -> int:
@@ -106,11 +106,11 @@ def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Ma
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
     elements, width = tensor.out.elements, rows_of(tensor.out.shape)[1]
     if any(link.whole for link in links):
-        alike = sum(other.out.elements == elements for other in plan.tensors)
-        return elements * each * min(machine.workers, alike)
+        equal_tensors = sum(other.out.elements == elements for other in plan.tensors)
+        return elements * each * min(machine.workers, equal_tensors)
     block = block_elements(each, workers=machine.workers, memory=machine.memory)
-    measured = GRANULE if any(link.passes for link in links) else 0
-    return machine.workers * each * min(elements, max(width, block, measured))
+    granule_elements = GRANULE if any(link.passes for link in links) else 0
+    return machine.workers * each * min(elements, max(width, block, granule_elements))
 
 
 def _list_source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:

@@ -273,8 +273,8 @@ class MergeJob(TensorJob):
         rows_shape = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
         # Without kernels everything is decoded in the end, and at once is fastest.
-        plain = self.kernels is None or self.block.rows.dtype != torch.float32
-        if device == "cpu" and not plain:
+        use_torch = self.kernels is None or self.block.rows.dtype != torch.float32
+        if device == "cpu" and not use_torch:
             return self._read_stored_block(rows, index, origin, rows_shape, guard=guard)
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
@@ -284,9 +284,9 @@ class MergeJob(TensorJob):
             source.read(start, into)
             if guard and not is_usable(into):
                 raise self._build_damage_error(source)
-        shaped = stacked.view(len(sources), *rows_shape).to(device, non_blocking=gpu)
-        base = shaped[-1] if origin else None
-        models = shaped[: len(self.sources)]
+        device_rows = stacked.view(len(sources), *rows_shape).to(device, non_blocking=gpu)
+        base = device_rows[-1] if origin else None
+        models = device_rows[: len(self.sources)]
         if guard and start == 0 and base is not None:
             self._look_for_losses(models, base)
         statistics = self._select_statistics(rows, device)
@@ -311,22 +311,22 @@ class MergeJob(TensorJob):
             places.append(Place(dtype, end))
             end += -(-size * getattr(torch, dtype).itemsize // ALIGNED) * ALIGNED
         memory = scratch("stored", end, torch.uint8)
-        raw = bytes_of(
+        memory_bytes = bytes_of(
             memory
         )  # each call of torch gives the interpreter's lock away and waits for it
         for source, location in zip(sources, places, strict=True):
             dtype = getattr(torch, location.dtype)
             last = location.start + size * dtype.itemsize
             if _is_plain(source, start + size):
-                source.read_bytes(start * dtype.itemsize, raw[location.start : last])
+                source.read_bytes(start * dtype.itemsize, memory_bytes[location.start : last])
             else:
                 source.read(start, memory[location.start : last].view(dtype))
         count = len(self.sources)
         base = places[count] if origin else None
         stored_rows = StoredRows(memory, places[:count], base, shape, self.kernels)
-        damaged = stored_rows.first_unusable() if guard else None
-        if damaged is not None:
-            raise self._build_damage_error(sources[damaged])
+        damaged_index = stored_rows.first_unusable() if guard else None
+        if damaged_index is not None:
+            raise self._build_damage_error(sources[damaged_index])
         if guard and start == 0 and base is not None and self.is_coarse:
             self._look_for_losses(*stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0))
         return self.block.replace(
@@ -424,19 +424,19 @@ def announce(jobs: Sequence[TensorJob]) -> Callable[[], None]:
 
     Returns a function that ends all requests, for use when the work fails.
     """
-    works: dict[TensorReader, list[list[TensorSpec]]] = {}
+    specs_by_reader: dict[TensorReader, list[list[TensorSpec]]] = {}
     for job in jobs:
         of_job: dict[TensorReader, list[TensorSpec]] = {}
         for source in _list_sources(job):
             if isinstance(source, FileSource):
                 of_job.setdefault(source.reader, []).append(source.spec)
         for reader, specs in of_job.items():
-            works.setdefault(reader, []).append(specs)
-    for reader, all_specs in works.items():
+            specs_by_reader.setdefault(reader, []).append(specs)
+    for reader, all_specs in specs_by_reader.items():
         reader.expect(all_specs)
 
     def end_requests() -> None:
-        for reader in works:
+        for reader in specs_by_reader:
             reader.end_requests()
 
     return end_requests
@@ -453,8 +453,8 @@ def _list_sources(job: TensorJob) -> list[TensorSource]:
 def _is_plain(source: TensorSource, end: int) -> bool:
     """Return whether the elements up to `end` can be read as stored bytes."""
     spec = source.spec
-    derived = isinstance(spec, DerivedTensor) or end > spec.elements
-    return not derived and spec.dtype in DTYPES
+    is_computed = isinstance(spec, DerivedTensor) or end > spec.elements
+    return not is_computed and spec.dtype in DTYPES
 
 
 def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
@@ -463,6 +463,6 @@ def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
         return words_are_usable(tensor.reshape(-1), kernels)
     if not tensor.numel():
         return True
-    wide = tensor.float() if tensor.dtype.itemsize == 1 else tensor
-    least, most = map(float, torch.aminmax(wide))  # either is NaN if any value is
+    wide_tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor
+    least, most = map(float, torch.aminmax(wide_tensor))  # either is NaN if any value is
     return least > -TOO_LARGE and most < TOO_LARGE

@@ -53,8 +53,8 @@ class _TokenAligner:
 
     def build_plan(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
         """Return the plan, given the token of each id and the number of rows."""
-        everyone = [*self.models, *([self.base] if self.base is not None else [])]
-        maps = {known.name: self.map_rows(known, meant, rows) for known in everyone}
+        all_models = [*self.models, *([self.base] if self.base is not None else [])]
+        maps = {known.name: self.map_rows(known, meant, rows) for known in all_models}
         return TokenPlan(
             self.chosen,
             rows,
@@ -86,11 +86,11 @@ class _TokenAligner:
         }
         added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
         added |= {t.text: t.id for t in self.new if t.text not in vocabulary}
-        ordered = dict(sorted(added.items(), key=lambda item: item[1]))
-        gapless = sorted(set(vocabulary.values())) == list(
+        added_by_id = dict(sorted(added.items(), key=lambda item: item[1]))
+        is_gapless = sorted(set(vocabulary.values())) == list(
             range(max(vocabulary.values(), default=-1) + 1)
         )
-        if not gapless or given_ids(vocabulary, ordered) != ordered:
+        if not is_gapless or given_ids(vocabulary, added_by_id) != added_by_id:
             yield (
                 f"vocabulary: '{self.chosen.folder.name}' numbers its tokens by their places, and those of "
                 "other models do not fit behind them; merge models that share a tokenizer, or name the one "
@@ -100,19 +100,19 @@ class _TokenAligner:
     def _warn_of_lacking(self) -> tuple[str, ...]:
         if not self.lacking:
             return ()
-        listed = join_some(quoted(token) for token in self.lacking)
-        return (f"no model has a row for the tokens {listed}; nothing is done about them",)
+        token_list = join_some(quoted(token) for token in self.lacking)
+        return (f"no model has a row for the tokens {token_list}; nothing is done about them",)
 
     def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
-        without = [
+        lacking_rows = [
             {row for row, place in enumerate(maps[model.name]) if place == NOWHERE}
             for model in self.models
         ]
-        partial, absent = set[int]().union(*without), set[int].intersection(*without)
-        put = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
+        partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
+        placement = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
         return (
             f"{rows} rows: {rows - len(partial)} merged, {len(partial) - len(absent)} from the models that "
-            f"know them, {len(absent)} of no token; {put} put into the tokenizer"
+            f"know them, {len(absent)} of no token; {placement} put into the tokenizer"
         )
 
 
@@ -137,8 +137,8 @@ class ByIds(_TokenAligner):
 
     def _find_common_tokens(self) -> dict[int, str]:
         """Map each id that means the same token in all models to that token."""
-        heights = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
-        rows = max(heights)
+        row_counts = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
+        rows = max(row_counts)
         common = {
             token_id: token
             for token_id, token in self.chosen.texts.items()
@@ -156,10 +156,10 @@ class ByIds(_TokenAligner):
 
     def _choose_token(self, place: int) -> str | None:
         """Return the token of an id in the result, or None; collect clashes and new tokens."""
-        present = self.chosen.texts.get(place)
+        chosen_token = self.chosen.texts.get(place)
         if place in self.kept:
             token, keeper = self.kept[place]
-            if token != present:
+            if token != chosen_token:
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
         tokens_here = {
@@ -167,11 +167,11 @@ class ByIds(_TokenAligner):
             for m in self.models
             if m.tokenizer is not None and place in m.tokenizer.texts
         }
-        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {present}:
-            return self._note_lacking(present, place)
-        if present is None and len(set(tokens_here.values())) == 1:
+        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {chosen_token}:
+            return self._note_lacking(chosen_token, place)
+        if chosen_token is None and len(set(tokens_here.values())) == 1:
             return self._add_token(place, next(iter(tokens_here)))
-        self.clashes.append(self._explain_clash(place, present, tokens_here))
+        self.clashes.append(self._explain_clash(place, chosen_token, tokens_here))
         return None
 
     def _note_lacking(self, token: str | None, place: int) -> str | None:
@@ -217,12 +217,12 @@ class ByIds(_TokenAligner):
         self.clashes.append(f"{clash} and {second} in the other")
 
     def _count_rows(self, meant: Mapping[int, str]) -> int:
-        tops = (p for p in sorted(meant, reverse=True) if self._has_row(meant[p], p))
-        needed = next(tops, -1) + 1
-        rows = self.template.rows if self.template.rows is not None else needed
+        used_ids = (p for p in sorted(meant, reverse=True) if self._has_row(meant[p], p))
+        needed_rows = next(used_ids, -1) + 1
+        rows = self.template.rows if self.template.rows is not None else needed_rows
         # A vocabulary that was padded stays so.
         step = 64 if rows % 64 == 0 else 1
-        return rows if needed <= rows else -(-needed // step) * step
+        return rows if needed_rows <= rows else -(-needed_rows // step) * step
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
         row_count = rows if known.rows is None else min(rows, known.rows)
@@ -346,9 +346,9 @@ def align_tokens(
 def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     """Return the plan: rows by number if all tokens are equal or the policy is `mean`, else by token."""
     tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
-    everyone = [*models, *([by_token.base] if by_token.base is not None else [])]
-    lines = tuple(_list_differences(tokenizer, everyone))
-    if all(_have_same_tokens(tokenizer, one.tokenizer) for one in everyone):
+    all_models = [*models, *([by_token.base] if by_token.base is not None else [])]
+    lines = tuple(_list_differences(tokenizer, all_models))
+    if all(_have_same_tokens(tokenizer, one.tokenizer) for one in all_models):
         return TokenPlan(tokenizer, lines=lines)
     fault = _check_keepers(policy, models)
     if fault:

@@ -90,8 +90,8 @@ class TokenModel:
 
     def has(self, token: str, place: int) -> bool:
         """Return whether the model has this token at id `place`, and an embedding row for it."""
-        same = self.tokenizer is None or self.tokenizer.texts.get(place) == token
-        return same and (self.rows is None or place < self.rows)
+        has_token = self.tokenizer is None or self.tokenizer.texts.get(place) == token
+        return has_token and (self.rows is None or place < self.rows)
 
 
 def _write_size(path: Path, rows: int) -> None:
@@ -179,9 +179,9 @@ def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
     vocabulary = model["vocab"]
     path = folder / "vocab.txt"
     if path.is_file():
-        ordered = sorted(vocabulary.items(), key=lambda item: item[1])
-        if [place for _, place in ordered] == list(range(len(ordered))):
-            path.write_text("".join(f"{token}\n" for token, _ in ordered), encoding="utf-8")
+        tokens_by_id = sorted(vocabulary.items(), key=lambda item: item[1])
+        if [place for _, place in tokens_by_id] == list(range(len(tokens_by_id))):
+            path.write_text("".join(f"{token}\n" for token, _ in tokens_by_id), encoding="utf-8")
         else:
             path.unlink()  # a line is an id there, and ids are left out here
     if (folder / "vocab.json").is_file() and isinstance(vocabulary, dict):

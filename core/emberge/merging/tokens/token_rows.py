@@ -63,11 +63,11 @@ def _gather_rows(
     import numpy as np
 
     width = into.shape[1]
-    nowhere = places == NOWHERE
+    is_missing = places == NOWHERE
     # A run goes on with the next row, or with one more that is nowhere.
-    is_run_end = (np.diff(places) != 1) | nowhere[:-1]
-    new = is_run_end & ~(nowhere[:-1] & nowhere[1:])
-    starts = [0, *(np.flatnonzero(new) + 1).tolist(), len(places)] if len(places) else [0]
+    is_run_end = (np.diff(places) != 1) | is_missing[:-1]
+    is_run_start = is_run_end & ~(is_missing[:-1] & is_missing[1:])
+    starts = [0, *(np.flatnonzero(is_run_start) + 1).tolist(), len(places)] if len(places) else [0]
     for start, end in itertools.pairwise(starts):
         part = into[start:end]
         if places[start] == NOWHERE:
@@ -81,11 +81,13 @@ def moved_names(
 ) -> tuple[dict[str, Names], Names]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.row_maps
-    moved = {
+    names_by_model = {
         name: _move_names(inner, maps[name]) if name in maps else inner
         for name, inner in names.items()
     }
-    return moved, pattern if plan.template_map is None else _move_names(pattern, plan.template_map)
+    return names_by_model, pattern if plan.template_map is None else _move_names(
+        pattern, plan.template_map
+    )
 
 
 def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSpec:
@@ -150,22 +152,22 @@ class PartialRows:
         dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
         mean = torch.zeros(len(selected), flat.shape[1], dtype=dtype)
         total = torch.zeros(len(selected), 1, dtype=dtype)
-        every = [float(w) for w in self.weights]
-        every = every if any(every) else [1.0] * len(every)
-        for spec, source, weight in zip(self.specs, sources, every, strict=True):
-            have = torch.from_numpy(_mark_known_tokens(spec, tokens)[selected])[:, None]
+        model_weights = [float(w) for w in self.weights]
+        model_weights = model_weights if any(model_weights) else [1.0] * len(model_weights)
+        for spec, source, weight in zip(self.specs, sources, model_weights, strict=True):
+            has_token = torch.from_numpy(_mark_known_tokens(spec, tokens)[selected])[:, None]
             source_rows = _read_rows(source, tokens, selected, torch.empty_like(mean))
-            total += have * weight
+            total += has_token * weight
             # Steps from the first owner: the row of a token with one owner is that one's to the bit.
-            share = torch.where(total != 0, have * weight / total, 0.0)
+            share = torch.where(total != 0, has_token * weight / total, 0.0)
             mean += share * (source_rows - mean)
         if base is not None and self.base is not None:
-            alone = (total == 0) & torch.from_numpy(
+            has_only_base = (total == 0) & torch.from_numpy(
                 _mark_known_tokens(self.base, tokens)[selected]
             )[:, None]
-            if bool(alone.any()):
+            if bool(has_only_base.any()):
                 source_rows = _read_rows(base, tokens, selected, torch.empty_like(mean))
-                mean = torch.where(alone, source_rows, mean)
+                mean = torch.where(has_only_base, source_rows, mean)
         flat[torch.from_numpy(selected)] = mean.to(flat.dtype)
 
 
@@ -176,12 +178,12 @@ def owned_rows(
     import numpy as np
 
     everyone = [*specs, *([base] if base is not None else [])]
-    moved = [spec for spec in everyone if isinstance(spec, TokenRows)]
-    if not moved:
+    moved_specs = [spec for spec in everyone if isinstance(spec, TokenRows)]
+    if not moved_specs:
         return None
-    tokens = range(moved[0].shape[0])
+    tokens = range(moved_specs[0].shape[0])
     partial = np.zeros(len(tokens), bool)
-    for spec in moved:
+    for spec in moved_specs:
         partial |= ~spec.known(tokens)
     return PartialRows(partial, specs, base, weights) if partial.any() else None
 

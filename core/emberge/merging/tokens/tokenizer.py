@@ -105,15 +105,19 @@ def tokenizer_differences(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
 
 def _compare_texts(first: Tokenizer, second: Tokenizer) -> Iterator[str]:
     other_texts = second.texts
-    other = sorted(i for i, token in first.texts.items() if other_texts.get(i, token) != token)
-    if other:
-        pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in other)
-        yield f"{_count_phrase(other, 'id')} another token: {join_some(pairs, 4)}"
+    differing_ids = sorted(
+        i for i, token in first.texts.items() if other_texts.get(i, token) != token
+    )
+    if differing_ids:
+        pairs = (f"{i} {quoted(first.texts[i])} / {quoted(second.texts[i])}" for i in differing_ids)
+        yield f"{_count_phrase(differing_ids, 'id')} another token: {join_some(pairs, 4)}"
     for which, a, b in (("first", first, second), ("second", second, first)):
-        only = sorted((a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys())
-        if only:
-            listed = join_some((f"{quoted(token)} ({i})" for i, token in only), 4)
-            yield f"{_count_phrase(only, 'token')} only in the {which}: {listed}"
+        exclusive_tokens = sorted(
+            (a.tokens[token], token) for token in a.tokens.keys() - b.tokens.keys()
+        )
+        if exclusive_tokens:
+            token_list = join_some((f"{quoted(token)} ({i})" for i, token in exclusive_tokens), 4)
+            yield f"{_count_phrase(exclusive_tokens, 'token')} only in the {which}: {token_list}"
     special_in_one = first.special ^ second.special
     special = sorted(special_in_one & first.tokens.keys() & second.tokens.keys())
     if special:

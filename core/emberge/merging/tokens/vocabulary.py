@@ -83,12 +83,12 @@ class SuppliedVocabulary:
             )
         supplied, _ = read_header(self.folder / file)
         kept_specs = {n: s for n, s in names.specs.items() if n not in supplied}
-        new = {
+        supplied_specs = {
             n: spec.renamed(names.specs[n].name if n in names.specs else spec.name)
             for n, spec in supplied.items()
         }
-        ordered = {n: new.get(n) or kept_specs[n] for n in names.specs}
-        return replace(names, specs={**ordered, **new})
+        ordered_specs = {n: supplied_specs.get(n) or kept_specs[n] for n in names.specs}
+        return replace(names, specs={**ordered_specs, **supplied_specs})
 
     def write_size(self, trunk: Path) -> None:
         """Write the number of tokens into the config.json in `trunk`."""
