@@ -380,17 +380,17 @@ def test_compiled_code_of_another_user_is_not_run(
 ) -> None:
     place = tmp_path / "kernels"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(place))
-    compiling.can_keep.cache_clear()
-    assert compiling.can_keep()
-    compiling.can_keep.cache_clear()
+    compiling.is_cache_usable.cache_clear()
+    assert compiling.is_cache_usable()
+    compiling.is_cache_usable.cache_clear()
     if what == "open":
         place.chmod(0o777)
     elif os.geteuid() == 0:
         os.chown(place, STRANGER, STRANGER)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-    assert not compiling.can_keep()
-    compiling.can_keep.cache_clear()
+    assert not compiling.is_cache_usable()
+    compiling.is_cache_usable.cache_clear()
 
 
 def test_a_cache_that_another_user_filled_is_not_taken(

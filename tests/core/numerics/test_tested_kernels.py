@@ -42,12 +42,12 @@ def test_a_folder_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    compiling.can_keep.cache_clear()
+    compiling.is_cache_usable.cache_clear()
     try:
         assert str(tmp_path / "file") in compiling.kernels_line(MANY)
         assert "cannot be written" in compiling.kernels_line(MANY)
     finally:
-        compiling.can_keep.cache_clear()
+        compiling.is_cache_usable.cache_clear()
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ def test_the_hash_of_a_web_server_is_read_where_it_is_one() -> None:
 def test_the_version_of_a_buckets_file_is_the_first_that_its_client_gives(
     info: dict[str, Any], size: int | None, version: str | None
 ) -> None:
-    assert server_kinds._read_bucket_facts(info) == server_kinds.Facts(size, version)
+    assert server_kinds._read_bucket_facts(info) == server_kinds.ServerFacts(size, version)
 
 
 @pytest.mark.parametrize(
@@ -307,13 +307,13 @@ def test_a_read_names_its_range_and_a_version_that_fits_one_content(
 @pytest.mark.parametrize(
     ("headers", "facts"),
     [
-        (["ETag: x", "Last-Modified: y"], server_kinds.Facts(3, "x")),
-        (["Last-Modified: y", "Digest: md5=A"], server_kinds.Facts(3, "y")),
-        ([], server_kinds.Facts(3, None)),
+        (["ETag: x", "Last-Modified: y"], server_kinds.ServerFacts(3, "x")),
+        (["Last-Modified: y", "Digest: md5=A"], server_kinds.ServerFacts(3, "y")),
+        ([], server_kinds.ServerFacts(3, None)),
     ],
 )
 def test_the_facts_of_a_web_servers_file_are_its_headers(
-    headers: list[str], facts: server_kinds.Facts
+    headers: list[str], facts: server_kinds.ServerFacts
 ) -> None:
     with hostile(lambda _: iter([answer("200 OK", b"", *headers, length=3)])) as server:
         assert server_kinds.server_of(f"{server.url}/m", Stop()).look() == facts
