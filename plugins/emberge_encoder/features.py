@@ -278,16 +278,16 @@ def media_problems(
     """Return the problems of a data set's largest image and its clips; `limit` counts tokens."""
     images, clips = readers.get("image"), readers.get("audio")
     problems: list[str | None] = []
-    if isinstance(images, ImageReader) and facts.largest is not None:
-        width, height, where = facts.largest
+    if isinstance(images, ImageReader) and facts.largest_image is not None:
+        width, height, where = facts.largest_image
         problems.append(images.problem(width, height, where))
         problems.append(
             _check_length(images.count_tokens(width, height), limit, f"{where}: an image")
         )
     if isinstance(clips, ClipReader):
         problems += [clips.problem(rate, where) for rate, where in facts.rates]
-        if facts.longest is not None:
-            seconds, where = facts.longest
+        if facts.longest_clip is not None:
+            seconds, where = facts.longest_clip
             problems.append(_check_length(clips.count_tokens(seconds), limit, f"{where}: a clip"))
     return [problem for problem in problems if problem is not None]
 

@@ -101,7 +101,7 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
 
 def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
-    listed = ServerFile.listed(root, stop)
+    listed = ServerFile.list_files(root, stop)
     return {url.removeprefix(f"{root}/"): one for url, one in listed.items()}
 
 
@@ -116,7 +116,7 @@ def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[s
             raise CheckpointError(
                 f"{root}: names {len(names):,} files; at most {_MOST_FILES:,} are read"
             )
-        files = threads.map(lambda name: ServerFile.look(f"{root}/{name}", stop), names)
+        files = threads.map(lambda name: ServerFile.look_up(f"{root}/{name}", stop), names)
         return {name: one for name, one in zip(names, files, strict=True) if one is not None}
 
     present = look(_SIGNS)  # these first: a server that is away costs one wait
@@ -189,7 +189,7 @@ def _fill_folder(
         path, file = folder / PurePosixPath(name), files[name]
         path.parent.mkdir(parents=True, exist_ok=True)
         if not whole and path.match("*.safetensors") and not path.match("adapter_*"):
-            file.note().write(path)
+            file.build_note().write(path)
         else:
             file.copy(path)
 

@@ -149,5 +149,5 @@ def find_unread_media(
     """Return the reasons why a model cannot read the media of a task; empty if it can."""
     if not kinds:
         return []
-    facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), where=where)
+    facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), place=where)
     return backbone.check_media(checkpoint, facts)

@@ -80,8 +80,8 @@ def test_what_an_option_requires_is_an_option_beside_it() -> None:
 
 def test_one_of_several_is_enough_and_limits_stay() -> None:
     mark = Requires("left", "right")
-    assert mark.lacking({"left": (), "right": None}) == "`left` or `right`"
-    assert not mark.lacking({"left": (), "right": ("x",)})
+    assert mark.describe_missing({"left": (), "right": None}) == "`left` or `right`"
+    assert not mark.describe_missing({"left": (), "right": ("x",)})
     kind: Any = Annotated[Annotated[int, NumberRange(least=1)], mark]
     assert kind.__metadata__ == (NumberRange(least=1), mark)
 

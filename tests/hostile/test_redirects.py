@@ -41,7 +41,7 @@ def test_a_redirect_to_another_server_is_not_followed(status: str) -> None:
         hostile(lambda _: leading_to(f"{other.url}/m", status)) as server,
     ):
         with pytest.raises(ForbiddenAddressError, match="leads to another server"):
-            ServerFile.look(f"{server.url}/m")
+            ServerFile.look_up(f"{server.url}/m")
         with pytest.raises(ForbiddenAddressError, match=rf"127\.0\.0\.1:{other.port}"):
             ServerFile(f"{server.url}/m", 100, '"one"').read(0, 10)
         assert other.requests == []
@@ -74,7 +74,7 @@ def test_a_redirect_to_elsewhere_is_refused_by_its_text(
             ),
         )
         with pytest.raises(ForbiddenAddressError):
-            ServerFile.look(url)
+            ServerFile.look_up(url)
     assert set(asked) == {("127.0.0.1", server.port)}
 
 
@@ -87,7 +87,7 @@ def test_a_redirect_on_the_same_server_is_followed_and_remembered() -> None:
         return iter([answer("206 OK", b"01234", "Content-Range: bytes 0-4/10", ETAG)])
 
     with hostile(reply) as server:
-        file = ServerFile.look(f"{server.url}/m")
+        file = ServerFile.look_up(f"{server.url}/m")
         assert file is not None
         assert file.read(0, 5) == b"01234"
         assert file.read(0, 5) == b"01234"
@@ -113,7 +113,7 @@ def test_an_expired_redirect_is_asked_for_again() -> None:
 def test_redirects_without_end_end() -> None:
     with hostile(lambda request: leading_to(request.path + "x")) as server:
         with pytest.raises(CheckpointError, match="from address to address"):
-            ServerFile.look(f"{server.url}/m")
+            ServerFile.look_up(f"{server.url}/m")
         assert len(server.requests) == 5
 
 
@@ -263,7 +263,7 @@ def test_what_is_no_address_of_a_web_server_is_refused_with_its_form(url: str) -
 def test_other_ways_to_write_an_address_name_nothing_private(host: str) -> None:
     """The system takes them for this machine; nobody writes them but to hide that."""
     with pytest.raises(CheckpointError):
-        ServerFile.look(f"http://{host}:1/m")
+        ServerFile.look_up(f"http://{host}:1/m")
     assert not addresses.is_named(host)
 
 
@@ -277,7 +277,7 @@ def test_a_public_name_that_means_a_private_address_is_not_connected_to(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     monkeypatch.setattr(connection, "_open_socket", lambda *_: pytest.fail("connected"))
     with pytest.raises(ForbiddenAddressError, match="EMBERGE_PRIVATE_HOSTS"):
-        ServerFile.look("https://models.example/m")
+        ServerFile.look_up("https://models.example/m")
 
 
 def test_the_address_that_was_checked_is_the_one_connected_to(
@@ -297,7 +297,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(connection, "_open_socket", open_)
     with pytest.raises(CheckpointError):
-        ServerFile.look("https://models.example/m")
+        ServerFile.look_up("https://models.example/m")
     assert opened == ["93.184.216.34"]
 
 
@@ -310,7 +310,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(
 )
 def test_other_kinds_of_addresses_are_not_read(url: str) -> None:
     with pytest.raises(ForbiddenAddressError, match="only https://, http://, s3://, gs://, hf://"):
-        ServerFile.look(url)
+        ServerFile.look_up(url)
     plugins = load_plugins()
     assert plugins.hook.locate_model(reference=url, revision=None, files="ranges") is None
 

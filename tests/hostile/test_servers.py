@@ -84,7 +84,7 @@ def test_an_endless_file_is_not_copied() -> None:
         yield answer("200 OK", b"", ETAG, length=5 << 40)
 
     with hostile(reply) as server:
-        file = ServerFile.look(f"{server.url}/config.json")
+        file = ServerFile.look_up(f"{server.url}/config.json")
         assert file is not None
         with pytest.raises(CheckpointError, match=r"config\.json: has 5.*TB.*at most"):
             file.read_json()
@@ -198,7 +198,7 @@ def test_a_refused_connection_is_refused_at_once(monkeypatch: pytest.MonkeyPatch
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(UnreachableError, match=rf"127\.0\.0\.1:{port}.*no connection"):
-        ServerFile.look(f"http://127.0.0.1:{port}/m")
+        ServerFile.look_up(f"http://127.0.0.1:{port}/m")
 
 
 def test_an_unknown_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_an_unknown_name_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(server_file, "_WAITS", (60.0,))
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(UnreachableError, match=r"nowhere\.example: no such server is known"):
-        ServerFile.look("https://nowhere.example/m")
+        ServerFile.look_up("https://nowhere.example/m")
 
 
 def test_a_server_that_does_not_prove_its_name_is_refused_at_once(
@@ -227,7 +227,7 @@ def test_a_server_that_does_not_prove_its_name_is_refused_at_once(
         thread = threading.Thread(target=speak_plainly)
         thread.start()
         with pytest.raises(UnsoundAnswerError, match="does not prove that it is this server"):
-            ServerFile.look(f"https://127.0.0.1:{listening.getsockname()[1]}/m")
+            ServerFile.look_up(f"https://127.0.0.1:{listening.getsockname()[1]}/m")
         thread.join(10)
 
 
@@ -409,7 +409,7 @@ def test_a_header_of_zeros_is_not_kept() -> None:
         ) as server,
         pytest.raises(CheckpointError, match=r"model\.safetensors.*no JSON"),
     ):
-        at(server.url).note()
+        at(server.url).build_note()
 
 
 def test_a_copy_of_zeros_is_not_kept(tmp_path: Path) -> None:

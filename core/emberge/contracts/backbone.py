@@ -299,7 +299,7 @@ class Backbone:
         if facts.problems or not missing:
             return []
         return [
-            f"{media.where}: the data has {join_some(missing)}, and the model in {checkpoint} reads "
+            f"{media.place}: the data has {join_some(missing)}, and the model in {checkpoint} reads "
             f"{join_some(['text', *facts.media])} with {type(self).__name__}; take a model with such a tower "
             "and a backbone that reads it, or leave the data set out"
         ]

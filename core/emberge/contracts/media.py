@@ -42,19 +42,19 @@ class Media:
 class MediaFacts:
     """Facts of a data set's images and clips, for checks before work; places are `file:line`.
 
-    `pair` is the kind of the dataset's pairs (`image-text`), and `where` is the place of the first image or
-    clip. `rates` are sampling rates, each with the place of its first clip. `largest` is the width, height
-    and place of the largest image, and `longest` the seconds and place of the longest clip. `stored` is a
-    hash of the files' paths.
+    `pair` is the kind of the dataset's pairs (`image-text`), and `place` is the place of the first image or
+    clip. `rates` are sampling rates, each with the place of its first clip. `largest_image` is the width,
+    height and place of the largest image, and `longest_clip` the seconds and place of the longest clip.
+    `paths_hash` is a hash of the files' paths.
     """
 
     pair: str
     kinds: tuple[MediaKind, ...]
-    where: str = ""
+    place: str = ""
     rates: tuple[tuple[int, str], ...] = ()
-    largest: tuple[int, int, str] | None = None
-    longest: tuple[float, str] | None = None
-    stored: str = ""
+    largest_image: tuple[int, int, str] | None = None
+    longest_clip: tuple[float, str] | None = None
+    paths_hash: str = ""
 
 
 def join_parts(parts: Sequence[str | Media]) -> str:

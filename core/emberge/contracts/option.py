@@ -143,7 +143,7 @@ class Requires:
         object.__setattr__(self, "others", others)
         object.__setattr__(self, "value", value)
 
-    def lacking(self, options: Mapping[str, Any]) -> str:
+    def describe_missing(self, options: Mapping[str, Any]) -> str:
         """Return which required option is missing, in words; "" if none is."""
         if any(self._is_met(options.get(other)) for other in self.others):
             return ""

@@ -118,12 +118,12 @@ class FileSummary:
         return MediaFacts(
             pair=next(iter(self.pairs)),
             kinds=tuple(kind for kind in MEDIA_KINDS if kind in self.media),
-            where=format_place(min(self.media.values())),
+            place=format_place(min(self.media.values())),
             rates=tuple((int(rate), format_place(line)) for rate, line in self.rates.items()),
-            largest=self.largest
+            largest_image=self.largest
             and (self.largest[0], self.largest[1], format_place(self.largest[2])),
-            longest=self.longest and (self.longest[0], format_place(self.longest[1])),
-            stored=self.stored,
+            longest_clip=self.longest and (self.longest[0], format_place(self.longest[1])),
+            paths_hash=self.stored,
         )
 
     def refuse(self, line: int, message: str) -> None:

@@ -100,7 +100,7 @@ class TextEmbedder:
         with (
             self._switch_to_evaluation(),
             torch.inference_mode(),
-            self._packed.used(self.token_budget),
+            self._packed.use_packed(self.token_budget),
             feed(self.encoder, texts, pieces) as chunk_features,
         ):
             for index, piece in enumerate(pieces):
@@ -153,7 +153,7 @@ class TextEmbedder:
         with self._switch_to_evaluation(), feed(encoder, texts, pieces) as chunk_features:
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
-                with torch.inference_mode(), self._packed.used(self.token_budget):
+                with torch.inference_mode(), self._packed.use_packed(self.token_budget):
                     states = encoder.states(chunk_features[index])
                     states = states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
                 yield piece, states
@@ -216,7 +216,7 @@ class PackedWeights:
     )
 
     @contextlib.contextmanager
-    def used(self, rows: int) -> Iterator[None]:
+    def use_packed(self, rows: int) -> Iterator[None]:
         """Use packed weights in linear layers in the `with` block, whose inputs usually have `rows` rows.
 
         This is only for passes without gradients.

@@ -17,7 +17,7 @@ from emberge.encoding.forward_pass import device_of
 _PROBE_LENGTHS = ((5, 3, 7), (6, 4), (8,))
 
 
-def packed_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
+def pack_rows(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[NDArray[np.int64]]:
     """Pack texts into rows of at most `length` tokens by first-fit, longest text first.
 
     A longer text is a row of its own. Ties keep their order.

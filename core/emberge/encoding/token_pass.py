@@ -26,7 +26,7 @@ from emberge.contracts import (
 )
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
-from emberge.encoding.packing import packed_rows
+from emberge.encoding.packing import pack_rows
 from emberge.encoding.token_cache import Ragged
 
 UNSCORED = -100
@@ -122,7 +122,7 @@ class _TokenRows:
         scored = np.fromiter(
             (np.count_nonzero(t.labels != UNSCORED) for t in texts), np.int64, len(texts)
         )
-        rows = np.arange(len(texts))[:, None] if packing is None else packed_rows(lengths, packing)
+        rows = np.arange(len(texts))[:, None] if packing is None else pack_rows(lengths, packing)
         return cls(
             [[texts[i].text for i in row] for row in rows],
             [[texts[i].labels for i in row] for row in rows],

@@ -174,7 +174,7 @@ def decode_image(content: bytes, where: str) -> Any:
             image.load()
             if image.format == "TIFF":  # Pillow may have turned it
                 turn = _read_orientation(image)
-            return _turn(rgb_image(image, where), turn)
+            return _rotate_upright(rgb_image(image, where), turn)
     except DataError:
         raise
     except Exception as error:  # damaged data makes decoders fail in many turns
@@ -183,7 +183,7 @@ def decode_image(content: bytes, where: str) -> Any:
         ) from error
 
 
-def _turn(image: Any, orientation: int) -> Any:
+def _rotate_upright(image: Any, orientation: int) -> Any:
     """Return the image rotated upright, given its EXIF orientation."""
     from PIL.Image import Transpose
 

@@ -75,13 +75,13 @@ class AdapterConfig:
         alpha = float(_match_pattern(self.alpha_pattern, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.root_scaled else rank)
 
-    def saves(self, module: str) -> bool:
+    def saves_whole(self, module: str) -> bool:
         """Return whether the adapter contains all weights of the module, or of a module around it."""
         words = module.split(".")
         ancestors = [".".join(words[: n + 1]) for n in range(len(words))]
         return any(name.endswith(self.saved_modules) for name in ancestors)
 
-    def tokens_of(self, module: str) -> tuple[int, ...]:
+    def trained_rows(self, module: str) -> tuple[int, ...]:
         """Return the indices of an embedding table's rows that the adapter trained."""
         if not isinstance(self.tokens, Mapping):
             return self.tokens

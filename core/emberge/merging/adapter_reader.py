@@ -58,15 +58,15 @@ class AdaptedModule:
 class Adapter:
     """An adapter's settings and tensors, from its config and header.
 
-    The keys of `modules` are their names in the adapted model's class. `whole` are the tensors that the
-    adapter contains in full: saved modules, biases, and copies of the base's tensors.
+    The keys of `modules` are their names in the adapted model's class. `whole_tensors` are the tensors that
+    the adapter contains in full: saved modules, biases, and copies of the base's tensors.
     """
 
     folder: Path
     config: AdapterConfig
     metadata: Mapping[str, str]
     modules: Mapping[str, AdaptedModule]
-    whole: Mapping[str, TensorSpec]
+    whole_tensors: Mapping[str, TensorSpec]
 
 
 def _read_adapter(folder: Path, *, whole: bool = True) -> Adapter | None:
@@ -161,19 +161,19 @@ class _AdapterApplier:
         return dataclasses.replace(self.names, specs=self.specs, heads=heads)
 
     def _place_whole(self) -> None:
-        for name, spec in self.adapter.whole.items():
-            base_name = self.places.of(name)
+        for name, spec in self.adapter.whole_tensors.items():
+            base_name = self.places.find_name(name)
             if base_name is None:
-                if not self.adapter.config.saves(name):
+                if not self.adapter.config.saves_whole(name):
                     raise self._build_unknown_name_error(name)
-                base_name = self.places.beside(name)
+                base_name = self.places.name_missing_tensor(name)
                 self.fresh.add(base_name)
                 self.specs[base_name] = spec.renamed(base_name)
             else:
                 self.specs[base_name] = _cast_saved(self.specs[base_name], spec)
 
     def _adapt_module(self, name: str, module: AdaptedModule) -> None:
-        base_name = self.places.of(f"{name}.weight")
+        base_name = self.places.find_name(f"{name}.weight")
         if base_name is None:
             raise self._build_unknown_name_error(f"{name}.weight")
         origin = self.specs[base_name]
@@ -235,7 +235,7 @@ class _AdapterApplier:
             yield MagnitudeScale(m, transposed)
 
     def _read_new_rows(self, name: str, values: TensorSpec, origin: TensorSpec) -> RowReplacement:
-        indices = self.adapter.config.tokens_of(name)
+        indices = self.adapter.config.trained_rows(name)
         rows, width = rows_of(origin.shape)
         if values.shape != (len(indices), width) or not all(0 <= i < rows for i in indices):
             raise self._build_error(
@@ -245,7 +245,7 @@ class _AdapterApplier:
         return RowReplacement(indices, values)
 
     def _shift_bias(self, name: str, bias: TensorSpec, module: AdaptedModule) -> None:
-        base_name = self.places.of(f"{name}.bias")
+        base_name = self.places.find_name(f"{name}.bias")
         if base_name is None:
             raise self._build_error(
                 f"'{name}' was given a bias (lora_bias), and the base's has none to add it to; fold the "
@@ -263,7 +263,10 @@ class _AdapterApplier:
         """Refuse an adapter that unties a head and an embedding that are one tensor in the base."""
         if self.names.tied is not True or self.adapter.config.task not in _HEADED:
             return
-        saved = {self.places.of(name) or name: spec for name, spec in self.adapter.whole.items()}
+        saved = {
+            self.places.find_name(name) or name: spec
+            for name, spec in self.adapter.whole_tensors.items()
+        }
         embedding = self.names.embedding()
         embedding_name = next((n for n, s in self.names.specs.items() if s is embedding), "")
         head = next((spec for name, spec in saved.items() if name.endswith(HEAD)), None)
@@ -321,7 +324,7 @@ class AdapterNames:
         self._known.update({name: name for name in names.specs})
         self._leads: dict[str, str] = {}
 
-    def of(self, name: str) -> str | None:
+    def find_name(self, name: str) -> str | None:
         """Return the canonical name of a tensor; None if the base has no such tensor."""
         name = usual_name(self._strip_module_number(name))
         words = name.split(".")
@@ -332,7 +335,7 @@ class AdapterNames:
                 return base_name
         return None
 
-    def beside(self, name: str) -> str:
+    def name_missing_tensor(self, name: str) -> str:
         """Return the canonical name of a tensor that the base lacks, without the adapter's name prefix."""
         name = self._strip_module_number(name)
         return name.removeprefix(max(self._leads, key=len, default=""))

@@ -26,7 +26,7 @@ ApplyToTile = Callable[[range, "Tensor"], object]
 class Change(Protocol):
     """A change that an adapter makes to a tensor."""
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
+    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         """Return a function that applies the change to tiles of these rows, after reading what it needs."""
         ...
 
@@ -66,7 +66,7 @@ class LowRank:
         """The inner dimension."""
         return self.a.shape[0]
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
+    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         right = _read_tensor(reader, self.b if self.transposed else self.a)
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
         left = self._read_left_factor(reader, rows)
@@ -103,7 +103,7 @@ class MagnitudeScale:
     m: TensorSpec
     transposed: bool = False
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
+    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         learned_lengths = _read_tensor(reader, self.m)
         if not self.transposed:
 
@@ -113,7 +113,7 @@ class MagnitudeScale:
                 tile.mul_((target_norms / norms).where(norms > 0, 0.0))
 
             return by_row
-        norms = reader.remember((spec.name, self), lambda: self._measure_columns(reader, spec))
+        norms = reader.compute_once((spec.name, self), lambda: self._measure_columns(reader, spec))
         factors = (learned_lengths / norms).where(norms > 0, 0.0)
 
         return lambda _, tile: tile.mul_(factors)
@@ -137,7 +137,7 @@ class RowReplacement:
     indices: tuple[int, ...]
     values: TensorSpec
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
+    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         def change(some: range, tile: Tensor) -> None:
             for position, index in enumerate(self.indices):
                 if index in some:
@@ -153,7 +153,7 @@ class BiasShift:
     b: TensorSpec
     scale: float
 
-    def begin(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
+    def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
         shift = _read_tensor(reader, self.b).view(1, -1)
         return lambda _, tile: tile.add_(shift, alpha=self.scale)
 
@@ -166,7 +166,7 @@ def _compute_tiles(
 
     count, width = rows_of(spec.shape)
     first, last = rows.start - rows.start % TILE, min(-(-rows.stop // TILE) * TILE, count)
-    tile_functions = [change.begin(reader, spec, range(first, last)) for change in changes]
+    tile_functions = [change.prepare(reader, spec, range(first, last)) for change in changes]
     for start in range(first, last, TILE):
         tile_rows = range(start, min(start + TILE, count))
         tile = torch.empty(len(tile_rows), width, dtype=torch.float64)

@@ -14,7 +14,7 @@ from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain
 from emberge.merging.request import Compute, ModelOptions, Resolver
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
-from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.cost import GRANULE
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
 from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
@@ -72,7 +72,7 @@ def merge_state_dicts(
     origin = base if any(s.base_policy != "forbidden" for s in strategy) else None
 
     def block(name: str, statistics: RowStatistics) -> Block:
-        return empty_block(
+        return build_empty_block(
             name,
             tuple(models[0][name].shape),
             models=model_names,

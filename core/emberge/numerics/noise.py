@@ -101,11 +101,11 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     chances = pooled_like(deltas)
     for delta, into, line in zip(deltas, chances, lines, strict=True):
         values = _rank_chances(line, width, deltas)
-        into.copy_(by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
+        into.copy_(values_by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
     return chances
 
 
-def by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
+def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
     """Return the entry of ascending `values` [size] at each magnitude's rank in its row, [rows, size].
 
     The smallest magnitude gets the first value; equal magnitudes are ranked by their position.

@@ -30,7 +30,7 @@ _WEIGHTS = ".safetensors"
 # The longest tick of a clock by which file systems stamp changes.
 _TICK_NANOSECONDS = 10_000_000
 _READ_BYTES = 1 << 20
-HELD = BUFFERS * 3 // 4
+MOST_EARLY_PIECES = BUFFERS * 3 // 4
 """Largest number of buffers with early pieces, over all files; the other buffers are for writing."""
 
 
@@ -55,14 +55,14 @@ class FileContent:
         """Return a file's hash and, for sound weights, its tensors' hashes, from one reading."""
         hasher = ContentHasher(_read_specs(path))
         for piece in read_file_pieces(path):
-            hasher.see(piece)
+            hasher.update(piece)
         return hasher.content()
 
     @classmethod
     def of_bytes(cls, content: bytes) -> FileContent:
         """Return the size and the hash of a file's bytes."""
         hasher = ContentHasher(())
-        hasher.see(memoryview(content))
+        hasher.update(memoryview(content))
         return hasher.content()
 
     @classmethod
@@ -113,7 +113,7 @@ class ContentHasher:
         self._left = sorted(specs, key=lambda spec: spec.offset, reverse=True)
         self._tensors: dict[str, Any] = {spec.name: xxhash.xxh3_64() for spec in specs}
 
-    def see(self, piece: memoryview) -> None:
+    def update(self, piece: memoryview) -> None:
         """Hash the bytes that follow those already `seen`."""
         offset, end = self.seen, self.seen + len(piece)
         self.seen = end
@@ -196,10 +196,10 @@ class EarlyPieces:
     With a separate count for each file, early pieces could occupy all buffers, and nothing could be written.
     """
 
-    held: int = 0
+    count: int = 0
 
 
-class PassingHash:
+class UnorderedHasher:
     """A hasher of one file whose pieces are written in any order.
 
     An early piece stays in its buffer. Early pieces beyond the limit, and bytes that were in the file before,
@@ -215,14 +215,14 @@ class PassingHash:
         release: Callable[[FilledBuffer], None],
         early: EarlyPieces,
     ) -> None:
-        self._file, self._release, self._count = file, release, early
+        self._file, self._release, self._counter = file, release, early
         self._hasher = ContentHasher(specs)
-        self._hasher.see(memoryview(opening))
+        self._hasher.update(memoryview(opening))
         self._early: dict[int, FilledBuffer] = {}
         self._dropped: dict[int, int] = {}
         self._sound = True
 
-    def see(self, piece: FilledBuffer) -> None:
+    def add_piece(self, piece: FilledBuffer) -> None:
         """Take a written piece; its buffer is released now or later."""
         if piece.place < self._hasher.seen or piece.place in self._early:
             self._give_up()  # it is written again, so its hash is no longer right
@@ -230,9 +230,9 @@ class PassingHash:
             self._release(piece)
             return
         self._early[piece.place] = piece
-        self._count.held += 1
+        self._counter.count += 1
         self._hash_known()
-        if self._early and self._count.held > HELD:
+        if self._early and self._counter.count > MOST_EARLY_PIECES:
             last = self._take_early(max(self._early))
             self._dropped[last.place] = last.size
             self._release(last)
@@ -253,7 +253,7 @@ class PassingHash:
             offset = self._hasher.seen
             if offset in self._early:
                 piece = self._take_early(offset)
-                self._hasher.see(piece.data)
+                self._hasher.update(piece.data)
                 self._release(piece)
             elif offset in self._dropped:
                 self._read_back(self._dropped.pop(offset))
@@ -269,7 +269,7 @@ class PassingHash:
                 piece = b""
             if not piece:
                 self._give_up()
-            self._hasher.see(memoryview(piece))
+            self._hasher.update(memoryview(piece))
             size -= len(piece)
 
     def _give_up(self) -> None:
@@ -279,7 +279,7 @@ class PassingHash:
 
     def _take_early(self, place: int) -> FilledBuffer:
         """Remove an early piece and return it."""
-        self._count.held -= 1
+        self._counter.count -= 1
         return self._early.pop(place)
 
 
@@ -287,11 +287,13 @@ class HashThread:
     """A thread that hashes pieces while others are written."""
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[tuple[PassingHash, FilledBuffer] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[UnorderedHasher, FilledBuffer] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._run, name="hash", daemon=True)
         self._thread.start()
 
-    def see(self, file: PassingHash, piece: FilledBuffer) -> None:
+    def queue_piece(self, file: UnorderedHasher, piece: FilledBuffer) -> None:
         """Queue a piece for a file's hasher."""
         self._work.put((file, piece))
 
@@ -304,4 +306,4 @@ class HashThread:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             file, piece = work
-            file.see(piece)
+            file.add_piece(piece)

@@ -20,7 +20,7 @@ class RowReader(Protocol):
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
         ...
 
-    def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+    def compute_once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """Return the result of `make`, computed once for all threads."""
         ...
 

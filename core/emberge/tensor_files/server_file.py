@@ -88,7 +88,7 @@ class ServerFile:
         return server_cache()
 
     @classmethod
-    def look(cls, url: str, stop: Stop | None = None) -> ServerFile | None:
+    def look_up(cls, url: str, stop: Stop | None = None) -> ServerFile | None:
         """Look up the file at an address, without its content; None if there is none.
 
         Raises:
@@ -100,7 +100,7 @@ class ServerFile:
         return None if facts is None else cls._build_file(url, facts, stop)
 
     @classmethod
-    def listed(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
+    def list_files(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
         """Return all files that the server lists below an address, by address.
 
         Raises:
@@ -128,14 +128,14 @@ class ServerFile:
 
         Raises:
             CheckpointError: if the server refuses, ignores ranges or fails repeatedly, or if the file has
-                changed since `look`.
+                changed since `look_up`.
         """
         if start == end:
             return b""
         facts = ServerFacts(self.size, self.version, self.sha256)
         return retry_request(self.url, lambda: self._read(start, end, facts), self.stop)
 
-    def note(self) -> RemoteFile:
+    def build_note(self) -> RemoteFile:
         """Return the note of a safetensors file; only the header of the file is read.
 
         Raises:
@@ -173,7 +173,7 @@ class ServerFile:
                 with writing(place.parent, "what is read from a server"):
                     out.write(piece)
         if self.sha256 is not None and (digest := sha256_of(place)) != self.sha256:
-            raise other_content(self, digest)
+            raise wrong_hash_error(self, digest)
         self._require_readable(place)
 
     def _require_length(self) -> None:
@@ -217,7 +217,7 @@ def _parse_json(url: str, content: bytes) -> Any:
         raise CheckpointError(f"{url}: cannot be read as JSON ({error}); get it again") from None
 
 
-def other_content(file: ServerFile, found: str) -> CheckpointError:
+def wrong_hash_error(file: ServerFile, found: str) -> CheckpointError:
     """Return the error for content whose hash differs from the server's."""
     return CheckpointError(
         f"{file.url}: what came has SHA-256 {found[:12]}…, and its server gives "

@@ -20,7 +20,7 @@ from emberge.files import require_space, writing
 from emberge.network import Stop
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
-from emberge.tensor_files.server_file import ServerFile, other_content
+from emberge.tensor_files.server_file import ServerFile, wrong_hash_error
 
 _BLOCK = 4 << 20
 _AT_ONCE = 8
@@ -70,14 +70,14 @@ class TensorFetcher:
         for *_, file, start, end in sorted(blocks):
             self._open_copy(file).expect(start, end)
 
-    def fetched(self, spec: TensorSpec, start: int, end: int) -> int:
+    def open_fetched(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file.
 
         Raises:
             CheckpointError: if they cannot be fetched.
         """
         copy = self._open_copy(spec.file)
-        copy.need(spec, start, end)
+        copy.wait_for(spec, start, end)
         return copy.handle
 
     def verify(self) -> list[FetchedFile]:
@@ -135,7 +135,7 @@ class _SparseCopy:
                     future = self._pool.submit(self._fetch, at, stop)
                     bisect.insort(self._stretches, (at, stop, future), key=lambda one: one[0])
 
-    def need(self, spec: TensorSpec, start: int, end: int) -> None:
+    def wait_for(self, spec: TensorSpec, start: int, end: int) -> None:
         """Wait until a part of a tensor is fetched; fetch the whole tensor if it was not announced."""
         with self._lock:
             missing = bool(self._find_missing_parts(start, end))
@@ -155,7 +155,7 @@ class _SparseCopy:
         if whole and server.sha256 is not None:
             digest = self._hash_copy()
             if digest != server.sha256:
-                raise other_content(server, digest)
+                raise wrong_hash_error(server, digest)
         checked = "sha256" if whole and server.sha256 is not None else ""
         return FetchedFile(server.url, server.size, fetched + self._header, checked)
 

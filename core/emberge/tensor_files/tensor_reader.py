@@ -93,7 +93,7 @@ class TensorReader:
         self.read_bytes(spec, start * spec.itemsize, bytes_of(raw))
         into.copy_(raw)
 
-    def remember(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
+    def compute_once(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
         """Return the result of `make`, computed once for all threads; it should be small."""
         with self._remembering:
             if what not in self._remembered:
@@ -144,7 +144,7 @@ class TensorReader:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file."""
         path = spec.file
         if RemoteFile.is_note(path):
-            return self._open_fetcher().fetched(spec, start, end)
+            return self._open_fetcher().open_fetched(spec, start, end)
         handle = self._files.get(path)
         if handle is None:
             with self._lock:

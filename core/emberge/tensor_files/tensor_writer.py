@@ -13,7 +13,12 @@ from pathlib import Path
 from torch import Tensor
 
 from emberge.files import make_folder, sync, write_text, writing
-from emberge.tensor_files.content_hashes import EarlyPieces, HashThread, PassingHash, current_notes
+from emberge.tensor_files.content_hashes import (
+    EarlyPieces,
+    HashThread,
+    UnorderedHasher,
+    current_notes,
+)
 from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_header
 from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
@@ -49,7 +54,7 @@ class TensorWriter:
         self._reserved: set[str] = set()
         self._notes = current_notes()
         self._hashing: HashThread | None = None
-        self._hashes: list[PassingHash] = []
+        self._hashes: list[UnorderedHasher] = []
         self._indices: dict[Path, str] = {}
         self._shards: list[_Shard] = []
         parts = dict(parts or {"": ""})
@@ -78,7 +83,7 @@ class TensorWriter:
         if self._notes is not None:
             self._hashing, early = HashThread(), EarlyPieces()
             self._hashes = [
-                PassingHash(file, shard.opening, shard.specs, self._queue.release, early)
+                UnorderedHasher(file, shard.opening, shard.specs, self._queue.release, early)
                 for file, shard in zip(self._files, self._shards, strict=True)
             ]
 
@@ -98,7 +103,7 @@ class TensorWriter:
     def after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything queued so far is in the files."""
         assert self._queue is not None
-        self._queue.then(work)
+        self._queue.call_after_writes(work)
 
     def sync(self) -> None:
         """Wait until the files' content is on the disk."""
@@ -139,7 +144,7 @@ class TensorWriter:
                     file.reserve(spec.offset, spec.nbytes)
                 file.write_direct(piece.data, piece.place)
         if self._hashing is not None:
-            self._hashing.see(self._hashes[shard], piece)
+            self._hashing.queue_piece(self._hashes[shard], piece)
         elif self._queue is not None:
             self._queue.release(piece)
 

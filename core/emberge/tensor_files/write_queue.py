@@ -160,7 +160,7 @@ class WriteQueue:
             self._work.put(functools.partial(self._write, filled, write))
             data, place = data[len(piece) :], place + len(piece)
 
-    def then(self, work: Callable[[], None]) -> None:
+    def call_after_writes(self, work: Callable[[], None]) -> None:
         """Run `work` on the queue's thread after everything put before is in the files."""
         self._work.put(functools.partial(self._guard_work, work))
 

@@ -56,7 +56,7 @@ class Noisy(DerivedTensor):
 
     def compute(self, reader: RowReader, rows: range, into: Tensor) -> None:
         deviation = self.share * float(
-            reader.remember(
+            reader.compute_once(
                 ("deviation", self.origin), lambda: _measure_deviation(reader, self.origin)
             )
         )

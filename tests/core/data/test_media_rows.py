@@ -167,13 +167,13 @@ def test_facts_have_their_places(folder: Path) -> None:
     rows = [{"image": name, "caption": "one"} for name in ("cat.png", "big.png", "dog.png")]
     facts = load(write(folder, rows)).info.media
     assert facts.kinds == ("image",)
-    assert facts.largest == (80, 40, f"{folder / 'rows.jsonl'}:2")
+    assert facts.largest_image == (80, 40, f"{folder / 'rows.jsonl'}:2")
     (folder / "b.wav").write_bytes(wav(440, 8000, 3.0))
     rows = [{"audio": name, "caption": "one"} for name in ("a.wav", "b.wav")]
     facts = load(write(folder, rows)).info.media
     at = f"{folder / 'rows.jsonl'}:"
     assert facts.rates == ((RATE, f"{at}1"), (8000, f"{at}2"))
-    assert facts.longest == (3.0, f"{at}2")
+    assert facts.longest_clip == (3.0, f"{at}2")
 
 
 def test_rows_found_again_know_their_media(folder: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_moved_set_is_the_same_set(folder: Path) -> None:
     (media,) = split_parts(moved[0].anchor)
     assert isinstance(media, Media)
     assert Path(media.path) == folder / "new" / "cat.png"
-    assert moved.info.media.stored != first.info.media.stored
+    assert moved.info.media.paths_hash != first.info.media.paths_hash
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ from emberge.tensor_files import (
     noting_contents,
     read_header,
 )
-from emberge.tensor_files.content_hashes import HELD, ContentNotes, EarlyPieces, PassingHash
+from emberge.tensor_files.content_hashes import (
+    MOST_EARLY_PIECES,
+    ContentNotes,
+    EarlyPieces,
+    UnorderedHasher,
+)
 from emberge.tensor_files.write_queue import PAGE, DirectFile, FilledBuffer
 from safetensors.torch import save_file
 
@@ -36,7 +41,7 @@ class Passing:
         self.file = DirectFile(path)
         self.released: list[int] = []
         opening = self.raw[: self.begins]
-        self.hash = PassingHash(
+        self.hash = UnorderedHasher(
             self.file, opening, specs, lambda p: self.released.append(p.place), early
         )
         self.expected = FileContent.of_file(path)
@@ -47,7 +52,7 @@ class Passing:
             some = self.raw[place : place + PIECE]
             buffer = bytearray(2 * PAGE)
             buffer[place % PAGE : place % PAGE + len(some)] = some
-            self.hash.see(FilledBuffer(buffer, place, len(some)))  # type: ignore[arg-type]
+            self.hash.add_piece(FilledBuffer(buffer, place, len(some)))  # type: ignore[arg-type]
 
     def finish(self) -> FileContent | None:
         found = self.hash.finish(len(self.raw))
@@ -64,16 +69,20 @@ def test_files_never_keep_all_buffers_together(tmp_path: Path) -> None:
     """Else none would be left for the pieces that all of them wait for."""
     early = EarlyPieces()
     files = [Passing(tmp_path / f"{number}.safetensors", early) for number in range(3)]
-    for turn in range(1, 2 * HELD):
+    for turn in range(1, 2 * MOST_EARLY_PIECES):
         for file in files:
             file.pass_by([file.places[turn]])
-            assert early.held <= HELD
-    assert early.held == 3 * (2 * HELD - 1) - sum(len(one.released) for one in files) == HELD
+            assert early.count <= MOST_EARLY_PIECES
+    assert (
+        early.count
+        == 3 * (2 * MOST_EARLY_PIECES - 1) - sum(len(one.released) for one in files)
+        == MOST_EARLY_PIECES
+    )
     for file in files:
-        file.pass_by([file.places[0], *file.places[2 * HELD :]])
+        file.pass_by([file.places[0], *file.places[2 * MOST_EARLY_PIECES :]])
         assert file.finish() == file.expected
         assert sorted(file.released) == file.places
-    assert early.held == 0
+    assert early.count == 0
 
 
 def test_pieces_in_order_are_all_it_needs(
@@ -89,10 +98,10 @@ def test_pieces_that_come_a_little_early_wait(
     passing: Passing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pread", None)
-    some = passing.places[:HELD]
+    some = passing.places[:MOST_EARLY_PIECES]
     passing.pass_by(some[1:])
     assert passing.released == []
-    passing.pass_by([some[0], *passing.places[HELD:]])
+    passing.pass_by([some[0], *passing.places[MOST_EARLY_PIECES:]])
     assert passing.finish() == passing.expected
     assert passing.released == passing.places
 
@@ -101,7 +110,7 @@ def test_pieces_that_come_a_little_early_wait(
 def test_any_order_gives_the_same(seed: int, passing: Passing) -> None:
     places = random.Random(seed).sample(passing.places, len(passing.places))
     passing.pass_by(places)
-    assert len(places) - len(passing.released) <= HELD, "no more buffers are kept"
+    assert len(places) - len(passing.released) <= MOST_EARLY_PIECES, "no more buffers are kept"
     assert passing.finish() == passing.expected
     assert sorted(passing.released) == passing.places
 

@@ -42,24 +42,24 @@ def test_a_hub_gives_size_version_and_hash_and_its_files_are_read_in_part(
     address = f"hf://owner/m@{COMMIT}"
     sha256 = hashlib.sha256(bytes(range(200))).hexdigest()
     with serving_ranges(root) as server, hub_at(server.url, tmp_path / "home"):
-        file = ServerFile.look(f"{address}/{WEIGHTS}")
+        file = ServerFile.look_up(f"{address}/{WEIGHTS}")
         assert file is not None
         assert (file.size, file.version, file.sha256) == (200, sha256, sha256)
         assert file.read(50, 60) == bytes(range(50, 60))
         file.require_unchanged()
-        config = ServerFile.look(f"{address}/config.json")
+        config = ServerFile.look_up(f"{address}/config.json")
         assert config is not None
         assert config.sha256 is None
         assert config.version
         assert config.read_json() == {}
-        assert ServerFile.look(f"{address}/gone.json") is None
-        assert ServerFile.listed(address).keys() == {
+        assert ServerFile.look_up(f"{address}/gone.json") is None
+        assert ServerFile.list_files(address).keys() == {
             f"{address}/{WEIGHTS}",
             f"{address}/config.json",
         }
         for wrong in ("hf://owner/m", "hf://owner/m@main/config.json"):
             with pytest.raises(CheckpointError, match="no address of a file on a hub"):
-                ServerFile.look(wrong)
+                ServerFile.look_up(wrong)
 
 
 def test_the_token_goes_to_the_hub_and_not_to_its_storage(
@@ -110,7 +110,7 @@ def test_a_list_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
     monkeypatch.setattr(server_kinds, "MOST_FILES", 20)
     with pytest.raises(CheckpointError, match="lists more than 20 files"):
-        ServerFile.listed(f"hf://owner/m@{COMMIT}")
+        ServerFile.list_files(f"hf://owner/m@{COMMIT}")
     assert next(drawn) <= 41
 
 
@@ -166,7 +166,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 def test_a_bucket_gives_size_and_version_and_its_files_stay_open(bucket: Bucket) -> None:
-    file = ServerFile.look("s3://b/m")
+    file = ServerFile.look_up("s3://b/m")
     assert file is not None
     assert (file.size, file.version, file.sha256) == (100, "one", None)
     assert bucket.refreshed == 1
@@ -176,7 +176,7 @@ def test_a_bucket_gives_size_and_version_and_its_files_stay_open(bucket: Bucket)
     bucket.info_ = {"size": 100, "LastModified": "two"}
     with pytest.raises(CheckpointError, match="has changed on its server"):
         file.require_unchanged()
-    assert ServerFile.listed("s3://b/m").keys() == {
+    assert ServerFile.list_files("s3://b/m").keys() == {
         "s3://b/m/config.json",
         "s3://b/m/1_Pooling/config.json",
     }
@@ -192,11 +192,11 @@ def test_a_file_of_a_bucket_that_failed_is_opened_again(bucket: Bucket) -> None:
 
 def test_what_a_bucket_does_not_have_is_none_and_what_fails_is_asked_again(bucket: Bucket) -> None:
     bucket.failures = [FileNotFoundError("b/m")]
-    assert ServerFile.look("s3://b/m") is None
+    assert ServerFile.look_up("s3://b/m") is None
     hidden = FileNotFoundError("b/m")
     hidden.__cause__ = OSError("throttled")
     bucket.failures = [hidden]
-    assert ServerFile.look("s3://b/m") is not None
+    assert ServerFile.look_up("s3://b/m") is not None
 
 
 def test_a_bucket_that_hangs_has_a_time_limit_and_ends_with_the_work(
@@ -234,7 +234,7 @@ def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("fsspec.core.url_to_fs", missing)
     with pytest.raises(CheckpointError, match=r"Install s3fs; pip install 'emberge\[remote\]'"):
-        ServerFile.look("s3://b/m")
+        ServerFile.look_up("s3://b/m")
 
 
 # ── sizes and hashes ────────────────────────────────────────────────────────────────────────────
@@ -382,7 +382,7 @@ def test_a_server_may_ask_to_wait_within_reason(
         hostile(lambda _: iter([busy])) as server,
         pytest.raises(CheckpointError, match=r"it answers 503, 2 times"),
     ):
-        ServerFile.look(f"{server.url}/m")
+        ServerFile.look_up(f"{server.url}/m")
     assert waited == [max(seconds, 0.001)]
 
 
@@ -414,7 +414,7 @@ def test_each_wait_for_a_server_is_one_that_the_work_ends(monkeypatch: pytest.Mo
         for ask in (
             file.require_unchanged,
             lambda: file.read(0, 10),
-            lambda: ServerFile.look(file.url, own),
+            lambda: ServerFile.look_up(file.url, own),
         ):
             with pytest.raises(CheckpointError):
                 ask()

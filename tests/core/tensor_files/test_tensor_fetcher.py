@@ -56,7 +56,7 @@ def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 
 def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
-    found = ServerFile.look(f"{url}/web/owner/m/model.safetensors")
+    found = ServerFile.look_up(f"{url}/web/owner/m/model.safetensors")
     assert found is not None
     note = found.note().write(folder / "model.safetensors")
     assert RemoteFile.is_note(note)
@@ -76,7 +76,7 @@ def test_many_threads_read_what_is_there_and_each_byte_comes_once(tmp_path: Path
             def read(name: str) -> bool:
                 spec = specs[name]
                 begin, end = spec.offset, spec.offset + spec.nbytes
-                handle = fetcher.fetched(spec, begin, end)
+                handle = fetcher.open_fetched(spec, begin, end)
                 content = np.frombuffer(os.pread(handle, end - begin, begin), np.float32)
                 return bool((content == tensors[name]).all())
 

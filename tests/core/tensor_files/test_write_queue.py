@@ -272,7 +272,7 @@ def test_work_is_done_after_the_writes_before_it_and_before_those_after_it(disk:
     disk.gate.clear()
     for number in range(4):
         disk.queue.put(memoryview(b"x"), number, disk.write)
-        disk.queue.then(partial(disk.log.append, f"done {number}"))
+        disk.queue.call_after_writes(partial(disk.log.append, f"done {number}"))
     disk.gate.set()
     disk.queue.drain()
     assert disk.log == [0, "done 0", 1, "done 1", 2, "done 2", 3, "done 3"]
@@ -306,7 +306,7 @@ def test_after_an_error_nothing_is_written_and_everybody_is_told(disk: Disk) -> 
     disk.queue.put(memoryview(b"x"), 0, disk.write)
     disk.queue.put(memoryview(b"x"), 1, fail)
     disk.queue.put(memoryview(b"x"), 2, disk.write)
-    disk.queue.then(lambda: disk.log.append("done"))
+    disk.queue.call_after_writes(lambda: disk.log.append("done"))
     disk.gate.set()
     with pytest.raises(OSError, match="No space"):
         disk.queue.drain()
@@ -320,8 +320,8 @@ def test_an_error_of_other_work_is_one_too(disk: Disk) -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    disk.queue.then(fail)
-    disk.queue.then(lambda: disk.log.append("done"))
+    disk.queue.call_after_writes(fail)
+    disk.queue.call_after_writes(lambda: disk.log.append("done"))
     with pytest.raises(ValueError, match="no"):
         disk.queue.drain()
     assert disk.log == []
@@ -330,7 +330,7 @@ def test_an_error_of_other_work_is_one_too(disk: Disk) -> None:
 def test_closing_does_what_is_queued(disk: Disk) -> None:
     disk.gate.clear()
     disk.queue.put(memoryview(b"x"), 0, disk.write)
-    disk.queue.then(lambda: disk.log.append("done"))
+    disk.queue.call_after_writes(lambda: disk.log.append("done"))
     disk.gate.set()
     disk.queue.close()
     assert disk.log == [0, "done"]

@@ -287,7 +287,7 @@ def test_an_image_above_the_limit_is_shrunk_only_if_asked(
 
 def test_checks_know_the_model_s_limits(models: dict[str, Path], tmp_path: Path) -> None:
     path = models["qwen3_omni_moe_thinker"]
-    large = MediaFacts("image-text", ("image",), "a:1", largest=(800, 800, "a:3"))
+    large = MediaFacts("image-text", ("image",), "a:1", largest_image=(800, 800, "a:3"))
     (problem,) = TextEncoder().check_media(path, large)
     assert problem.startswith("a:3: ")
     assert "shrink" in problem
@@ -296,7 +296,7 @@ def test_checks_know_the_model_s_limits(models: dict[str, Path], tmp_path: Path)
     (problem,) = TextEncoder().check_media(path, other)
     assert problem.startswith("a:4: ")
     assert not TextEncoder(resample=True).check_media(path, other)
-    long = MediaFacts("audio-text", ("audio",), "a:1", longest=(100.0, "a:2"))
+    long = MediaFacts("audio-text", ("audio",), "a:1", longest_clip=(100.0, "a:2"))
     (problem,) = TextEncoder(max_length=512).check_media(path, long)
     assert problem.startswith("a:2: ")
     (problem,) = TextEncoder().check_media(models["qwen3_asr"], large)

@@ -293,10 +293,10 @@ def test_an_angle_below_float32_cosines_is_still_an_angle() -> None:  # T-00
         (exact[0] / exact[0].norm() + exact[1] / exact[1].norm()).norm(),
     )
     assert angle.item() == pytest.approx(0.0014128, rel=0.01)
-    from emberge.merging.streaming.build_jobs import empty_block
+    from emberge.merging.streaming.build_jobs import build_empty_block
     from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
 
-    block = empty_block(
+    block = build_empty_block(
         "w", (1_000_000,), models=["a", "b"], weights=[1, 1], dtype="float32", based=False
     ).with_tensors(torch.stack([first, turned]))
     span = Span.of(*(Slerp().measure(block, [])[k] for k in ("products", "differences")))

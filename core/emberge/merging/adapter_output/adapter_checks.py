@@ -36,7 +36,11 @@ def adapter_problems(
         if fault := _find_shape_fault(tensor, names.specs.get(tensor.name)):
             yield Problem(fault, tensor.name)
     for tensor in merged if products.exact else ():
-        if len(tensor.out.shape) == 2 and not products.has(tensor) and not products.saves(tensor):
+        if (
+            len(tensor.out.shape) == 2
+            and not products.is_product_change(tensor)
+            and not products.is_saved_whole(tensor)
+        ):
             why = "is no sum of products of thin factors" + (
                 " (DoRA or trained tokens)" * (combination is not None)
             )

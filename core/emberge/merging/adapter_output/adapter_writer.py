@@ -39,7 +39,7 @@ class AdapterParts:
     transposed: bool = False
     factors: dict[str, LowRankFactors] = field(default_factory=dict)
     """Factors of the changes, by module."""
-    changed: set[str] = field(default_factory=set)
+    changed_names: set[str] = field(default_factory=set)
     """Changed tensors whose change is no product; they are kept whole."""
 
     def saved_modules(self) -> list[str]:
@@ -49,7 +49,7 @@ class AdapterParts:
             CheckpointError: if a module would have to be both kept whole and adapted.
         """
         changed_modules = {
-            _strip_weight(name) for name in self.changed if not name.endswith(".bias")
+            _strip_weight(name) for name in self.changed_names if not name.endswith(".bias")
         }
         if not changed_modules:
             return []
@@ -64,13 +64,13 @@ class AdapterParts:
                 )
         return sorted(changed_modules)
 
-    def whole(self) -> list[str]:
+    def whole_names(self) -> list[str]:
         """Return the names of the tensors that are kept whole."""
         saved_modules = tuple(self.saved_modules())
         inside = {
             n for n in self.names if saved_modules and _strip_weight(n).endswith(saved_modules)
         }
-        return sorted(inside | self.changed)
+        return sorted(inside | self.changed_names)
 
     def write(
         self, folder: Path, whole: Mapping[str, Tensor], base: str, metadata: Mapping[str, str]
@@ -113,7 +113,7 @@ class AdapterParts:
         rank_by_pattern = {
             re.escape(m): rank for m, rank in sorted(ranks.items()) if rank != most_common_rank
         }
-        biases = any(name.endswith(".bias") for name in self.changed)
+        biases = any(name.endswith(".bias") for name in self.changed_names)
         # alpha = r: the factors are the whole change, and no rule of scaling can misread them.
         return {
             "peft_type": "LORA",

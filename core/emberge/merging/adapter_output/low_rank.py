@@ -139,13 +139,13 @@ class LowRankProducts:
         """True if the truncation removes nothing."""
         return self.truncation == Truncation()
 
-    def has(self, tensor: TensorPlan) -> bool:
+    def is_product_change(self, tensor: TensorPlan) -> bool:
         """Return whether every model either changes the matrix by one product or does not change it."""
         if tensor.name not in self._known:
             self._known[tensor.name] = self._is_sum_of_products(tensor)
         return self._known[tensor.name]
 
-    def saves(self, tensor: TensorPlan) -> bool:
+    def is_saved_whole(self, tensor: TensorPlan) -> bool:
         """Return whether any adapter stores the whole tensor, which the merged adapter must then do, too."""
         return any(
             model.adapter is not None and spec is not None and _is_saved_by(spec, model.adapter)

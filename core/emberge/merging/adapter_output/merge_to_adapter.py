@@ -137,7 +137,7 @@ class _AdapterBuilder:
         merged = [
             t for t in self.plan.tensors if t.action == "merge"
         ]  # what is copied has one source
-        self.saved = {t.name for t in merged if self.products.saves(t)}
+        self.saved = {t.name for t in merged if self.products.is_saved_whole(t)}
         self.base_name = name_of_base(self.base.folder)
         self.modules = tuple(part for part in self.checkpoint.parts if part)
         kind = self.checkpoint.config.get("model_type")
@@ -152,7 +152,7 @@ class _AdapterBuilder:
     ) -> dict[str, Tensor]:
         """Collect all changes in the parts, and return the tensors kept whole, by name."""
         merged = [t for t in self.plan.tensors if t.action == "merge"]
-        by_job = [t for t in merged if not self.products.has(t)]
+        by_job = [t for t in merged if not self.products.is_product_change(t)]
         plan = dataclasses.replace(self.plan, tensors=tuple(by_job))
         self.jobs = list(merge_jobs(plan, reader))
         run_jobs(
@@ -164,9 +164,9 @@ class _AdapterBuilder:
         )
         with torch.no_grad():
             for tensor in merged:
-                if self.products.has(tensor):
+                if self.products.is_product_change(tensor):
                     self._take_product(tensor, reader)
-        names = self.parts.whole()
+        names = self.parts.whole_names()
         return {name: self._whole.get(name, self._read_base(name, reader)) for name in names}
 
     def warnings(self) -> Iterator[str]:
@@ -208,7 +208,7 @@ class _AdapterBuilder:
             product = factorise(merged - own.to(merged.dtype), self.truncation)
             self.parts.factors[name.removesuffix(".weight")] = product
         else:
-            self.parts.changed.add(name)
+            self.parts.changed_names.add(name)
             self._whole[name] = merged.float()
 
     def _is_matrix(self, name: str, merged: Tensor) -> bool:

@@ -106,7 +106,7 @@ def _read_names(
     if names is not None and model.part == "text":
         names = names.text_trunk()
     if names is not None and request.vocabulary is not None:
-        names = request.vocabulary.applied(names, model.name, model.fingerprint)
+        names = request.vocabulary.apply_to(names, model.name, model.fingerprint)
     return names
 
 
@@ -156,9 +156,9 @@ def _add_tensors(
     wrong_sizes = [Problem(f"{fault}, {OTHER_TEMPLATE}") for fault in faults]
     plan = replace(plan, problems=(*plan.problems, *wrong_sizes))
     if tokens is not None:
-        from emberge.merging.tokens.token_rows import moved_names
+        from emberge.merging.tokens.token_rows import move_token_rows
 
-        names, pattern = moved_names(names, pattern, tokens)
+        names, pattern = move_token_rows(names, pattern, tokens)
     problems, warnings = compare_folders(request, template, checkpoints)
     warnings += plan.warnings
     if any(model.adapter is not None for model in request.inputs):
@@ -168,9 +168,9 @@ def _add_tensors(
         problems, warnings = problems + more_problems, warnings + more_warnings
     names = {n: checkpoints[n].names_by_template(template, names[n]) for n in names}
     if request.part is not None:
-        from emberge.merging.planning.slices import as_sliced
+        from emberge.merging.planning.slices import slice_tensors
 
-        names, pattern = as_sliced(request, request.part, names, pattern)
+        names, pattern = slice_tensors(request, request.part, names, pattern)
     matched = match_tensors(request, template, pattern, names)
     problems = [*plan.problems, *problems]
     if not any(architectures_differ(request, template, checkpoints)):

@@ -50,7 +50,7 @@ def _renumber_pattern(part: LayerRange, names: Names, first: int, prefix: str) -
     return replace(names, specs=specs, prefix=prefix, outer="")
 
 
-def as_sliced(
+def slice_tensors(
     request: MergeRequest, part: LayerRange, names: Mapping[str, Names], pattern: Names
 ) -> tuple[Mapping[str, Names], Names]:
     """Return all models' tensors and the result's, restricted to a slice and with its layers renumbered."""

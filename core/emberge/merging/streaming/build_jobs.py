@@ -72,7 +72,7 @@ def _build_merge_job(
     if tensor.base is not None and any(link.base_policy != "forbidden" for link in links):
         name = request.base.name if request.base is not None else ""
         base = FileSource(name, tensor.base, reader, padding)
-    block = empty_block(
+    block = build_empty_block(
         tensor.name,
         tensor.out.shape,
         models=[m.name for m, _ in present_sources],
@@ -115,14 +115,14 @@ def _is_coarse(tensor: TensorPlan) -> bool:
 
 def _find_owned_rows(tensor: TensorPlan, block: Block) -> PartialRows | None:
     """Return the rows of tokens that some models lack; None if there are none."""
-    from emberge.merging.tokens.token_rows import owned_rows
+    from emberge.merging.tokens.token_rows import find_partial_rows
 
     specs = [spec for spec in tensor.sources if spec is not None]
     base = tensor.base if block.has_base else None
-    return owned_rows(specs, base, block.weights.tolist())
+    return find_partial_rows(specs, base, block.weights.tolist())
 
 
-def empty_block(
+def build_empty_block(
     name: str,
     shape: tuple[int, ...],
     *,

@@ -217,7 +217,7 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         base = self.base if self.chain.merges_with_base else None
-        block = self._read_block(rows, 0, device, base, guard=not self._read_first)
+        block = self._read_block(rows, 0, device, base, guard=not self._reads_rows_first)
         with self._name_tensor_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
         encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
@@ -245,7 +245,7 @@ class MergeJob(TensorJob):
         self.remarks.setdefault("warnings", []).append(warning)
 
     @property
-    def _read_first(self) -> bool:
+    def _reads_rows_first(self) -> bool:
         """True if the first pass reads rows and so checks them for NaN."""
         return bool(self.passes) and self.chain.links[self._link_position(0)].reads_rows(0)
 
@@ -288,7 +288,7 @@ class MergeJob(TensorJob):
         base = device_rows[-1] if origin else None
         models = device_rows[: len(self.sources)]
         if guard and start == 0 and base is not None:
-            self._look_for_losses(models, base)
+            self._warn_of_lost_changes(models, base)
         statistics = self._select_statistics(rows, device)
         program = DeltaProgram(DecodedRows(models, base), start)
         return self.block.replace(rows=program, index=index, statistics=statistics)
@@ -328,14 +328,16 @@ class MergeJob(TensorJob):
         if damaged_index is not None:
             raise self._build_damage_error(sources[damaged_index])
         if guard and start == 0 and base is not None and self.is_coarse:
-            self._look_for_losses(*stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0))
+            self._warn_of_lost_changes(
+                *stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0)
+            )
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,
             statistics=self._select_statistics(rows, "cpu"),
         )
 
-    def _look_for_losses(self, models: Tensor, base: Tensor | None) -> None:
+    def _warn_of_lost_changes(self, models: Tensor, base: Tensor | None) -> None:
         """Warn if base and models are stored with so few bits that most changes are lost."""
         if not self.is_coarse or base is None or len(self.spec.shape) < 2:
             return
@@ -391,7 +393,7 @@ class CopyJob(TensorJob):
     @property
     def row_bytes(self) -> int:
         # What is computed passes through float64, and through a piece or two of what it is computed from.
-        return self.grid[1] * (32 if self._computed else 8)
+        return self.grid[1] * (32 if self._is_computed else 8)
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         width = self.grid[1] * self.spec.itemsize
@@ -404,11 +406,11 @@ class CopyJob(TensorJob):
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
-        must_be_usable = self._computed and self.spec.mergeable
+        must_be_usable = self._is_computed and self.spec.mergeable
         return piece.view(getattr(torch, self.spec.dtype)) if must_be_usable else piece
 
     @property
-    def _computed(self) -> bool:
+    def _is_computed(self) -> bool:
         source = self.source
         return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 

@@ -21,9 +21,9 @@ from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.wording import human_size
 
-Put = Callable[[TensorJob, int, Tensor], None]
+PutPiece = Callable[[TensorJob, int, Tensor], None]
 Progress = Callable[[float, float, str], None]
-Work = Callable[[], None]
+Task = Callable[[], None]
 # The measures of a job's finished passes, by id of the job.
 Stats = dict[int, list[Measures]]
 # Measures that are joined at once.
@@ -62,7 +62,7 @@ class MeasuredJobs:
 
 def run_jobs(
     jobs: Sequence[TensorJob],
-    put: Put,
+    put: PutPiece,
     *,
     limits: SchedulerLimits,
     finished: Callable[[TensorJob], None] | None = None,
@@ -137,7 +137,7 @@ class _TensorScheduler:
         self,
         pool: ThreadPoolExecutor,
         limits: SchedulerLimits,
-        put: Put,
+        put: PutPiece,
         finished: Callable[[TensorJob], None] | None,
         meter: _ByteCounter,
     ) -> None:
@@ -171,7 +171,7 @@ class _TensorScheduler:
 
     # ── the work of a unit, in order ────────────────────────────────────────────────────────────
 
-    def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Work]]:
+    def _plan_phases(self, unit: MeasuredJobs) -> Iterator[list[Task]]:
         """Yield a unit's work in phases: measure granules in each pass, then produce blocks."""
         stats: Stats = {id(job): [] for job in unit.jobs}
         for number in range(len(unit.jobs[0].passes)):
@@ -186,7 +186,7 @@ class _TensorScheduler:
 
     def _plan_measuring(
         self, unit: MeasuredJobs, number: int, stats: Stats, reducers: dict[str, _OrderedReducer]
-    ) -> Iterator[Work]:
+    ) -> Iterator[Task]:
         """Yield a task for each granule that a pass has to measure, with its position in a reducer."""
         for job in unit.jobs:
             one_pass, measures = job.passes[number], stats[id(job)]
@@ -198,7 +198,7 @@ class _TensorScheduler:
                         self._measure_granule, job, rows, index, measures, reducer, position
                     )
 
-    def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Work]:
+    def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
         for job in unit.jobs_to_produce:
             pieces = list(_split_rows(job, _block_size(job, self._limits)))
@@ -223,7 +223,7 @@ class _TensorScheduler:
         # before all that wait for it, so some thread always continues.
         self._wait_while(lambda: place > reducer.next + 4 * self._limits.workers)
         with self._streams.current_device() as device:
-            measures = on_cpu(job.measure(rows, index, stats, device))
+            measures = move_measures_to_cpu(job.measure(rows, index, stats, device))
         with self._changed:
             reducer.add(place, measures)
             self._changed.notify_all()
@@ -242,24 +242,24 @@ class _TensorScheduler:
 
     # ── threads ─────────────────────────────────────────────────────────────────────────────────
 
-    def _start_next_batch(self, phases: Iterator[list[Work]]) -> None:
+    def _start_next_batch(self, phases: Iterator[list[Task]]) -> None:
         """Submit the next batch of a unit that has any work, or count the unit as done."""
         for batch in phases:
             left = _TaskCountdown(len(batch))
             for work in batch:
-                self._submit(functools.partial(self._do_one, work, left, phases))
+                self._submit(functools.partial(self._run_task, work, left, phases))
             if batch:
                 return
         with self._changed:
             self._active -= 1
             self._changed.notify_all()
 
-    def _do_one(self, work: Work, left: _TaskCountdown, phases: Iterator[list[Work]]) -> None:
+    def _run_task(self, work: Task, left: _TaskCountdown, phases: Iterator[list[Task]]) -> None:
         work()
         if left.reaches_zero():
             self._start_next_batch(phases)
 
-    def _submit(self, work: Work) -> None:
+    def _submit(self, work: Task) -> None:
         def guarded() -> None:
             if self._error is not None:
                 return
@@ -424,7 +424,7 @@ class DeviceStreams:
             self._own.stream.synchronize()
 
 
-def on_cpu(measures: Measures) -> Measures:
+def move_measures_to_cpu(measures: Measures) -> Measures:
     """Return the measures, with their tensors moved to the CPU."""
     return {name: _move_to_cpu(value) for name, value in measures.items()}
 
@@ -432,4 +432,4 @@ def on_cpu(measures: Measures) -> Measures:
 def _move_to_cpu(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.cpu()
-    return on_cpu(value) if isinstance(value, Mapping) else value
+    return move_measures_to_cpu(value) if isinstance(value, Mapping) else value

@@ -14,7 +14,12 @@ from pathlib import Path
 
 from emberge.errors import EmbergeError, Problem, suggest
 from emberge.merging.tokens.token_plan import NOWHERE, NewToken, TokenModel, TokenPlan
-from emberge.merging.tokens.tokenizer import Tokenizer, given_ids, quoted, tokenizer_differences
+from emberge.merging.tokens.tokenizer import (
+    Tokenizer,
+    assign_token_ids,
+    quoted,
+    tokenizer_differences,
+)
 from emberge.merging.tokens.vocabulary import VocabularyPolicy
 from emberge.model_folder import Checkpoint
 from emberge.tensor_names import Names
@@ -31,7 +36,7 @@ REMEDY = (
 class _TokenAligner:
     """Base class of matching by ids or by texts: models, new and missing tokens, and the number of rows."""
 
-    chosen: Tokenizer
+    output_tokenizer: Tokenizer
     models: Sequence[TokenModel]
     base: TokenModel | None
     template: TokenModel
@@ -56,7 +61,7 @@ class _TokenAligner:
         all_models = [*self.models, *([self.base] if self.base is not None else [])]
         maps = {known.name: self.map_rows(known, meant, rows) for known in all_models}
         return TokenPlan(
-            self.chosen,
+            self.output_tokenizer,
             rows,
             maps,
             self.map_rows(self.template, meant, rows),
@@ -67,7 +72,7 @@ class _TokenAligner:
 
     def refuse(self, faults: Sequence[str], lines: tuple[str, ...]) -> TokenPlan:
         """Return a plan that only reports problems."""
-        return TokenPlan(self.chosen, problems=tuple(map(Problem, faults)), lines=lines)
+        return TokenPlan(self.output_tokenizer, problems=tuple(map(Problem, faults)), lines=lines)
 
     def tokenizer_of(self, name: str) -> Tokenizer:
         """Return the tokenizer of a model that has one."""
@@ -77,23 +82,23 @@ class _TokenAligner:
 
     def place_faults(self) -> Iterator[str]:
         """Yield the faults of new tokens in a tokenizer that numbers its tokens by position."""
-        if self.chosen.whole and self.chosen.algorithm != "Unigram":
+        if self.output_tokenizer.is_complete and self.output_tokenizer.algorithm != "Unigram":
             return
-        first, is_whole = self.chosen.own, self.chosen.whole
-        vocabulary = {t: i for t, i in self.chosen.tokens.items() if i < first}
+        first, is_whole = self.output_tokenizer.base_size, self.output_tokenizer.is_complete
+        vocabulary = {t: i for t, i in self.output_tokenizer.tokens.items() if i < first}
         vocabulary |= {
-            t.text: t.id for t in self.new if not is_whole or t.text not in t.owner.added
+            t.text: t.id for t in self.new if not is_whole or t.text not in t.owner.added_entries
         }
-        added = {t: i for t, i in self.chosen.tokens.items() if i >= first}
+        added = {t: i for t, i in self.output_tokenizer.tokens.items() if i >= first}
         added |= {t.text: t.id for t in self.new if t.text not in vocabulary}
         added_by_id = dict(sorted(added.items(), key=lambda item: item[1]))
         is_gapless = sorted(set(vocabulary.values())) == list(
             range(max(vocabulary.values(), default=-1) + 1)
         )
-        if not is_gapless or given_ids(vocabulary, added_by_id) != added_by_id:
+        if not is_gapless or assign_token_ids(vocabulary, added_by_id) != added_by_id:
             yield (
-                f"vocabulary: '{self.chosen.folder.name}' numbers its tokens by their places, and those of "
-                "other models do not fit behind them; merge models that share a tokenizer, or name the one "
+                f"vocabulary: '{self.output_tokenizer.folder.name}' numbers its tokens by their places, and "
+                "those of other models do not fit behind them; merge models that share a tokenizer, or name the one "
                 "to keep with 'tokenizer'"
             )
 
@@ -120,11 +125,13 @@ class ByIds(_TokenAligner):
     """`token_aware`: ids stay, and a row belongs to the models for which its id is the result's token."""
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
-        self.kept = {self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()}
+        self.kept_tokens = {
+            self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()
+        }
         self.clashes: list[str] = []
         meant = self._find_common_tokens()
         texts = [m.tokenizer.texts for m in self.models if m.tokenizer is not None]
-        for token_id in sorted(set(self.chosen.texts).union(*texts) - meant.keys()):
+        for token_id in sorted(set(self.output_tokenizer.texts).union(*texts) - meant.keys()):
             token = self._choose_token(token_id)
             if token is not None:
                 meant[token_id] = token
@@ -137,12 +144,14 @@ class ByIds(_TokenAligner):
 
     def _find_common_tokens(self) -> dict[int, str]:
         """Map each id that means the same token in all models to that token."""
-        row_counts = [m.rows if m.rows is not None else self.chosen.size for m in self.models]
+        row_counts = [
+            m.rows if m.rows is not None else self.output_tokenizer.size for m in self.models
+        ]
         rows = max(row_counts)
         common = {
             token_id: token
-            for token_id, token in self.chosen.texts.items()
-            if token_id < rows and token_id not in self.kept
+            for token_id, token in self.output_tokenizer.texts.items()
+            if token_id < rows and token_id not in self.kept_tokens
         }
         for tokens in (m.tokenizer for m in self.models):
             if tokens is not None:
@@ -156,9 +165,9 @@ class ByIds(_TokenAligner):
 
     def _choose_token(self, place: int) -> str | None:
         """Return the token of an id in the result, or None; collect clashes and new tokens."""
-        chosen_token = self.chosen.texts.get(place)
-        if place in self.kept:
-            token, keeper = self.kept[place]
+        chosen_token = self.output_tokenizer.texts.get(place)
+        if place in self.kept_tokens:
+            token, keeper = self.kept_tokens[place]
             if token != chosen_token:
                 self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
             return token
@@ -187,8 +196,8 @@ class ByIds(_TokenAligner):
         """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
         owner = self.tokenizer_of(name)
         token = owner.texts[place]
-        if token in self.chosen.tokens:
-            self._note_twin(token, self.chosen.tokens[token], place)
+        if token in self.output_tokenizer.tokens:
+            self._note_twin(token, self.output_tokenizer.tokens[token], place)
             return None
         if not self._has_row(token, place):
             self.lacking.append(token)
@@ -198,7 +207,7 @@ class ByIds(_TokenAligner):
 
     def _explain_clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
         sides = list(tokens_here.items())
-        first = (self.chosen.folder.name, own) if own is not None else sides[0]
+        first = (self.output_tokenizer.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
         return (
             f"'{first[0]}' and '{other[0]}' have different tokenizers: id {place} is {quoted(first[1])} in "
@@ -231,7 +240,7 @@ class ByIds(_TokenAligner):
         for row, token in meant.items():
             if texts.get(row) != token and row < row_count:
                 row_map[row] = NOWHERE
-        for row, (_, keeper) in self.kept.items():
+        for row, (_, keeper) in self.kept_tokens.items():
             if keeper != known.name and row < row_count:
                 row_map[row] = NOWHERE
         return row_map
@@ -242,7 +251,7 @@ class ByTexts(_TokenAligner):
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         faults = list(self._check_algorithms())
-        meant = dict(self.chosen.texts)
+        meant = dict(self.output_tokenizer.texts)
         for model in self.models if not faults else ():
             self._append_tokens(model, meant)
         if faults or (faults := list(self.place_faults())):
@@ -254,15 +263,15 @@ class ByTexts(_TokenAligner):
         for model in self.models:
             if model.tokenizer is None:
                 continue
-            if model.tokenizer.algorithm != self.chosen.algorithm:
+            if model.tokenizer.algorithm != self.output_tokenizer.algorithm:
                 yield (
-                    f"vocabulary: union needs one algorithm, and '{self.chosen.folder.name}' has "
-                    f"{self.chosen.algorithm} and '{model.name}' {model.tokenizer.algorithm}"
+                    f"vocabulary: union needs one algorithm, and '{self.output_tokenizer.folder.name}' has "
+                    f"{self.output_tokenizer.algorithm} and '{model.name}' {model.tokenizer.algorithm}"
                 )
-            elif model.tokenizer.settings != self.chosen.settings:
+            elif model.tokenizer.settings != self.output_tokenizer.settings:
                 yield (
-                    f"vocabulary: '{model.name}' cuts text otherwise than '{self.chosen.folder.name}' "
-                    "(normalizer or pre_tokenizer), so one token is not one text in both"
+                    f"vocabulary: '{model.name}' cuts text otherwise than "
+                    f"'{self.output_tokenizer.folder.name}' (normalizer or pre_tokenizer), so one token is not one text in both"
                 )
 
     def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
@@ -280,7 +289,7 @@ class ByTexts(_TokenAligner):
             next_id += 1
 
     def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        tokens = known.tokenizer if known.tokenizer is not None else self.chosen
+        tokens = known.tokenizer if known.tokenizer is not None else self.output_tokenizer
         row_map = array("q", [NOWHERE]) * rows
         for row, token in meant.items():
             model_row = tokens.tokens.get(token, NOWHERE)
@@ -345,7 +354,7 @@ def align_tokens(
 
 def _choose_plan(by_token: ByTexts | ByIds, *, sliced: bool) -> TokenPlan:
     """Return the plan: rows by number if all tokens are equal or the policy is `mean`, else by token."""
-    tokenizer, policy, models = by_token.chosen, by_token.policy, by_token.models
+    tokenizer, policy, models = by_token.output_tokenizer, by_token.policy, by_token.models
     all_models = [*models, *([by_token.base] if by_token.base is not None else [])]
     lines = tuple(_list_differences(tokenizer, all_models))
     if all(_have_same_tokens(tokenizer, one.tokenizer) for one in all_models):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import Problem
-from emberge.merging.tokens.tokenizer import Tokenizer, given_ids
+from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
 from emberge.model_folder import read_json
 
 # Files with the vocabulary in formats that cannot be changed here.
@@ -76,7 +76,7 @@ class TokenPlan:
         _update_config(folder / "tokenizer_config.json", self.new_tokens)
         path = folder / "added_tokens.json"
         if path.is_file():
-            added = {t.text: t.id for t in self.new_tokens if t.text in t.owner.added}
+            added = {t.text: t.id for t in self.new_tokens if t.text in t.owner.added_entries}
             _write_json(path, {**read_json(path), **added})
 
 
@@ -112,7 +112,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     ids = {token.id for token in new}
     added = [entry for entry in content.get("added_tokens") or () if entry["id"] not in ids]
     for token in new:
-        entry = token.owner.added.get(token.text)
+        entry = token.owner.added_entries.get(token.text)
         if entry is not None:
             added.append({**entry, "id": token.id, "content": token.text})
         if entry is None or token.text in _read_owner_vocabulary(token):
@@ -149,7 +149,7 @@ def _require_ids(model: dict[str, Any], added: Sequence[dict[str, Any]]) -> None
     """Keep added tokens at their ids, by putting them into the base vocabulary if needed."""
     id_by_text = {str(entry["content"]): int(entry["id"]) for entry in added}
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict) and given_ids(vocabulary, id_by_text) != id_by_text:
+    if isinstance(vocabulary, dict) and assign_token_ids(vocabulary, id_by_text) != id_by_text:
         vocabulary.update(id_by_text)
 
 
@@ -207,7 +207,7 @@ def _update_config(path: Path, new: Sequence[NewToken]) -> None:
     if not isinstance(decoder, dict):
         return
     for token in new:
-        entry = token.owner.added.get(token.text)
+        entry = token.owner.added_entries.get(token.text)
         if entry is not None:
             flags = {flag: bool(entry.get(flag, False)) for flag in _FLAGS}
             decoder[str(token.id)] = {"content": token.text, **flags}

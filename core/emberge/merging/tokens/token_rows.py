@@ -44,7 +44,7 @@ class TokenRows(DerivedTensor):
         else:
             _gather_rows(reader, self.origin, _slice_index(self.index, rows), into)
 
-    def known(self, rows: range) -> NDArray[np.bool_]:
+    def mark_known(self, rows: range) -> NDArray[np.bool_]:
         """Return a mask of these rows: True if the model has the row's token."""
         mask: NDArray[np.bool_] = _slice_index(self.index, rows) != NOWHERE
         return mask
@@ -76,7 +76,7 @@ def _gather_rows(
             reader.read(origin, int(places[start]) * width, part.view(-1))
 
 
-def moved_names(
+def move_token_rows(
     names: Mapping[str, Names], pattern: Names, plan: TokenPlan
 ) -> tuple[dict[str, Names], Names]:
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
@@ -125,10 +125,10 @@ def _move_rows(spec: TensorSpec, index: array[int]) -> TokenRows:
 class PartialRows:
     """Rows of tokens that some models lack; each becomes the weighted mean of the models that have it.
 
-    `partial` marks these rows, and `specs` are the models' tensors and, last, the base's or None.
+    `is_partial` marks these rows, and `specs` are the models' tensors and, last, the base's or None.
     """
 
-    partial: NDArray[np.bool_]
+    is_partial: NDArray[np.bool_]
     specs: Sequence[TensorSpec]
     base: TensorSpec | None
     weights: Sequence[float]
@@ -144,8 +144,8 @@ class PartialRows:
         import numpy as np
         import torch
 
-        tokens = range(len(self.partial)) if merged.dim() == 1 else rows
-        selected = np.flatnonzero(self.partial[tokens.start : tokens.stop])
+        tokens = range(len(self.is_partial)) if merged.dim() == 1 else rows
+        selected = np.flatnonzero(self.is_partial[tokens.start : tokens.stop])
         if not len(selected):
             return
         flat = merged.view(len(tokens), -1)
@@ -171,7 +171,7 @@ class PartialRows:
         flat[torch.from_numpy(selected)] = mean.to(flat.dtype)
 
 
-def owned_rows(
+def find_partial_rows(
     specs: Sequence[TensorSpec], base: TensorSpec | None, weights: Sequence[float]
 ) -> PartialRows | None:
     """Return the rows that some of a tensor's models lack; None if there are none."""
@@ -184,14 +184,14 @@ def owned_rows(
     tokens = range(moved_specs[0].shape[0])
     partial = np.zeros(len(tokens), bool)
     for spec in moved_specs:
-        partial |= ~spec.known(tokens)
+        partial |= ~spec.mark_known(tokens)
     return PartialRows(partial, specs, base, weights) if partial.any() else None
 
 
 def _mark_known_tokens(spec: TensorSpec, tokens: range) -> NDArray[np.bool_]:
     import numpy as np
 
-    return spec.known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)
+    return spec.mark_known(tokens) if isinstance(spec, TokenRows) else np.ones(len(tokens), bool)
 
 
 def _read_rows(

@@ -34,19 +34,19 @@ class Tokenizer:
     """A tokenizer, as described by the files in `folder`.
 
     `algorithm` is "WordPiece", "BPE", "Unigram" or "WordLevel"; `tokens` are all tokens with their ids;
-    `added` are the entries of tokenizer.json for tokens that were added to the base vocabulary; `settings`
-    are its normalizer and pre-tokenizer; `template` is its chat template, "" without one.
+    `added_entries` are the entries of tokenizer.json for tokens that were added to the base vocabulary;
+    `settings` are its normalizer and pre-tokenizer; `template` is its chat template, "" without one.
     """
 
     folder: Path
     algorithm: str
     tokens: Mapping[str, int]
-    added: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    added_entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""
-    own: int = 0
+    base_size: int = 0
     """Number of tokens in the base vocabulary, which includes an added token only if it is in both."""
-    whole: bool = True
+    is_complete: bool = True
     """True if tokenizer.json has the complete tokenizer."""
 
     @functools.cached_property
@@ -62,7 +62,9 @@ class Tokenizer:
     @functools.cached_property
     def special(self) -> frozenset[str]:
         """The tokens that represent no text."""
-        return frozenset(token for token, entry in self.added.items() if entry.get("special"))
+        return frozenset(
+            token for token, entry in self.added_entries.items() if entry.get("special")
+        )
 
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> Tokenizer | None:
@@ -128,7 +130,7 @@ def _count_phrase(items: Sequence[Any], noun: str) -> str:
     return f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
 
 
-def given_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
+def assign_token_ids(tokens: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
     """Return the ids that added tokens get in a tokenizer with this base vocabulary.
 
     The ids in the file do not count: an added token that is in the base vocabulary has the id from there, any

@@ -67,7 +67,7 @@ class SuppliedVocabulary:
         """Return whether the shape of a tensor is unknown until the vocabulary exists."""
         return self.folder is None and is_vocabulary(name)
 
-    def applied(self, names: Names, model: str, fingerprint: str) -> Names:
+    def apply_to(self, names: Names, model: str, fingerprint: str) -> Names:
         """Return a model's tensors, with its own vocabulary replaced by this vocabulary.
 
         Raises:

@@ -122,7 +122,7 @@ def _has_idle_options(
     idle = False
     for name in given.fields.entries:
         requires = options[name].requires
-        lacking = requires.lacking(all_values) if requires else ""
+        lacking = requires.describe_missing(all_values) if requires else ""
         if lacking:
             message = (
                 f"option '{name}' of {given.label} has no effect without {lacking}; leave it out"

@@ -173,14 +173,14 @@ def _refuse_media(job: FitJob, machine: Machine) -> None:
             continue
         if info.task == "text":
             problems.append(
-                f"{info.media.where}: dataset '{info.name}' has media, and losses over tokens read text alone"
+                f"{info.media.place}: dataset '{info.name}' has media, and losses over tokens read text alone"
             )
         problems += job.backbone.check_media(job.checkpoint, info.media)
         if machine.shard and machine.ranks > 1:
             # Ranks gather a tower's weights together, so all of them would have to run it in every
             # chunk.
             problems.append(
-                f"{info.media.where}: dataset '{info.name}' has media, with which ranks cannot split the "
+                f"{info.media.place}: dataset '{info.name}' has media, with which ranks cannot split the "
                 "model yet; train it without --shard"
             )
     if problems:

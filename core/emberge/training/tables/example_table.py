@@ -161,7 +161,7 @@ def build_table(
         DataError: if a row has no positive.
     """
     # A table contains paths of media, so a dataset that was moved needs another table.
-    media_hash = dataset.info.media.stored if dataset.info.media is not None else ""
+    media_hash = dataset.info.media.paths_hash if dataset.info.media is not None else ""
     parts = (VERSION, dataset.fingerprint, encoder.tokenizer_fingerprint, both, media_hash)
     key = "\x1f".join(map(str, parts))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -24,7 +24,7 @@ from emberge import (
 from emberge.contracts import Scope
 from emberge.merging import CopyJob, TensorJob, merge_state_dicts
 from emberge.merging.chain import Chain
-from emberge.merging.streaming.build_jobs import empty_block
+from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.jobs import MergeJob
 from emberge.merging.streaming.scheduler import SchedulerLimits
 from emberge.merging.streaming.stream import stream
@@ -113,7 +113,7 @@ def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
     links = [Halve(), Centre(over=scope)]
     found = merge_state_dicts(states, links)
     blocks = [
-        empty_block(
+        build_empty_block(
             n, s, models=["a", "b", "c"], weights=[1, 1, 1], dtype="float32", based=False
         ).with_tensors(torch.stack([m[n] for m in states]))
         for n, s in SHAPES.items()
@@ -270,7 +270,9 @@ def test_memory_counts_a_base_that_only_a_pass_reads() -> None:
             return number == 0
 
     base = torch.zeros(5, 2)
-    block = empty_block("w", (5, 2), models=["one"], weights=[1], dtype="float32", based=False)
+    block = build_empty_block(
+        "w", (5, 2), models=["one"], weights=[1], dtype="float32", based=False
+    )
 
     def need(link: Stage) -> int:
         spec, source = TensorSpec("w", (5, 2), "float32"), MemorySource("one", base)
@@ -298,7 +300,9 @@ def test_a_base_is_read_for_every_link_that_looks_at_it() -> None:
 def test_blocks_in_memory_are_measured_without_rows_too() -> None:
     states = {"v": torch.zeros(5, 2), "w": torch.ones(3)}
     blocks = [
-        empty_block(n, tuple(t.shape), models=["a"], weights=[1], dtype="float32", based=False)
+        build_empty_block(
+            n, tuple(t.shape), models=["a"], weights=[1], dtype="float32", based=False
+        )
         for n, t in states.items()
     ]
     full = [b.with_tensors(states[b.name][None]) for b in blocks]

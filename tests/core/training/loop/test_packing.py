@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import CheckpointError, PerDataset, TokenLoss
 from emberge.encoding import EncodePlan, PassResult, corrupted, predict_and_backward
-from emberge.encoding.packing import packed_rows
+from emberge.encoding.packing import pack_rows
 from emberge.training import FitOptions, FitResult
 from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 
@@ -91,11 +91,11 @@ def test_loss_and_gradients_are_those_of_single_rows(
 
 
 def test_rows_are_filled_with_the_longest_texts_first() -> None:
-    rows = packed_rows([4, 9, 3, 6, 12, 1], 10)
+    rows = pack_rows([4, 9, 3, 6, 12, 1], 10)
     assert [row.tolist() for row in rows] == [[4], [1, 5], [3, 0], [2]]
-    assert packed_rows([], 10) == []
+    assert pack_rows([], 10) == []
     sizes = np.random.default_rng(0).integers(1, 50, 200)
-    rows = packed_rows(sizes, 64)
+    rows = pack_rows(sizes, 64)
     assert sorted(np.concatenate(rows).tolist()) == list(range(200))
     assert max(sizes[row].sum() for row in rows) <= 64
     assert sum(sizes) > 0.95 * 64 * len(rows)
