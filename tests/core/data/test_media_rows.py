@@ -189,7 +189,7 @@ def test_a_changed_image_is_read_anew(folder: Path) -> None:
     (folder / "cat.png").write_bytes(png(5, width=48))
     again = load(path, folder / "store")
     assert first.fingerprint != again.fingerprint
-    assert again.info.media.largest[0] == 48
+    assert again.info.media.largest_image[0] == 48
 
 
 def test_a_moved_set_is_the_same_set(folder: Path) -> None:

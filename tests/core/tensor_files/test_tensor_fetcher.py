@@ -58,7 +58,7 @@ def served(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 def noted(url: str, folder: Path) -> dict[str, TensorSpec]:
     found = ServerFile.look_up(f"{url}/web/owner/m/model.safetensors")
     assert found is not None
-    note = found.note().write(folder / "model.safetensors")
+    note = found.build_note().write(folder / "model.safetensors")
     assert RemoteFile.is_note(note)
     assert RemoteFile.find(folder / "model.safetensors") == note
     return read_header(note)[0]

@@ -262,7 +262,7 @@ def test_a_step_that_needs_the_whole_model_gets_it(
 def test_a_file_is_known_by_hash_or_version_and_not_by_its_place(server: RangeServer) -> None:
     look = ServerFile.look_up(f"{at(server)}/a/{WEIGHTS}")
     assert look is not None
-    note = look.note()
+    note = look.build_note()
     assert note.sha256 is None
     assert note.url in note.content
     hashed = type(note)(note.url, note.size, note.version, "f" * 64, note.header)

@@ -98,8 +98,8 @@ class _TokenAligner:
         if not is_gapless or assign_token_ids(vocabulary, added_by_id) != added_by_id:
             yield (
                 f"vocabulary: '{self.output_tokenizer.folder.name}' numbers its tokens by their places, and "
-                "those of other models do not fit behind them; merge models that share a tokenizer, or name the one "
-                "to keep with 'tokenizer'"
+                "those of other models do not fit behind them; merge models that share a tokenizer, or name "
+                "the one to keep with 'tokenizer'"
             )
 
     def _warn_of_lacking(self) -> tuple[str, ...]:
@@ -271,7 +271,8 @@ class ByTexts(_TokenAligner):
             elif model.tokenizer.settings != self.output_tokenizer.settings:
                 yield (
                     f"vocabulary: '{model.name}' cuts text otherwise than "
-                    f"'{self.output_tokenizer.folder.name}' (normalizer or pre_tokenizer), so one token is not one text in both"
+                    f"'{self.output_tokenizer.folder.name}' (normalizer or pre_tokenizer), so one token is "
+                    "not one text in both"
                 )
 
     def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
