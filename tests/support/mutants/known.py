@@ -276,8 +276,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "angles.py",
-        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 1.0, _compute_sinc(theta))",
-        "logs = (units - mean + apart**2 / 2 * mean) / np.where(opposite, 2.0, _compute_sinc(theta))",
+        "opposite, 1.0, _compute_sinc(theta)",
+        "opposite, 2.0, _compute_sinc(theta)",
         "of an opposite point nothing is divided: it is replaced by zero",
     ),
     (
