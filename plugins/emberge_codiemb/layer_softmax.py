@@ -85,15 +85,15 @@ class LayerSoftmax(MergeStrategy):
             measures["base"] = {block.layer: _compute_squared_norms(block.base[None])}
         if self.interpolate == "slerp":
             first, second = block.tensors
-            trio = torch.stack([first, second, second - first])
-            measures["gram"] = {block.name: block.gram(trio)}
+            vectors = torch.stack([first, second, second - first])
+            measures["gram"] = {block.name: block.gram(vectors)}
         return measures
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         # A file's norm of a layer comes with each of its tensors, and is not to be added up.
-        stated = {k: v for m in measures for k, v in m.get("stated", {}).items()}
+        stated_norms = {k: v for m in measures for k, v in m.get("stated", {}).items()}
         summed = super().join([{k: v for k, v in m.items() if k != "stated"} for m in measures])
-        return {**summed, "stated": stated} if stated else summed
+        return {**summed, "stated": stated_norms} if stated_norms else summed
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         measures = stats[-1]

@@ -49,28 +49,28 @@ class Mixed(Sampler):
 
     def batches(self, pool: Pool, seed: int) -> Batches:
         size = self.batch_size
-        small = PerDataset(
+        small_batch_sizes = PerDataset(
             default=None if size.default is None else size.default // self.draws,
             by_task={name: value // self.draws for name, value in size.by_task.items()},
             by_dataset={name: value // self.draws for name, value in size.by_dataset.items()},
         )
-        datasets = batches_by_dataset(pool, small, "drop", seed)
-        drawn = []
+        datasets = batches_by_dataset(pool, small_batch_sizes, "drop", seed)
+        sequences = []
         for draw in range(self.draws):
             draw_seed = stable_seed(seed, "draw", draw)
             reseeded = [
                 replace(dataset, seed=stable_seed(draw_seed, "rows", dataset.info.name))
                 for dataset in datasets
             ]
-            drawn.append(Shuffled(reseeded, stable_seed(draw_seed, "batches")))
-        return _MixedTogether(drawn)
+            sequences.append(Shuffled(reseeded, stable_seed(draw_seed, "batches")))
+        return _MixedTogether(sequences)
 
 
 class _MixedTogether(Batches):
     """Batch sequence that joins one batch of each sequence per step; it reads each row about once."""
 
-    def __init__(self, drawn: Sequence[Batches]) -> None:
-        self._drawn = drawn
+    def __init__(self, sequences: Sequence[Batches]) -> None:
+        self._drawn = sequences
 
     def __len__(self) -> int:
         return max(1, len(self._drawn[0]) // len(self._drawn))

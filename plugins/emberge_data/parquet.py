@@ -67,11 +67,11 @@ def _find_batch_size(metadata: Any, path: Path) -> int:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         columns = [group.column(column) for column in range(group.num_columns)]
-        packed = sum(column.total_compressed_size for column in columns)
+        compressed_size = sum(column.total_compressed_size for column in columns)
         unpacked = sum(column.total_uncompressed_size for column in columns)
-        if unpacked > max(PACKED_FREE, MOST_UNPACKED * packed):
+        if unpacked > max(PACKED_FREE, MOST_UNPACKED * compressed_size):
             raise DataError(
-                f"{printable(path)}: row group {number} has {human_size(packed)} and unpacks to "
+                f"{printable(path)}: row group {number} has {human_size(compressed_size)} and unpacks to "
                 f"{human_size(unpacked)}, as no text does; write the file again"
             )
         size = min(size, BATCH_BYTES * max(1, group.num_rows) // max(1, unpacked))

@@ -106,12 +106,12 @@ def licence(package: str) -> str:
     if distribution is None:
         return "unknown"
     metadata = distribution.metadata.json
-    stated = str(metadata.get("license_expression") or metadata.get("license") or "")
-    if stated and "\n" not in stated and len(stated) <= 100:
-        return stated
+    licence_text = str(metadata.get("license_expression") or metadata.get("license") or "")
+    if licence_text and "\n" not in licence_text and len(licence_text) <= 100:
+        return licence_text
     classifiers = distribution.metadata.get_all("Classifier") or []
     named = [c.rpartition(" :: ")[2] for c in classifiers if c.startswith("License")]
-    return ", ".join(named) or stated.partition("\n")[0] or "unknown"
+    return ", ".join(named) or licence_text.partition("\n")[0] or "unknown"
 
 
 def source_files(package: str, folder: Path) -> list[tuple[str, Path]]:
@@ -175,19 +175,19 @@ def without_docstring(node: Function, lines: list[str]) -> str:
     """
     if not _has_body(node.body[1:]):
         return ""
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-    docstring, following = node.body[0], node.body[1]
+    first_line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+    docstring, next_node = node.body[0], node.body[1]
     start, end = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
-    before = _cut_bytes(lines[start], 0, docstring.col_offset)
-    shares_line = bool(before.strip()) or following.lineno == end
+    text_before = _cut_bytes(lines[start], 0, docstring.col_offset)
+    shares_line = bool(text_before.strip()) or next_node.lineno == end
     if shares_line:  # def f(): "doc"; return 1
-        after = _cut_bytes(lines[end - 1], docstring.end_col_offset or 0, None)
-        middle = [before + after.lstrip(" ;")]
+        text_after = _cut_bytes(lines[end - 1], docstring.end_col_offset or 0, None)
+        middle = [text_before + text_after.lstrip(" ;")]
     else:
         middle = []
         while not lines[end].strip():
             end += 1
-    text_lines = [*lines[first:start], *middle, *lines[end : node.end_lineno or end]]
+    text_lines = [*lines[first_line:start], *middle, *lines[end : node.end_lineno or end]]
     return "\n".join(_remove_indentation(line, node.col_offset) for line in text_lines).strip()
 
 

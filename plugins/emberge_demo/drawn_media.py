@@ -94,17 +94,19 @@ class Drawing:
         """Return the image [SIDE, SIDE, 3], with shapes of random sizes and places."""
         import numpy as np
 
-        half = SIDE // 2
+        half_side = SIDE // 2
         image = np.full((SIDE, SIDE, 3), _PAPER, np.uint8)
-        down, right = np.mgrid[:SIDE, :SIDE]
+        row_grid, column_grid = np.mgrid[:SIDE, :SIDE]
         quarters = sorted(range(4), key=lambda quarter: draws.pick(0, 2**32, "order", quarter))
         for quarter in quarters[: self.number]:
-            radius = draws.pick(half // 4, half // 2 - 2, "radius", quarter)
+            radius = draws.pick(half_side // 4, half_side // 2 - 2, "radius", quarter)
             x, y = (
-                corner * half + draws.pick(radius + 1, half - radius - 2, axis, quarter)
+                corner * half_side + draws.pick(radius + 1, half_side - radius - 2, axis, quarter)
                 for axis, corner in (("x", quarter % 2), ("y", quarter // 2))
             )
-            image[_SHAPES[self.shape](right - x, down - y, radius)] = _COLOURS[self.colour]
+            image[_SHAPES[self.shape](column_grid - x, row_grid - y, radius)] = _COLOURS[
+                self.colour
+            ]
         return image
 
 
@@ -150,18 +152,18 @@ class Tones:
         """
         import numpy as np
 
-        length, every = _RHYTHMS[self.rhythm]
-        begin = draws.pick(0, RATE - 3 * every - length, "begin")
+        length, period = _RHYTHMS[self.rhythm]
+        begin = draws.pick(0, RATE - 3 * period - length, "begin")
         # Of a period's table, steps a sample in 1/1000: 4 % around the pitch.
         step = _PITCHES[self.pitch] * _PERIOD * draws.pick(960, 1040, "pitch") // RATE
         places = np.arange(length) * step // 1000 % _PERIOD
         table = np.array([_compute_sample(self.sound, start) for start in range(_PERIOD)])
         grown = np.minimum(np.arange(length), length - 1 - np.arange(length)).clip(max=_FADE)
-        loud = draws.pick(50, 90, "loud")
-        beep = table[places] * grown * loud // (_FADE * 100)
+        loudness = draws.pick(50, 90, "loud")
+        beep = table[places] * grown * loudness // (_FADE * 100)
         wave = np.zeros(RATE, np.int16)
         for number in range(self.number):
-            start = begin + number * every
+            start = begin + number * period
             wave[start : start + length] = beep
         return wave
 
@@ -217,10 +219,10 @@ class DrawnMedia(Step):
         catalogue: dict[str, Any] = {"train": [], "eval": []}
         for number, (name, (contents, word)) in enumerate(_SETS.items()):
             workspace.progress(number, len(_SETS), "sets", name)
-            drawn = _MediaWriter(self, workspace, word)
+            writer = _MediaWriter(self, workspace, word)
             train, test = self._split_contents(sorted(contents.all()))
-            catalogue["train"].append(drawn.training(name, train))
-            catalogue["eval"] += drawn.searches(test)
+            catalogue["train"].append(writer.training(name, train))
+            catalogue["eval"] += writer.searches(test)
         write_entries(workspace.folder, catalogue)
         return Artifact(
             kind="data",
@@ -232,9 +234,11 @@ class DrawnMedia(Step):
         self, contents: Sequence[_Content]
     ) -> tuple[list[_Content], list[_Content]]:
         """Return the contents to train on and those to test on, equal for every seed."""
-        ranked = sorted(contents, key=lambda one: even_place("held out", one.caption))
-        held = min(len(ranked) - 1, max(1, round(self.held_out * len(ranked))))
-        return ranked[held:], ranked[:held]
+        ordered_contents = sorted(contents, key=lambda one: even_place("held out", one.caption))
+        held_out_count = min(
+            len(ordered_contents) - 1, max(1, round(self.held_out * len(ordered_contents)))
+        )
+        return ordered_contents[held_out_count:], ordered_contents[:held_out_count]
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,7 @@ class _MediaWriter:
         ]
         captions = {content: f"t{number}" for number, content in enumerate(contents)}
         media = {pair: f"{self.word[0]}{number}" for number, pair in enumerate(copies)}
-        for name, asked in (
+        for name, query_side in (
             (f"{self.word}_to_texts", True),
             (f"texts_to_{self.word}", False),
         ):
@@ -279,17 +283,18 @@ class _MediaWriter:
                 {"_id": media[content, copy], "text": self._write_media(folder, content, copy)}
                 for content, copy in copies
             ]
-            queries, corpus = (files, texts) if asked else (texts, files)
+            queries, corpus = (files, texts) if query_side else (texts, files)
             for stem, rows in (("queries", queries), ("corpus", corpus)):
                 write_json_rows(self.workspace.folder / folder / f"{stem}.jsonl", rows)
             pairs = [(media[content, copy], captions[content]) for content, copy in copies]
-            judged = [
-                f"{content}\t{two}\t1" for content, two in (p if asked else p[::-1] for p in pairs)
+            judgements = [
+                f"{content}\t{two}\t1"
+                for content, two in (p if query_side else p[::-1] for p in pairs)
             ]
-            text = "\n".join(["query-id\tcorpus-id\tscore", *judged, ""])
+            text = "\n".join(["query-id\tcorpus-id\tscore", *judgements, ""])
             path = self.workspace.folder / folder / "qrels.tsv"
             path.write_text(text, encoding="utf-8", newline="\n")
-            counted = {"corpus": len(corpus), "queries": {"test": len(queries)}}
+            counts = {"corpus": len(corpus), "queries": {"test": len(queries)}}
             yield {
                 "name": name,
                 "dir": folder,
@@ -297,8 +302,8 @@ class _MediaWriter:
                 "symmetric": False,
                 "domain": "in",
                 "metric": "ndcg_at_10",
-                **counted,
-                "qrels": {"test": len(judged)},
+                **counts,
+                "qrels": {"test": len(judgements)},
             }
 
     @property

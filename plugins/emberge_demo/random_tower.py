@@ -150,20 +150,20 @@ class RandomTower(Step):
         )
 
         text.pop("architectures", None)
-        width, tied = text["hidden_size"], bool(text.get("tie_word_embeddings"))
+        width, is_tied = text["hidden_size"], bool(text.get("tie_word_embeddings"))
         if self.vision is None:
             asr: Any = Qwen3ASRConfig(
                 text_config=text,
                 audio_config={"output_dim": width, **(self.audio or {})},
                 audio_token_id=ids["<|audio_pad|>"],
-                tie_word_embeddings=tied,
+                tie_word_embeddings=is_tied,
             )
             return Qwen3ASRForConditionalGeneration, asr
-        half = int(text["head_dim"]) // 2
+        half_width = int(text["head_dim"]) // 2
         side = (
-            half * 3 // 8
+            half_width * 3 // 8
         )  # height and width, of each 3/8 of the turned pairs, as 20 of 64 in Qwen3-VL
-        sections = {"mrope_interleaved": True, "mrope_section": [half - 2 * side, side, side]}
+        sections = {"mrope_interleaved": True, "mrope_section": [half_width - 2 * side, side, side]}
         del text["model_type"]
         vl: Any = Qwen3VLConfig(
             text_config={**text, "rope_parameters": {**text["rope_parameters"], **sections}},
@@ -172,7 +172,7 @@ class RandomTower(Step):
             video_token_id=ids["<|video_pad|>"],
             vision_start_token_id=ids["<|vision_start|>"],
             vision_end_token_id=ids["<|vision_end|>"],
-            tie_word_embeddings=tied,
+            tie_word_embeddings=is_tied,
         )
         return Qwen3VLForConditionalGeneration, vl
 

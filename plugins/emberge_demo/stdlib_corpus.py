@@ -201,8 +201,8 @@ class _CorpusWriter:
         documents = _sample(definitions, self.options.test_documents, "documents")
         split = domain == "in"
         dev = [d for d in documents if split and self.is_dev(d.module)]
-        others = [d for d in documents if not (split and self.is_dev(d.module))]
-        test = _sample(others, self.options.test_queries, "test")
+        other_documents = [d for d in documents if not (split and self.is_dev(d.module))]
+        test = _sample(other_documents, self.options.test_queries, "test")
         if not test:
             raise DataError(
                 f"package '{package}' has too few modules to hold some out; leave it out"
@@ -229,8 +229,8 @@ class _CorpusWriter:
             "domain": domain,
             "metric": "ndcg_at_10",
         }
-        counted = {"corpus": len(documents), "queries": sizes, "qrels": dict(sizes)}
-        self.catalogue["eval"].append({**entry, **counted, **_describe_source(package)})
+        counts = {"corpus": len(documents), "queries": sizes, "qrels": dict(sizes)}
+        self.catalogue["eval"].append({**entry, **counts, **_describe_source(package)})
 
     def write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         write_json_rows(self.workspace.folder / name, rows)
@@ -247,6 +247,8 @@ def _make_ids(documents: Sequence[Definition]) -> dict[Definition, str]:
     counts: dict[str, int] = {}
     for definition in documents:
         counts[definition.id] = counts.get(definition.id, 0) + 1
-        again = counts[definition.id] > 1
-        ids[definition] = f"{definition.id}#{counts[definition.id]}" if again else definition.id
+        is_repeated = counts[definition.id] > 1
+        ids[definition] = (
+            f"{definition.id}#{counts[definition.id]}" if is_repeated else definition.id
+        )
     return ids

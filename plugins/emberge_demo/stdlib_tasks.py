@@ -52,9 +52,9 @@ class StdlibTasks(Step):
         return f"python {version(STDLIB)}"
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for option, least in (("rows", 8), ("words", _SHORTEST), ("classes", 2)):
-            if getattr(self, option) < least:
-                yield context.problem(f"{option} must be {least} or more", option)
+        for option, smallest in (("rows", 8), ("words", _SHORTEST), ("classes", 2)):
+            if getattr(self, option) < smallest:
+                yield context.problem(f"{option} must be {smallest} or more", option)
 
     def run(self, workspace: Workspace) -> Artifact:
         """Read the library's files and write the sets and their catalogue.
@@ -128,11 +128,11 @@ def labelled_words(code: str) -> list[tuple[str, str]]:
         return []
     kinds = (tokenize.NAME, *_KINDS)
     words = [token for token in tokens if token.type in kinds and token.string.isprintable()]
-    around = ["", *(token.string for token in words), ""]
+    padded_words = ["", *(token.string for token in words), ""]
     return [
         (
             token.string,
-            _classify_name(around[number], token.string, around[number + 2])
+            _classify_name(padded_words[number], token.string, padded_words[number + 2])
             if token.type == tokenize.NAME
             else _KINDS[token.type],
         )

@@ -75,9 +75,9 @@ class StdlibTexts(Step):
         for number, package in enumerate(self.packages):
             workspace.progress(number, len(self.packages), "packages", f"reading {package}")
             for module, texts in _yield_modules(package):
-                held = even_place("texts", module) < self.held_out * 2**64
+                is_held_out = even_place("texts", module) < self.held_out * 2**64
                 for name, text in texts.items():
-                    rows.add("dev" if held else "train", name, text)
+                    rows.add("dev" if is_held_out else "train", name, text)
         return rows.write(self, workspace)
 
 

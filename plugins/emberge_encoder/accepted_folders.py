@@ -38,9 +38,12 @@ def refuse_foreign_classes(path: Path, config: Mapping[str, Any]) -> None:
     if find_config_class(kind) is None:
         named = join_some([str(name) for name in config.get("architectures") or ["…"]])
         subject = f"model type '{kind}'" if kind else f"class {named}, and no model type is given"
-        why = "its code lies beside the weights and is not run" if "auto_map" in config else ""
+        code_note = (
+            "its code lies beside the weights and is not run" if "auto_map" in config else ""
+        )
         raise CheckpointError(
-            f"{path}: transformers has no {subject}, and no plugin adds it" + (why and f"; {why}")
+            f"{path}: transformers has no {subject}, and no plugin adds it"
+            + (code_note and f"; {code_note}")
         )
 
 
@@ -69,14 +72,14 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
             "plain text, take 'message' out of "
             "modality_config, which changes its embeddings"
         )
-    read = ["message" if "message" in modalities else "text", *kinds]
+    read_kinds = ["message" if "message" in modalities else "text", *kinds]
     output = settings.get("module_output_name") or "token_embeddings"
-    other = [kind for kind in read if _drop_format(modalities.get(kind)) != _FORWARD]
-    if other or output != "token_embeddings":
-        kind = other[0] if other else read[0]
-        way = modalities.get(kind)
+    unread_kinds = [kind for kind in read_kinds if _drop_format(modalities.get(kind)) != _FORWARD]
+    if unread_kinds or output != "token_embeddings":
+        kind = unread_kinds[0] if unread_kinds else read_kinds[0]
+        entry = modalities.get(kind)
         raise CheckpointError(
-            f"{path} sends a {kind} through {way} to {output}, and text_encoder takes a transformer's "
+            f"{path} sends a {kind} through {entry} to {output}, and text_encoder takes a transformer's "
             "last hidden state; use a model of text alone"
         )
     unknown = _find_unknown_option(settings.get("processing_kwargs") or {})
@@ -87,8 +90,10 @@ def refuse_modalities(layout: Layout, kinds: Sequence[str] = ()) -> None:
         )
 
 
-def _drop_format(way: Any) -> Any:
-    return {k: v for k, v in way.items() if k != "format"} if isinstance(way, Mapping) else way
+def _drop_format(entry: Any) -> Any:
+    return (
+        {k: v for k, v in entry.items() if k != "format"} if isinstance(entry, Mapping) else entry
+    )
 
 
 def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | None:

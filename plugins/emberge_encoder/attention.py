@@ -31,15 +31,16 @@ def attention_problem(model: Any, mixers: Sequence[Mixer], *, bidirectional: boo
     kind = type(model).__name__
     if not mixers:
         return f"no layer of {kind} was seen to read other tokens, so none obeys {attention}"
-    others = [mixer for mixer in mixers if mixer.later != bidirectional]
-    if not others:
+    unfit_mixers = [mixer for mixer in mixers if mixer.later != bidirectional]
+    if not unfit_mixers:
         return ""
-    if len(others) == len(mixers):
+    if len(unfit_mixers) == len(mixers):
         return f"{kind} ignores {attention}"
-    kinds = ", ".join(sorted({mixer.kind for mixer in others}))
+    kinds = ", ".join(sorted({mixer.kind for mixer in unfit_mixers}))
     return (
-        f"{kind} is a hybrid: {len(others)} of its {len(mixers)} layers that mix tokens ({kinds}) ignore "
-        f"{attention}: {join_some([mixer.name for mixer in others])}"
+        f"{kind} is a hybrid: {len(unfit_mixers)} of its {len(mixers)} layers that mix tokens ({kinds}) "
+        "ignore "
+        f"{attention}: {join_some([mixer.name for mixer in unfit_mixers])}"
     )
 
 
@@ -125,5 +126,5 @@ def _find_reach(inputs: Tensor, outputs: Tensor) -> tuple[bool, bool]:
         return False, False
     if gradient is None:
         return False, False
-    read = gradient[0].flatten(1).ne(0).any(1)
-    return bool(read[:_MIDDLE].any()), bool(read[_MIDDLE + 1 :].any())
+    is_read = gradient[0].flatten(1).ne(0).any(1)
+    return bool(is_read[:_MIDDLE].any()), bool(is_read[_MIDDLE + 1 :].any())

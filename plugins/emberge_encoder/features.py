@@ -136,8 +136,10 @@ class ClipReader:
         return self._count_frames_tokens(max(SHORTEST, round(seconds * self.rate)) // self._hop)
 
     def _count_frames_tokens(self, frames: int) -> int:
-        whole, remainder = divmod(frames, self._chunk)
-        return whole * _count_convolved_frames(self._chunk) + _count_convolved_frames(remainder)
+        chunk_count, remainder = divmod(frames, self._chunk)
+        return chunk_count * _count_convolved_frames(self._chunk) + _count_convolved_frames(
+            remainder
+        )
 
     @property
     def _hop(self) -> int:
@@ -218,9 +220,9 @@ def pad_whole_chunks(
         for piece in clip.split(chunk, dim=1):
             sizes.append(piece.shape[1])
             pieces.append(pad(piece, (0, chunk - piece.shape[1])))
-    whole = _count_convolved_frames(chunk)
-    left = torch.tensor([_count_convolved_frames(size) for size in sizes])
-    valid = (torch.arange(whole) < left[:, None]).flatten().nonzero()[:, 0]
+    chunk_frames = _count_convolved_frames(chunk)
+    frame_counts = torch.tensor([_count_convolved_frames(size) for size in sizes])
+    valid = (torch.arange(chunk_frames) < frame_counts[:, None]).flatten().nonzero()[:, 0]
     inputs = {
         "padded_feature": torch.stack(pieces),
         "chunk_lengths": torch.tensor(sizes, device=frames.device),

@@ -36,10 +36,10 @@ def locate(
     if stride is not None and limit is not None:
         stride = min(stride, limit // 4)
         texts = [_cut_text(tokenizer, text, limit // 2) for text in texts]
-    between = _BREAK if seconds is not None and not _has_separator(tokenizer) else ""
+    separator = _BREAK if seconds is not None and not _has_separator(tokenizer) else ""
     encoded = tokenizer(
         [prompt + text for text in texts],
-        None if seconds is None else [between + text for text in seconds],
+        None if seconds is None else [separator + text for text in seconds],
         truncation=False if limit is None else "longest_first" if stride is None else "only_second",
         max_length=limit,
         padding=False,
@@ -47,7 +47,7 @@ def locate(
         return_offsets_mapping=True,
         **({} if stride is None else {"return_overflowing_tokens": True, "stride": stride}),
     )
-    return list(_locate_rows(encoded, (len(prompt), len(between))))
+    return list(_locate_rows(encoded, (len(prompt), len(separator))))
 
 
 def without_types(located: LocatedText) -> LocatedText:
@@ -55,14 +55,14 @@ def without_types(located: LocatedText) -> LocatedText:
     return dataclasses.replace(located, tokens=TokenisedText(located.tokens.ids))
 
 
-def _locate_rows(encoded: Any, before: tuple[int, int]) -> Iterator[LocatedText]:
-    """Yield the texts of an encoding; `before` counts the prompt characters of the first and the second."""
+def _locate_rows(encoded: Any, prefix_lengths: tuple[int, int]) -> Iterator[LocatedText]:
+    """Yield the texts of an encoding; `prefix_lengths` are those of the first and second text's prompts."""
     rows = encoded.get("overflow_to_sample_mapping", range(len(encoded["input_ids"])))
     types = encoded.get("token_type_ids")
     for number, row in enumerate(rows):
         ids, spans = encoded["input_ids"][number], encoded["offset_mapping"][number]
         part = [-1 if sequence is None else sequence for sequence in encoded.sequence_ids(number)]
-        shift = [before[max(p, 0)] for p in part]
+        shift = [prefix_lengths[max(p, 0)] for p in part]
         end = [last - by for (_, last), by in zip(spans, shift, strict=True)]
         # A token of the prompt alone, or of the break alone, is no token of the text.
         part = [p if last > 0 else -1 for p, last in zip(part, end, strict=True)]
@@ -82,5 +82,5 @@ def _cut_text(tokenizer: Any, text: str, limit: int) -> str:
 def _has_separator(tokenizer: Any) -> bool:
     """Return whether the tokenizer puts a special token between the texts of a pair."""
     sequences = tokenizer("a", "a").sequence_ids(0)
-    first = max(place for place, sequence in enumerate(sequences) if sequence == 0)
-    return bool(sequences[first + 1] is None)
+    last_place = max(place for place, sequence in enumerate(sequences) if sequence == 0)
+    return bool(sequences[last_place + 1] is None)

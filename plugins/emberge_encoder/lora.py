@@ -90,15 +90,17 @@ class Lora:
         if not self.targets:
             from emberge_encoder.blocks import find_blocks
 
-            inside = (m for block in find_blocks(trunk) for m in block.modules() if _is_linear(m))
-            return sorted(names[module] for module in inside)
+            linear_modules = (
+                m for block in find_blocks(trunk) for m in block.modules() if _is_linear(m)
+            )
+            return sorted(names[module] for module in linear_modules)
         targets: set[str] = set()
         for target in self.targets:
             matching = {n for n in names.values() if f".{n}".endswith(f".{target}")}
             if not matching:
                 words = sorted({n.rpartition(".")[2] for m, n in names.items() if _is_linear(m)})
-                close = suggest(target, words) or f"; it has {', '.join(words)}"
-                raise CheckpointError(f"{source}: lora has no target '{target}'{close}")
+                hint = suggest(target, words) or f"; it has {', '.join(words)}"
+                raise CheckpointError(f"{source}: lora has no target '{target}'{hint}")
             targets |= matching
         return sorted(targets)
 

@@ -61,16 +61,16 @@ class Rendering:
             DataError: if the model does not read the media, or they are longer than the limit.
         """
         parts = [split_parts(text) for text in texts]
-        whole = [
-            self._expand_placeholders(shown, pieces, text)
-            for shown, pieces, text in zip(
+        full_ids = [
+            self._expand_placeholders(rendered, pieces, text)
+            for rendered, pieces, text in zip(
                 self._chat.render([_build_message(pieces) for pieces in parts], prompt),
                 parts,
                 texts,
                 strict=True,
             )
         ]
-        rows = self._tokenizer(whole, add_special_tokens=False)["input_ids"]
+        rows = self._tokenizer(full_ids, add_special_tokens=False)["input_ids"]
         return [
             TokenisedText(
                 self._cut_text(ids, limit, text),
@@ -79,7 +79,7 @@ class Rendering:
             for ids, pieces, text in zip(rows, parts, texts, strict=True)
         ]
 
-    def _expand_placeholders(self, shown: str, parts: Sequence[str | Media], text: str) -> str:
+    def _expand_placeholders(self, rendered: str, parts: Sequence[str | Media], text: str) -> str:
         """Return the rendered text with a medium's placeholder repeated once for each of its tokens.
 
         Raises:
@@ -91,7 +91,7 @@ class Rendering:
                 raise DataError(
                     f"{part.path}: the model reads {' and '.join(self._readers)}, and no {part.kind}"
                 )
-        places = [self._kind[token] for token in self._place.findall(shown)]
+        places = [self._kind[token] for token in self._place.findall(rendered)]
         if places != [part.kind for part in media]:
             raise DataError(
                 f"{readable(text)[:200]!r}: the chat template makes {len(places)} placeholders of "
@@ -103,7 +103,7 @@ class Rendering:
             part = next(remaining)
             return placeholder[0] * self._readers[part.kind].count_media_tokens(part)
 
-        return self._place.sub(repeat, shown)
+        return self._place.sub(repeat, rendered)
 
     def _cut_text(self, ids: list[int], limit: int | None, text: str) -> list[int]:
         """Return at most `limit` ids, cut at the last text tokens; media tokens are never dropped."""
@@ -158,10 +158,10 @@ class MediaModel(TextModel):
     ) -> list[TokenisedText]:
         limit = max_length or self.layout.max_length
         mixed = [has_media(text) for text in texts]
-        plain = [text for text, has in zip(texts, mixed, strict=True) if not has]
-        other = [text for text, has in zip(texts, mixed, strict=True) if has]
-        of_plain = iter(super().tokenise(plain, prompt=prompt, max_length=max_length))
-        of_other = iter(self._rendering.tokenise(other, prompt, limit) if other else ())
+        plain_texts = [text for text, has in zip(texts, mixed, strict=True) if not has]
+        mixed_texts = [text for text, has in zip(texts, mixed, strict=True) if has]
+        of_plain = iter(super().tokenise(plain_texts, prompt=prompt, max_length=max_length))
+        of_other = iter(self._rendering.tokenise(mixed_texts, prompt, limit) if mixed_texts else ())
         return [next(of_other if has else of_plain) for has in mixed]
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:

@@ -42,9 +42,9 @@ def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSuppor
     """
     family = str(config.get("model_type"))
     settings = {} if layout.bare else read_trunk_settings(layout.trunk_folder)
-    listed = settings.get("modality_config") or {}
-    kinds = tuple(kind for kind in FAMILIES.get(family, ()) if kind in listed)
-    if not kinds or "message" not in listed:
+    modality_config = settings.get("modality_config") or {}
+    kinds = tuple(kind for kind in FAMILIES.get(family, ()) if kind in modality_config)
+    if not kinds or "message" not in modality_config:
         return None
     folder = layout.trunk_folder
     for kind in kinds:
@@ -66,10 +66,15 @@ def read_media_support(layout: Layout, config: Mapping[str, Any]) -> MediaSuppor
 
 def _read_processor_settings(folder: Path, kind: MediaKind) -> Mapping[str, Any]:
     """Return the settings of the processor of a kind, in either of the files that transformers writes."""
-    whole, old = folder / "processor_config.json", folder / "preprocessor_config.json"
-    settings = read_object(whole).get(_PROCESSORS[kind]) if whole.is_file() else None
-    if not settings and old.is_file():
-        settings = read_object(old)
+    processor_file, preprocessor_file = (
+        folder / "processor_config.json",
+        folder / "preprocessor_config.json",
+    )
+    settings = (
+        read_object(processor_file).get(_PROCESSORS[kind]) if processor_file.is_file() else None
+    )
+    if not settings and preprocessor_file.is_file():
+        settings = read_object(preprocessor_file)
     if not settings:
         raise CheckpointError(
             f"{folder}: lists {kind} in modality_config, and has no {_PROCESSORS[kind]} in "

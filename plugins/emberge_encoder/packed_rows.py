@@ -52,8 +52,8 @@ def packed_states(trunk: Any, features: Mapping[str, Tensor]) -> Tensor:
 def _find_first_position(trunk: Any) -> int:
     """Return the position id of a text's first token; RoBERTa models start at the padding id + 1."""
     embeddings: Any = getattr(trunk, "embeddings", None)
-    counted = hasattr(embeddings, "create_position_ids_from_input_ids")
-    return int(embeddings.padding_idx) + 1 if counted else 0
+    counts_positions = hasattr(embeddings, "create_position_ids_from_input_ids")
+    return int(embeddings.padding_idx) + 1 if counts_positions else 0
 
 
 @contextlib.contextmanager
@@ -87,19 +87,19 @@ def _separate_documents(kernel: str, documents: Tensor) -> Iterator[None]:
 
 def _compute_flash_states(trunk: Any, ids: Tensor, places: Tensor, documents: Tensor) -> Tensor:
     """Return the states [b, t, d] from a flash kernel, which gets all texts in one row and their bounds."""
-    real = documents != _NO_TEXT
-    places = places[real]
+    is_text = documents != _NO_TEXT
+    places = places[is_text]
     starts = (places == _find_first_position(trunk)).nonzero()[:, 0]
     bounds = torch.cat([starts, starts.new_tensor([len(places)])]).int()
     longest = int(bounds.diff().max())
     flat = trunk._call_impl(
-        input_ids=ids[real][None],
+        input_ids=ids[is_text][None],
         position_ids=places[None],
         cu_seq_lens_q=bounds,
         cu_seq_lens_k=bounds,
         max_length_q=longest,
         max_length_k=longest,
     )[0][0]
-    states: Tensor = flat.new_zeros(*real.shape, flat.shape[-1])
-    states[real] = flat
+    states: Tensor = flat.new_zeros(*is_text.shape, flat.shape[-1])
+    states[is_text] = flat
     return states

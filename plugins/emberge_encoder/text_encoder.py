@@ -322,10 +322,10 @@ class TextEncoder(Backbone):
 
         if self.lora is not None:
             raise CheckpointError(f"{checkpoint}: {_LORA_HAS_NO_HEAD}")
-        whole = load_language_model(
+        language_model = load_language_model(
             layout.trunk_folder, config, kind, kernel, fresh_head=self.fresh_head
         )
-        return whole.base_model, whole
+        return language_model.base_model, language_model
 
     def _check_experts(self, checkpoint: Path, device: str | None = None) -> str | None:
         """Return the problem of expert layers that only a GPU can run; None is the default device."""
@@ -436,9 +436,9 @@ class TextEncoder(Backbone):
 
     def _set_normalization(self, layout: Layout) -> Layout:
         """Return the layout with or without a Normalize module, as in the options."""
-        has = any(m.kind == "Normalize" for m in layout.modules)
-        normalized = self.normalize if self.normalize is not None else has or layout.bare
-        if normalized == has:
+        has_normalize = any(m.kind == "Normalize" for m in layout.modules)
+        normalized = self.normalize if self.normalize is not None else has_normalize or layout.bare
+        if normalized == has_normalize:
             return layout
         modules = tuple(m for m in layout.modules if m.kind != "Normalize")
         if normalized:
@@ -517,8 +517,8 @@ def _recompute_activations(trunk: Any, checkpoint: Path) -> None:
         CheckpointError: if its class cannot do so.
     """
     # Earlier releases have the old name alone, and later ones warn of it.
-    old = trunk.gradient_checkpointing_enable
-    enable = getattr(trunk, "activation_checkpointing_enable", old)
+    original_enable = trunk.gradient_checkpointing_enable
+    enable = getattr(trunk, "activation_checkpointing_enable", original_enable)
     try:
         enable({"use_reentrant": False})
     except ValueError as error:

@@ -90,8 +90,8 @@ class TextModel:
         for i, (entry, module) in enumerate(
             zip(self.layout.modules, self._chain.tail, strict=True)
         ):
-            inside = [name for name, _ in module.named_parameters()]
-            names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in inside}
+            parameter_names = [name for name, _ in module.named_parameters()]
+            names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in parameter_names}
         return names
 
     @property
@@ -134,16 +134,16 @@ class TextModel:
             # sentence-transformers pools over the prompt of a message, whatever the pooling says.
             rows = self._chat.token_ids(texts, prompt, limit)
             return [TokenisedText(ids or empty) for ids in rows]
-        whole = [prompt + text for text in texts]
+        prompted_texts = [prompt + text for text in texts]
         encoded = self._tokenizer(
-            whole,
+            prompted_texts,
             truncation=limit is not None,
             max_length=limit,
             padding=False,
             return_attention_mask=False,
             return_token_type_ids=False,
         )
-        lengths = prompt_lengths(self._tokenizer, encoded, whole, prompt)
+        lengths = prompt_lengths(self._tokenizer, encoded, prompted_texts, prompt)
         return [
             TokenisedText(ids or empty, length)
             for ids, length in zip(encoded["input_ids"], lengths, strict=True)
@@ -171,19 +171,19 @@ class TextModel:
         lengths = [len(text.ids) for text in texts]
         longest = max(lengths)
         ids = np.full((len(texts), longest), self._pad_id, np.int64)
-        left = getattr(self._tokenizer, "padding_side", "right") == "left"
+        pads_left = getattr(self._tokenizer, "padding_side", "right") == "left"
         for row, text in enumerate(texts):
-            ids[row, longest - lengths[row] if left else 0 :][: lengths[row]] = text.ids
+            ids[row, longest - lengths[row] if pads_left else 0 :][: lengths[row]] = text.ids
         features = {"input_ids": torch.from_numpy(ids)}
         if min(lengths) < longest:
             positions = np.arange(longest)[None]
             size = np.asarray(lengths)[:, None]
-            mask = positions >= longest - size if left else positions < size
+            mask = positions >= longest - size if pads_left else positions < size
             features["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
         if any(text.types is not None for text in texts):
             types = np.zeros_like(ids)
             for row, text in enumerate(texts):
-                begin = longest - lengths[row] if left else 0
+                begin = longest - lengths[row] if pads_left else 0
                 types[row, begin:][: lengths[row]] = text.types or 0
             features["token_type_ids"] = torch.from_numpy(types)
         if not self.layout.include_prompt and any(text.prompt_length for text in texts):
@@ -194,13 +194,13 @@ class TextModel:
         with BlockInputs(self._chain.trunk, layers) as inputs_of_blocks:
             # Hooks are not called inside a compiled transformer; its plain forward calls them.
             states = self._compute_last_states(features, plain=bool(layers))
-        pooled = {
+        embeddings_by_layer = {
             layer: self._pool(
                 inputs_of_blocks.state(layer, states), features, self._pooling_modules
             )
             for layer in layers
         }
-        return Embedded(self._pool(states, features, list(self._chain.tail)), pooled)
+        return Embedded(self._pool(states, features, list(self._chain.tail)), embeddings_by_layer)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._compute_last_states(features)

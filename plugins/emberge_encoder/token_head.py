@@ -69,20 +69,20 @@ class PredictingModel(TextModel):
 
     @property
     def logits(self) -> Callable[[Tensor], Tensor]:
-        last = self._head[-1]
-        if not isinstance(last, nn.Linear):
+        last_part = self._head[-1]
+        if not isinstance(last_part, nn.Linear):
             return self._head
-        return LinearHead(self._head[:-1], last.weight, last.bias)
+        return LinearHead(self._head[:-1], last_part.weight, last_part.bias)
 
     def stored_names(self) -> Mapping[str, str]:
         # A weight that the head shares has the trunk's name.
         chain_names = {name for name, _ in self._chain.named_parameters()}
-        inside = {
+        parameter_names = {
             f"head.{number}.{name}": f"{part}.{name}"
             for number, part in enumerate(_list_head_names(self._language_model))
             for name, _ in self._language_model.get_submodule(part).named_parameters()
         }
-        of_head = {name: stored for name, stored in inside.items() if name in chain_names}
+        of_head = {name: stored for name, stored in parameter_names.items() if name in chain_names}
         return {**super().stored_names(), **of_head}
 
     def save(self, folder: Path) -> None:
@@ -147,20 +147,24 @@ def head_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     with torch.device("meta"):
         model = loader.from_config(built, trust_remote_code=False)
     parts = tuple(f"{name}." for name in _list_head_names(model))
-    tied = model.all_tied_weights_keys
-    head_tensors = sorted(n for n in model.state_dict() if n.startswith(parts) and n not in tied)
+    tied_names = model.all_tied_weights_keys
+    head_tensors = sorted(
+        n for n in model.state_dict() if n.startswith(parts) and n not in tied_names
+    )
     if not head_tensors or any(name.startswith(parts) for name in tensor_names(folder)):
         return []
     return [f"{folder}: {_explain_missing_head(head_tensors)}"]
 
 
-def find_mask_id(folder: Path, tokenizer: Any, given: str | None, vocabulary: int) -> int | None:
-    """Return the id of the mask token: the `given` one, or the tokenizer's; None without one.
+def find_mask_id(
+    folder: Path, tokenizer: Any, requested: str | None, vocabulary: int
+) -> int | None:
+    """Return the id of the mask token: the `requested` one, or the tokenizer's; None without one.
 
     Raises:
         CheckpointError: if the tokenizer lacks the token, or the embeddings have no row for it.
     """
-    token = given or tokenizer.mask_token
+    token = requested or tokenizer.mask_token
     if token is None:
         return None
     id_by_token = tokenizer.get_vocab()
@@ -218,11 +222,11 @@ def _is_head_whole(model: Any) -> bool:
     model.eval()
     try:
         with torch.no_grad():
-            expected = model(input_ids=ids).logits
+            expected_logits = model(input_ids=ids).logits
             logits = _build_head(model)(model.base_model(input_ids=ids)[0])
     except (NotImplementedError, RuntimeError, TypeError):
         return False
     finally:
         model.train(training)
     # Equal bits, as both are the same products in the same order; a cap or a factor changes the last digits.
-    return torch.equal(logits, expected)
+    return torch.equal(logits, expected_logits)

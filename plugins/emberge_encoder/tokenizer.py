@@ -49,8 +49,10 @@ def prompt_lengths(tokenizer: Any, encoded: Any, texts: Sequence[str], prompt: s
     if not prompt:
         return [0] * len(texts)
     if encoded.encodings is None:
-        (alone,) = tokenizer([prompt])["input_ids"]
-        length = len(alone) - (bool(alone) and alone[-1] in tokenizer.all_special_ids)
+        (prompt_ids,) = tokenizer([prompt])["input_ids"]
+        length = len(prompt_ids) - (
+            bool(prompt_ids) and prompt_ids[-1] in tokenizer.all_special_ids
+        )
         return [min(length, len(ids)) for ids in encoded["input_ids"]]
     return [
         _count_prompt_tokens(encoding, text, len(prompt))
@@ -176,9 +178,11 @@ class ChatFormat:
         try:
             return self._tokenizer.apply_chat_template(messages, **options | self._options)
         except Exception as error:  # a template may fail in any way
-            what = f"the prompt {prompt!r} as the system's message" if prompt else "an input alone"
+            message_noun = (
+                f"the prompt {prompt!r} as the system's message" if prompt else "an input alone"
+            )
             raise CheckpointError(
-                f"{self._layout.trunk_folder}: its chat template does not take {what}: {error}"
+                f"{self._layout.trunk_folder}: its chat template does not take {message_noun}: {error}"
             ) from error
 
     def require_prompts(self) -> None:
@@ -196,9 +200,9 @@ class ChatFormat:
         Raises:
             CheckpointError: if it does; the message names the kind of text.
         """
-        plain = self._format_texts(_FILLERS, "", tokenize=False)
+        default_texts = self._format_texts(_FILLERS, "", tokenize=False)
         for task in _TASKS:
-            if self._format_texts(_FILLERS, "", tokenize=False, task=task) != plain:
+            if self._format_texts(_FILLERS, "", tokenize=False, task=task) != default_texts:
                 raise CheckpointError(
                     f"{self._layout.trunk_folder}: its chat template formats a {task} in a way of its own, "
                     "and text_encoder formats every text alike; take what reads `task` out of the template"

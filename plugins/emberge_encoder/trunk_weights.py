@@ -119,17 +119,17 @@ def _refuse_gaps(folder: Path, model: Any, report: Mapping[str, Any]) -> None:
         raise CheckpointError(
             f"{folder}: lacks {join_some(missing, 1)}; the weights and config.json are not of one model"
         )
-    inner = {name for name, _ in trunk.named_children()}
-    left = sorted(
+    child_names = {name for name, _ in trunk.named_children()}
+    unused_names = sorted(
         name
         for name in report["unexpected_keys"]
-        if name.removeprefix(prefix).partition(".")[0] in inner
+        if name.removeprefix(prefix).partition(".")[0] in child_names
         and not name.endswith(BUFFERS)
         and not _is_pooler(name)
     )
-    if left:
+    if unused_names:
         raise CheckpointError(
-            f"{folder}: has {join_some(left, 1)}, which the model of its config.json does not know"
+            f"{folder}: has {join_some(unused_names, 1)}, which the model of its config.json does not know"
         )
 
 
@@ -164,15 +164,17 @@ def save_trunk(
         quiet_transformers(),
     ):
         model.save_pretrained(staging, max_shard_size="1TB")
-        trained = read_tensors(Path(staging))
+        trained_tensors = read_tensors(Path(staging))
         source_tensors = read_tensors(source)
         # transformers leaves out tensors that share their values with others; the source's copies are old.
-        tied = [name for name in model.all_tied_weights_keys if name in source_tensors]
-        whole = model.state_dict() if tied else {}
-        trained |= {name: whole[name] for name in tied}
+        tied_names = [name for name in model.all_tied_weights_keys if name in source_tensors]
+        state = model.state_dict() if tied_names else {}
+        trained_tensors |= {name: state[name] for name in tied_names}
         frozen_prefixes = tuple(f"{part}." for part in frozen)
-        trained = {n: t for n, t in trained.items() if not _is_in_parts(n, frozen_prefixes, model)}
-        named = _rename_to_source(trained, source_tensors, model)
+        trained_tensors = {
+            n: t for n, t in trained_tensors.items() if not _is_in_parts(n, frozen_prefixes, model)
+        }
+        named = _rename_to_source(trained_tensors, source_tensors, model)
         dropped_prefixes = tuple(f"{part}." for part in left_out)
         named = {
             name: tensor for name, tensor in named.items() if not name.startswith(dropped_prefixes)

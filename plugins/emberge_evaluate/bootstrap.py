@@ -67,15 +67,15 @@ def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
 
 
 def ratio_interval(
-    above: Array, below: Array, confidence: float = 0.95
+    numerators: Array, denominators: Array, confidence: float = 0.95
 ) -> tuple[float | None, float | None]:
     """Return the percentile interval of a ratio of samples [resamples] whose divisor is clearly above zero.
 
     On a draw with a divisor at or below zero the ratio is undetermined, so such a draw widens both sides of
     the interval. With too many of these draws, a side is unbounded (None).
     """
-    positive = below > 0
-    ratios = np.divide(above, below, out=np.zeros_like(above), where=positive)
+    positive = denominators > 0
+    ratios = np.divide(numerators, denominators, out=np.zeros_like(numerators), where=positive)
     tail = (1 - confidence) / 2
     low = np.quantile(np.where(positive, ratios, -np.inf), tail, method="inverted_cdf")
     high = np.quantile(np.where(positive, ratios, np.inf), 1 - tail, method="inverted_cdf")
@@ -102,10 +102,12 @@ def _draw_counts(rng: np.random.Generator, units: int, resamples: int) -> Iterat
     step = max(1, _CELLS // units)
     for start in range(0, resamples, step):
         draws = min(step, resamples - start)
-        drawn = rng.integers(0, units, size=(draws, units))
-        drawn += np.arange(draws)[:, None] * units
+        drawn_units = rng.integers(0, units, size=(draws, units))
+        drawn_units += np.arange(draws)[:, None] * units
         yield (
-            np.bincount(drawn.ravel(), minlength=draws * units).reshape(draws, units).astype(float)
+            np.bincount(drawn_units.ravel(), minlength=draws * units)
+            .reshape(draws, units)
+            .astype(float)
         )
 
 
@@ -138,8 +140,10 @@ class _Measure:
         if self.kind == "ratio":
             # If a draw has only units of weight 0, it has no ratio, so the ratio of all units is used.
             weights = counts @ self.gold
-            whole = self.values.sum() / self.gold.sum()
-            return np.where(weights > 0, counts @ self.values / np.maximum(weights, 1e-300), whole)
+            micro_ratio = self.values.sum() / self.gold.sum()
+            return np.where(
+                weights > 0, counts @ self.values / np.maximum(weights, 1e-300), micro_ratio
+            )
         if self.kind == "spearman":
             return _correlate_draws(counts, *(ranks(counts) for ranks in self.ranks))
         if self.kind == "macro_f1":
@@ -166,12 +170,12 @@ class _Measure:
     def _average_precision(self, counts: Array) -> Array:
         """Return Σ (recall_k − recall_{k−1}) · precision_k over distinct values, highest first."""
         ordered = counts[:, self.order]
-        drawn = np.cumsum(ordered, axis=1)[:, self.last]
+        drawn_counts = np.cumsum(ordered, axis=1)[:, self.last]
         hits = np.cumsum(ordered * self.gold, axis=1)[:, self.last]
-        precision = hits / np.maximum(drawn, 1)
-        gained = np.diff(hits, axis=1, prepend=0.0)
+        precision = hits / np.maximum(drawn_counts, 1)
+        gains = np.diff(hits, axis=1, prepend=0.0)
         positives = hits[:, -1]
-        average: Array = (gained * precision).sum(1) / np.maximum(positives, 1)
+        average: Array = (gains * precision).sum(1) / np.maximum(positives, 1)
         return average
 
 
@@ -187,9 +191,9 @@ class _Ranks:
 
     def __call__(self, counts: Array) -> Array:
         """Return ranks from 0.5 up, [draws, units]; the rank of a unit that was not drawn is meaningless."""
-        upto = np.cumsum(counts[:, self.order], axis=1)[:, self.last]
-        before = np.concatenate([np.zeros((len(counts), 1)), upto[:, :-1]], axis=1)
-        middle = (upto + before) / 2
+        counts_up_to = np.cumsum(counts[:, self.order], axis=1)[:, self.last]
+        counts_before = np.concatenate([np.zeros((len(counts), 1)), counts_up_to[:, :-1]], axis=1)
+        middle = (counts_up_to + counts_before) / 2
         ranks: Array = middle[:, self.tie[self.inverse]]
         return ranks
 

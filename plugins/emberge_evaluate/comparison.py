@@ -129,11 +129,11 @@ class Judge:
         )
         if result.gain_low is None or result.gain_low <= 0:
             return result
-        above, below, noise = self._draw_gain_shares(mixed, new, old, on)
-        low, high = ratio_interval(above + noise, below, confidence)
+        kept_gains, gains, noise = self._draw_gain_shares(mixed, new, old, on)
+        low, high = ratio_interval(kept_gains + noise, gains, confidence)
         mixed_scores, _ = self._score_arm(mixed, on)
-        olds, _ = self._score_arm(old, on)
-        share = float(mixed_scores.mean() - olds.mean()) / gain.difference
+        old_scores, _ = self._score_arm(old, on)
+        share = float(mixed_scores.mean() - old_scores.mean()) / gain.difference
         return replace(result, share=share, low=low, high=high)
 
     def _draw_gain_shares(
@@ -144,7 +144,7 @@ class Judge:
 
         sign = -1.0 if self.less else 1.0
         points, samples = zip(*(self._score_arm(arm, on) for arm in (mixed, new, old)), strict=True)
-        drawn = [
+        draws_by_arm = [
             np.full(self._resamples, arm_points.mean())
             if arm_samples is None
             else arm_samples.mean(0)
@@ -162,7 +162,11 @@ class Judge:
                 _estimate_seed_error(mixed_difference), _estimate_seed_error(old_difference)
             )
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
-        return sign * (drawn[0] - drawn[2]), sign * (drawn[1] - drawn[2]), noise
+        return (
+            sign * (draws_by_arm[0] - draws_by_arm[2]),
+            sign * (draws_by_arm[1] - draws_by_arm[2]),
+            noise,
+        )
 
     def judge_gain(
         self, requirement: Requirement, mixed: str, new: str, old: str, on: str
@@ -284,21 +288,21 @@ class Judge:
         from emberge_evaluate.bootstrap import unitless_mean
 
         total = np.zeros((len(self.models), self._resamples))
-        whole = {}
+        means = {}
         for task in tasks:
             samples = self._resample_task(task)
             if samples is None:
-                whole[task.name] = [self.scores[model][task.name].score for model in self.models]
+                means[task.name] = [self.scores[model][task.name].score for model in self.models]
             else:
                 total += samples
-        if whole:
-            drawn = unitless_mean(
-                np.array(list(whole.values())).T,
+        if means:
+            task_means = unitless_mean(
+                np.array(list(means.values())).T,
                 resamples=self._resamples,
                 seed=self._seed,
-                name=f"tasks {' '.join(whole)}",
+                name=f"tasks {' '.join(means)}",
             )
-            total += len(whole) * drawn
+            total += len(means) * task_means
         return total / len(tasks)
 
     def _resample_task(self, task: TaskInfo) -> Array | None:

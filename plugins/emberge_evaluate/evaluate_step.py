@@ -160,10 +160,10 @@ class Evaluate(Step):
         for fault in headroom_problems(self.headroom, self.evaluators):
             yield context.problem(fault, "headroom")
         folders = [context.model(entry.model) for entry in self._entries]
-        here = [folder for folder in folders if folder is not None]
+        present_folders = [folder for folder in folders if folder is not None]
         for evaluator in self.evaluators:
             yield from evaluator.check(context)
-            for note in evaluator.check_together(here):
+            for note in evaluator.check_together(present_folders):
                 yield context.warning(note, "evaluators")
         yield from self._check_tasks(context)
 
@@ -171,22 +171,22 @@ class Evaluate(Step):
         tasks = tasks_ahead(self.evaluators, context)
         if tasks is None:
             return
-        for stray in _check_one_table(tasks):
-            yield context.problem(stray, "evaluators")
+        for fault in _check_one_table(tasks):
+            yield context.problem(fault, "evaluators")
         words = [word for word in self._about if word not in DOMAINS]
-        for stray in (
+        for fault in (
             *unknown_words(words, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),
         ):
-            yield context.problem(stray, "require")
+            yield context.problem(fault, "require")
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
             for entry in self._entries:
                 part = ScoreModel(model=entry.model, evaluators=self.evaluators)
                 yield from part.check(context)
-        counted = Counter((entry.model.text, entry.name) for entry in self.models)
-        for (text, _), count in counted.items():
+        entry_counts = Counter((entry.model.text, entry.name) for entry in self.models)
+        for (text, _), count in entry_counts.items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
 
@@ -200,18 +200,18 @@ class Evaluate(Step):
             yield context.problem(stray, "require")
 
     def run(self, workspace: Workspace) -> Artifact:
-        for stray in self._check_required_models():
-            raise RecipeError(stray)
+        for fault in self._check_required_models():
+            raise RecipeError(fault)
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
         tasks = list(_add_notes(plans, [model.folder for _, model in models.values()]))
         tasks = mark_elsewhere(tasks, self.elsewhere)
-        strays = [
+        faults = [
             *unknown_words(self._about, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),
         ]
-        for stray in (*_check_one_table(tasks), *strays, *self._check_forgetting(tasks)):
-            raise RecipeError(stray)
+        for fault in (*_check_one_table(tasks), *faults, *self._check_forgetting(tasks)):
+            raise RecipeError(fault)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
             part = self._parts.get(entry.reference.text)
@@ -236,7 +236,7 @@ class Evaluate(Step):
             for evaluator in self.evaluators
             for figure in evaluator.figures(scores_of_models)
         ]
-        unmet = [verdict.text for verdict in result.requirements if not verdict.met]
+        failed_requirements = [verdict.text for verdict in result.requirements if not verdict.met]
         return Artifact(
             kind="scores",
             parents=tuple(model.fingerprint for _, model in models.values()),
@@ -248,7 +248,7 @@ class Evaluate(Step):
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
                 **({"figures": figures} if figures else {}),
-                "unmet": [] if workspace.rehearsal else unmet,
+                "unmet": [] if workspace.rehearsal else failed_requirements,
             },
         )
 

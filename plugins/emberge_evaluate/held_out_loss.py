@@ -101,7 +101,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
         from emberge.training import FitOptions, preview_training
 
         try:
-            ahead = preview_training(
+            training_preview = preview_training(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
@@ -113,14 +113,14 @@ class HeldOutLoss(BatchOptions, Evaluator):
             for line in str(error).splitlines():
                 yield context.problem(line, "evaluators")
             return
-        for info in ahead.datasets:
+        for info in training_preview.datasets:
             for fault in loss_problems(self.loss, info, scored=info.scores is not None):
                 yield context.problem(fault, "evaluators")
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         checked = self._check_data(context)
-        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
-        if checked.problems or not here:
+        is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        if checked.problems or not is_present:
             return None
         return [_make_task(head.info.name, head.info.task) for head in checked.heads]
 

@@ -51,10 +51,13 @@ def index_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     for task in tasks:
         on.setdefault(task.plain_name, set()).add(task.index)
     if indexes and (
-        others := [name for name, task_indexes in on.items() if task_indexes != {None, *indexes}]
+        misfit_tasks := [
+            name for name, task_indexes in on.items() if task_indexes != {None, *indexes}
+        ]
     ):
         yield (
-            f"{join_some(others)}: not scored on the index {' and '.join(indexes)}; give all evaluators the "
+            f"{join_some(misfit_tasks)}: not scored on the index {' and '.join(indexes)}; give all "
+            "evaluators the "
             "same documents_of, or put those without into an evaluation of their own"
         )
 
@@ -81,15 +84,15 @@ def gains_kept(
     for name, (scored, _) in models.items():
         if scored.index is None:
             arm_on_own_index.setdefault((scored.reference.text, scored.size), arm_of[name])
-    done = set()
+    seen_pairs = set()
     for name, (scored, _) in models.items():
-        old = arm_on_own_index.get((scored.index_of or "", scored.size))
+        old_arm = arm_on_own_index.get((scored.index_of or "", scored.size))
         new = arm_on_own_index[scored.reference.text, scored.size]
-        if old is None or arm_of[name] in done:
+        if old_arm is None or arm_of[name] in seen_pairs:
             continue
-        done.add(arm_of[name])
+        seen_pairs.add(arm_of[name])
         for group in groups:
-            yield judge.gain_kept(arm_of[name], new, old, group)
+            yield judge.gain_kept(arm_of[name], new, old_arm, group)
 
 
 def judge_gains(
@@ -99,7 +102,7 @@ def judge_gains(
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     by_reference = {(s.reference.text, s.size, s.index): arm_of[n] for n, (s, _) in models.items()}
     indexes = {s.index: s.index_of or "" for s, _ in models.values() if s.index is not None}
-    done = set()
+    seen_demands = set()
     for requirement in require:
         if requirement.on_index_of is None or requirement.model is None:
             continue
@@ -107,11 +110,11 @@ def judge_gains(
             requirement.index_label(indexes),
             GROUP_OF.get(requirement.tasks, requirement.tasks),
         )
-        text, old = requirement.model.text, requirement.on_index_of.text
+        model_text, old_model = requirement.model.text, requirement.on_index_of.text
         for size in dict.fromkeys(scored.size for scored, _ in models.values()):
-            three = [(text, size, label), (text, size, None), (old, size, None)]
+            three = [(model_text, size, label), (model_text, size, None), (old_model, size, None)]
             mixed, new, old_arm = (by_reference[place] for place in three)
             key = (mixed, on, requirement.gain_kept, requirement.confidence)
-            if key not in done:
-                done.add(key)
+            if key not in seen_demands:
+                seen_demands.add(key)
                 yield judge.judge_gain(requirement, mixed, new, old_arm, on)

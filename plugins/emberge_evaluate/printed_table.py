@@ -178,18 +178,18 @@ class PrintedTable(Step):
         cells = []
         for (title, column), number in zip(self.columns.items(), printed, strict=True):
             if isinstance(column, PrintedColumn):
-                tasks, read = column.tasks, [evaluations[column.scores]]
+                tasks, candidates = column.tasks, [evaluations[column.scores]]
             else:
-                tasks, read = column, list(evaluations.values())
+                tasks, candidates = column, list(evaluations.values())
             values = [
                 value
                 for fingerprint in fingerprints
-                for value in _find_values(read, fingerprint, row.size, tasks)
+                for value in _find_values(candidates, fingerprint, row.size, tasks)
             ]
             if not values and not workspace.rehearsal:
                 raise RecipeError(
                     f"printed_table: no evaluation scored {row.model} of row '{heading}' on '{tasks}' "
-                    f"(column '{title}'); they scored {_describe(read)}"
+                    f"(column '{title}'); they scored {_describe(candidates)}"
                 )
             cells.append(_Cell(tuple(values), number))
         return cells
@@ -251,9 +251,9 @@ class _Evaluation:
         same = [
             name for name, content in self.scores.fingerprints.items() if content == fingerprint
         ]
-        whole = max((sizes[name] for name in same if name in sizes), default=None)
+        full_size = max((sizes[name] for name in same if name in sizes), default=None)
         for name in same:
-            if sizes.get(name, whole) != (size or whole):
+            if sizes.get(name, full_size) != (size or full_size):
                 continue
             values = self.scores.values.get(name, {})
             means = [[values[task.name] for task in part if task.name in values] for part in parts]
@@ -265,8 +265,8 @@ def _find_values(
     evaluations: Sequence[_Evaluation], fingerprint: str, size: int | None, tasks: str
 ) -> list[float]:
     """Return a model's scores in the first evaluation that has some, so that no score counts twice."""
-    found = (list(one.values_of(fingerprint, size, tasks)) for one in evaluations)
-    return next((values for values in found if values), [])
+    values_by_evaluation = (list(one.values_of(fingerprint, size, tasks)) for one in evaluations)
+    return next((values for values in values_by_evaluation if values), [])
 
 
 def _describe(evaluations: Sequence[_Evaluation]) -> str:

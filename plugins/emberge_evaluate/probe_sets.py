@@ -179,34 +179,39 @@ def _write_retrieval(
     relevant: dict[str, list[str]] = {}
     for query, document in pairs:
         relevant.setdefault(query, []).append(document)
-    asked = _sample(relevant, queries)
-    needed = list(dict.fromkeys(document for query in asked for document in relevant[query]))
-    others = _sample(
+    sampled_queries = _sample(relevant, queries)
+    needed = list(
+        dict.fromkeys(document for query in sampled_queries for document in relevant[query])
+    )
+    other_documents = _sample(
         {document for _, document in pairs} - {*needed}, max(0, documents - len(needed))
     )
-    ids = {document: f"d{number}" for number, document in enumerate(sorted([*needed, *others]))}
+    ids = {
+        document: f"d{number}"
+        for number, document in enumerate(sorted([*needed, *other_documents]))
+    }
     corpus = ({"_id": ids[passage], "title": "", "text": passage} for passage in sorted(ids))
     write_json_rows(folder / "corpus.jsonl.gz", corpus)
     write_json_rows(
         folder / "queries.jsonl.gz",
-        ({"_id": f"q{number}", "text": query} for number, query in enumerate(asked)),
+        ({"_id": f"q{number}", "text": query} for number, query in enumerate(sampled_queries)),
     )
     lines = [
         f"q{number}\t{ids[document]}\t1"
-        for number, query in enumerate(asked)
+        for number, query in enumerate(sampled_queries)
         for document in dict.fromkeys(relevant[query])
     ]
     text = "\n".join(["query-id\tcorpus-id\tscore", *lines, ""])
     (folder / "qrels.tsv").write_text(text, encoding="utf-8")
-    return {"queries": len(asked), "documents": len(ids)}
+    return {"queries": len(sampled_queries), "documents": len(ids)}
 
 
 def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> dict[str, int]:
     label_of = dict(pairs)
-    tested = _sample(label_of, queries)
-    training_texts = [text for text in label_of if text not in {*tested}]
+    test_texts = _sample(label_of, queries)
+    training_texts = [text for text in label_of if text not in {*test_texts}]
     labels = sorted({*label_of.values()})
-    fitted = [
+    train_texts = [
         text
         for label in labels
         for text in _sample(
@@ -214,7 +219,7 @@ def _write_classification(folder: Path, pairs: Sequence[Pair], queries: int) -> 
             _TRAIN,
         )
     ]
-    for half, half_texts in (("train", fitted), ("test", tested)):
+    for half, half_texts in (("train", train_texts), ("test", test_texts)):
         rows: Iterable[Mapping[str, Any]] = ({"text": t, "label": label_of[t]} for t in half_texts)
         write_json_rows(folder / f"{half}.jsonl.gz", rows)
-    return {"queries": len(tested), "documents": len(fitted)}
+    return {"queries": len(test_texts), "documents": len(train_texts)}

@@ -49,10 +49,14 @@ def licences() -> Iterator[Pair]:
 
 def _list_licence_files(distribution: str) -> list[Path]:
     try:
-        listed = importlib.metadata.files(distribution) or []
+        distribution_files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    files = [file for file in listed if ".dist-info" in str(file) and _LICENCE.search(file.name)]
+    files = [
+        file
+        for file in distribution_files
+        if ".dist-info" in str(file) and _LICENCE.search(file.name)
+    ]
     return [path for file in sorted(files) if (path := Path(str(file.locate()))).is_file()]
 
 
@@ -87,9 +91,11 @@ def mathematics() -> Iterator[Pair]:
 
 def _split_docstring(docstring: str) -> Iterator[Pair]:
     prose = _HEADLINE.split(docstring)
-    following = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
+    next_paragraph = (prose[0] if len(prose) == 1 else prose[1]).split("\n\n")
     first = first_paragraph(docstring)
-    paragraphs = [" ".join(paragraph.split()) for paragraph in following if ">>>" not in paragraph]
+    paragraphs = [
+        " ".join(paragraph.split()) for paragraph in next_paragraph if ">>>" not in paragraph
+    ]
     paragraphs = [
         paragraph for paragraph in paragraphs if paragraph != first and len(paragraph.split()) >= 12
     ]

@@ -67,10 +67,10 @@ class Ensemble(Backbone):
         return self.of.check_media(checkpoint, media)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
-        plain = self.of
-        if any(option.name == "normalize" for option in dataclasses.fields(plain)):
-            plain = dataclasses.replace(plain, **{"normalize": False})
-        members = [plain.load(folder, device=device, dtype=dtype) for folder in self.members]
+        backbone = self.of
+        if any(option.name == "normalize" for option in dataclasses.fields(backbone)):
+            backbone = dataclasses.replace(backbone, **{"normalize": False})
+        members = [backbone.load(folder, device=device, dtype=dtype) for folder in self.members]
         for folder, member in zip(self.members, members, strict=True):
             if member.tokenizer_fingerprint != members[0].tokenizer_fingerprint:
                 raise CheckpointError(
@@ -216,8 +216,8 @@ def headroom_rows(
         raise RecipeError("'headroom' names one model; an ensemble and a choice take at least two")
     content = "\0".join(model.fingerprint for model in members.values())
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
-    with ExitStack() as opened:
-        folders = [opened.enter_context(workspace.whole_model(model)) for model in members.values()]
+    with ExitStack() as stack:
+        folders = [stack.enter_context(workspace.whole_model(model)) for model in members.values()]
         first = Model(ENSEMBLE, folders[0], f"{ENSEMBLE}-{fingerprint}")
         plans = [_plan_ensemble(evaluator, folders, workspace) for evaluator in evaluators]
         ensemble_scores = score_model(first, plans, workspace, name=ENSEMBLE)
@@ -244,8 +244,8 @@ def _plan_ensemble(
     backbone = getattr(evaluator, "backbone", None)
     assert isinstance(backbone, Backbone)  # `headroom_problems` refuses others
     changes = {"backbone": Ensemble(of=backbone, members=tuple(folders))}
-    together = dataclasses.replace(evaluator, **changes)
-    return together, together.plan(workspace)
+    ensemble_evaluator = dataclasses.replace(evaluator, **changes)
+    return ensemble_evaluator, ensemble_evaluator.plan(workspace)
 
 
 def _choose_best(scores: Sequence[TaskScore]) -> TaskScore:

@@ -165,14 +165,16 @@ def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:
 def _find_cost(artifact: Artifact | None) -> TrainingCost | None:
     """Return a model's cost in trainings on all its data, stated by a merge or counted from rows."""
     details = artifact.details if artifact is not None else {}
-    stated = details.get("training_cost")
-    if isinstance(stated, Mapping) and isinstance(stated.get("times"), int | float):
-        of = stated.get("of")
-        return TrainingCost(stated["times"], stated.get("rows"), None if of is None else int(of))
-    used = details.get("datasets")
-    if not isinstance(used, Mapping) or not used:
+    stated_cost = details.get("training_cost")
+    if isinstance(stated_cost, Mapping) and isinstance(stated_cost.get("times"), int | float):
+        of = stated_cost.get("of")
+        return TrainingCost(
+            stated_cost["times"], stated_cost.get("rows"), None if of is None else int(of)
+        )
+    used_rows = details.get("datasets")
+    if not isinstance(used_rows, Mapping) or not used_rows:
         return None
-    rows, of = (sum(int(counts[key]) for counts in used.values()) for key in ("rows", "of"))
+    rows, of = (sum(int(counts[key]) for counts in used_rows.values()) for key in ("rows", "of"))
     return TrainingCost(round(rows / of, 6), rows, of) if of else None
 
 
@@ -195,9 +197,9 @@ def _estimate_scores(
     names: Iterable[str], judge: Judge, tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> dict[str, dict[str, Estimate]]:
     """Return each model's or arm's estimates by task and mean."""
-    asked = {task.name: task.name for task in tasks}
-    asked |= {MEAN_OF.get(group, group): group for group in groups}
-    return {name: {on: judge.estimate(name, g) for on, g in asked.items()} for name in names}
+    group_by_key = {task.name: task.name for task in tasks}
+    group_by_key |= {MEAN_OF.get(group, group): group for group in groups}
+    return {name: {on: judge.estimate(name, g) for on, g in group_by_key.items()} for name in names}
 
 
 def _estimate_intervals(
@@ -213,8 +215,8 @@ def _compare_with_first(
     judge: Judge, names: Sequence[str], tasks: Sequence[TaskInfo], groups: Sequence[str]
 ) -> tuple[Comparison, ...]:
     """Return the comparison of each model with the first one: over groups of tasks, then for each task."""
-    asked = [*groups, *(task.name for task in tasks)]
-    return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in asked)
+    groups_and_tasks = [*groups, *(task.name for task in tasks)]
+    return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in groups_and_tasks)
 
 
 def _judge_demands(
@@ -233,16 +235,16 @@ def _judge_demands(
     for name, scored in scored_by_name.items():
         by_reference.setdefault((scored.reference.text, scored.size), {})[arm_of[name]] = None
     sizes = dict.fromkeys(scored.size for scored, _ in models.values())
-    done = set()
+    seen_demands = set()
     for requirement in require:
         on = GROUP_OF.get(requirement.tasks, requirement.tasks)
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
             for model in by_reference[str(requirement.model), size]:
-                for other in by_reference[reference.text, size]:
-                    key = (model, other, demand, on, requirement.margin, requirement.confidence)
-                    if model != other and key not in done:
-                        done.add(key)
-                        yield judge.judge(requirement, demand, model, other, on)
+                for rival in by_reference[reference.text, size]:
+                    key = (model, rival, demand, on, requirement.margin, requirement.confidence)
+                    if model != rival and key not in seen_demands:
+                        seen_demands.add(key)
+                        yield judge.judge(requirement, demand, model, rival, on)
 
 
 def _judge_forgetting(
@@ -285,8 +287,12 @@ def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> lis
             for model, row in zip(several, rows, strict=True):
                 number = _parse_number(row.get(variable, ""))
                 if number is not None:
-                    others = [f"{k}={row[k]}" for k in _list_other_variables(variable, row, rows)]
-                    places = models_by_curve.setdefault((",".join([step, *others]), variable), {})
+                    other_variables = [
+                        f"{k}={row[k]}" for k in _list_other_variables(variable, row, rows)
+                    ]
+                    places = models_by_curve.setdefault(
+                        (",".join([step, *other_variables]), variable), {}
+                    )
                     places.setdefault(number, []).append(model)
     return [
         ScoreCurve(name, variable, _build_curve_points(places, judge, groups))
@@ -320,10 +326,10 @@ def _find_axes(rows: Sequence[Mapping[str, str]]) -> list[str]:
     axes: list[str] = []
     for name in dict.fromkeys(name for row in rows for name in row):
         has_number = any(_parse_number(row.get(name, "")) is not None for row in rows)
-        again = (
+        is_repeated = (
             _follows_axis(name, other, rows) and _follows_axis(other, name, rows) for other in axes
         )
-        if has_number and not any(again):
+        if has_number and not any(is_repeated):
             axes.append(name)
     return axes
 

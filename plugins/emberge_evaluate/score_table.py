@@ -182,15 +182,21 @@ def _draw_forgetting(scores: Scores) -> Iterator[str]:
     if not scores.forgetting:
         return
     cells = []
-    for lost in map(scores.forgotten, scores.models):
+    for forgotten in map(scores.forgotten, scores.models):
         interval_text = (
-            f" {_show_interval(*lost.interval, scores, '+')}" if lost and lost.interval else ""
+            f" {_show_interval(*forgotten.interval, scores, '+')}"
+            if forgotten and forgotten.interval
+            else ""
         )
         cells.append(
-            Markdown(f"{_format_number(lost.mean, scores, '+')}{interval_text}" if lost else "–")
+            Markdown(
+                f"{_format_number(forgotten.mean, scores, '+')}{interval_text}"
+                if forgotten
+                else "–"
+            )
         )
-    where = MEANS[scores.forgetting[0].on]
-    yield table_row([_make_italic(f"forgetting, {where} (less is better)"), *cells])
+    group_title = MEANS[scores.forgetting[0].on]
+    yield table_row([_make_italic(f"forgetting, {group_title} (less is better)"), *cells])
 
 
 def _draw_ranks(scores: Scores) -> Iterator[str]:
@@ -212,8 +218,10 @@ def _draw_costs(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
 def _describe_differences(scores: Scores, words: str) -> list[str]:
     """Return the lines with each model's or arm's difference from the first and its interval."""
     groups = GROUPS | _find_kind_means(scores)
-    shown = [mean for mean in groups if mean == "task" or not _repeats_another(mean, scores)]
-    shown_comparisons = [comparison for comparison in scores.comparisons if comparison.on in shown]
+    shown_means = [mean for mean in groups if mean == "task" or not _repeats_another(mean, scores)]
+    shown_comparisons = [
+        comparison for comparison in scores.comparisons if comparison.on in shown_means
+    ]
     if not shown_comparisons:
         return []
     columns = dict.fromkeys(comparison.on for comparison in shown_comparisons)
@@ -251,13 +259,13 @@ def _describe_linear(scores: Scores) -> Iterator[str]:
         yield ""
         if not clear:
             has_intervals = any(comparison.interval for comparison in comparisons)
-            why = (
+            reason = (
                 "by more than noise"
                 if has_intervals
                 else "as far as is known: there are no intervals"
             )
             named = prose(", ".join(merges))
-            yield f"No merge of these differs from linear ({prose(linear)}) {why}: {named}."
+            yield f"No merge of these differs from linear ({prose(linear)}) {reason}: {named}."
             continue
         shown = (
             f"{prose(comparison.model)} {GROUPS[comparison.on]} {_show_difference(comparison, scores)}"

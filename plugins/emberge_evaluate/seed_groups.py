@@ -108,8 +108,8 @@ def read_variables(step: str) -> dict[str, str]:
 def _remove_variables(step: str, names: set[str]) -> str:
     """Return the step's id without the named variables."""
     group = step.partition(".")[0]
-    left = [f"{n}={value}" for n, value in read_variables(step).items() if n not in names]
-    return f"{group}.{','.join(left)}" if left else group
+    kept_variables = [f"{n}={value}" for n, value in read_variables(step).items() if n not in names]
+    return f"{group}.{','.join(kept_variables)}" if kept_variables else group
 
 
 def find_arms(scored_models: Iterable[Scored]) -> tuple[Arm, ...]:

@@ -113,15 +113,16 @@ class Select(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_tasks(context)
-        ahead = [
+        candidate_previews = [
             (str(reference.step or reference), context.expected(reference))
             for reference in self.models
         ]
-        trained = trainings_behind(
-            (name, reference.artifact if reference else None) for name, reference in ahead
+        trainings = trainings_behind(
+            (name, reference.artifact if reference else None)
+            for name, reference in candidate_previews
         )
         parents = tuple(reference.text for reference in self.models)
-        details = {"trained": trained} if trained else {}
+        details = {"trained": trainings} if trainings else {}
         context.expect(Expected(Artifact(kind="model", parents=parents, details=details)))
 
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
@@ -146,19 +147,23 @@ class Select(Step):
 
     def _check_ranking(self, tasks: Sequence[TaskInfo]) -> Iterator[tuple[str, str]]:
         """Yield (option, message) for each reason why models cannot be ranked by these tasks."""
-        if tested := [task.name for task in tasks if task.split == "test"]:
+        if test_tasks := [task.name for task in tasks if task.split == "test"]:
             yield (
                 "evaluators",
-                f"{join_some(tested)}: a choice by test data leaves no fair score of what was chosen; give "
+                f"{join_some(test_tasks)}: a choice by test data leaves no fair score of what was chosen; "
+                "give "
                 "`split: dev`, or leave out what has no development data",
             )
-        unfit = [task.name for task in tasks if task.less_is_better != (self.metric == LOSS)]
-        if unfit:
-            gives, other = ("losses", "loss") if self.metric != LOSS else ("scores", "score")
+        misfit_tasks = [task.name for task in tasks if task.less_is_better != (self.metric == LOSS)]
+        if misfit_tasks:
+            score_word, metric_word = (
+                ("losses", "loss") if self.metric != LOSS else ("scores", "score")
+            )
             yield (
                 "metric",
-                f"metric: {self.metric}, and {join_some(unfit)} {'gives' if len(unfit) == 1 else 'give'} "
-                f"{gives}; write metric: {other}, or leave them out",
+                f"metric: {self.metric}, and {join_some(misfit_tasks)} "
+                f"{'gives' if len(misfit_tasks) == 1 else 'give'} "
+                f"{score_word}; write metric: {metric_word}, or leave them out",
             )
         for message in unknown_words([self.tasks], tasks):
             yield "tasks", message
@@ -258,8 +263,8 @@ def _count_of(reference: ModelRef, context: Preflight) -> int | None:
     """Return the largest number of models that a reference can have; None if it is not known yet."""
     if reference.part is None:
         return 1
-    expected = context.expected(reference)
-    return expected.checkpoints if expected is not None else None
+    expected_result = context.expected(reference)
+    return expected_result.checkpoints if expected_result is not None else None
 
 
 def _place_models(
@@ -302,7 +307,7 @@ def _make_artifact(
     of_best = chosen_models[0].details
     # The artifact is about all chosen models: a merge that weighs by size must not confuse their sizes.
     sizes = {model.size for model in chosen_models}
-    trained = trainings_behind(
+    trainings = trainings_behind(
         (str(reference.step or name), model.artifact)
         for name, (reference, model) in candidates.items()
     )
@@ -325,7 +330,7 @@ def _make_artifact(
             CHECKPOINTS: list(files.values()),
             "figures": [selection.figure()],
             **{key: of_best[key] for key in _ORIGIN if key in of_best},
-            **({"trained": trained} if trained else {}),
+            **({"trained": trainings} if trainings else {}),
         },
     )
 

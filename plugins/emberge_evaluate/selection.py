@@ -152,10 +152,10 @@ class Selection:
         rank = self.choice.ranking.index(ranked) + 1
         reasons = [f"number {rank} by {self.by}"] if ranked.first else []
         if ranked.near:
-            behind = (
+            distance_text = (
                 f"{ranked.mean_behind:.2f} points behind the best" if ranked.mean_behind else "best"
             )
-            reasons.append(f"mean {behind}")
+            reasons.append(f"mean {distance_text}")
         return ", ".join(reasons)
 
     def table(self) -> str:
@@ -203,21 +203,21 @@ class Selection:
 
     def _build_table_cells(self) -> list[list[str]]:
         """Return the cells of the table's head and rows, the best model first."""
-        shown = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
-        shown = [name for name in shown if name != self.by]
-        means = any(ranked.value != ranked.mean for ranked in self.choice.ranking)
-        head = ["model", self.by, "behind", *(["mean", "mean behind"] if means else ())]
+        task_columns = [task.name for task in self.tasks] if 1 < len(self.tasks) <= FEW else []
+        task_columns = [name for name in task_columns if name != self.by]
+        has_means = any(ranked.value != ranked.mean for ranked in self.choice.ranking)
+        head = ["model", self.by, "behind", *(["mean", "mean behind"] if has_means else ())]
         rows = [
             [
                 ranked.name,
                 *self._format_pair(ranked.value, ranked.behind),
-                *(self._format_pair(ranked.mean, ranked.mean_behind) if means else ()),
-                *(self._format_number(self.scores[ranked.name][name]) for name in shown),
+                *(self._format_pair(ranked.mean, ranked.mean_behind) if has_means else ()),
+                *(self._format_number(self.scores[ranked.name][name]) for name in task_columns),
                 self.reason(ranked) or "–",
             ]
             for ranked in self.choice.ranking
         ]
-        return [[*head, *shown, "chosen"], *rows]
+        return [[*head, *task_columns, "chosen"], *rows]
 
     def _format_pair(self, value: float, behind: float) -> tuple[str, str]:
         return self._format_number(value), f"{behind:.2f}"

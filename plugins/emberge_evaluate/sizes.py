@@ -39,8 +39,8 @@ def columns_by_size(models: Models, tasks: Sequence[TaskInfo], scores: TaskScore
                 task.name_without_size: replace(scores[name][task.name], task=_remove_size(task))
                 for task in at[size]
             }
-    plain = {task.name_without_size: _remove_size(task) for task in tasks}
-    return ScoredModels(columns, list(plain.values()), scores_by_column)
+    tasks_by_name = {task.name_without_size: _remove_size(task) for task in tasks}
+    return ScoredModels(columns, list(tasks_by_name.values()), scores_by_column)
 
 
 def tasks_of_columns(tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
@@ -58,9 +58,11 @@ def size_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     of: dict[str, set[int | None]] = {}
     for task in tasks:
         of.setdefault(task.name_without_size, set()).add(task.size)
-    if sizes and (others := [name for name, task_sizes in of.items() if task_sizes != set(sizes)]):
+    if sizes and (
+        misfit_tasks := [name for name, task_sizes in of.items() if task_sizes != set(sizes)]
+    ):
         yield (
-            f"{join_some(others)}: not scored at every size of {', '.join(map(str, sizes))}; give all "
+            f"{join_some(misfit_tasks)}: not scored at every size of {', '.join(map(str, sizes))}; give all "
             "evaluators the same dims, or put those without into an evaluation of their own"
         )
 

@@ -117,8 +117,8 @@ class TokenLossOnTexts(Evaluator):
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         checked = self._check_texts(context)
-        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
-        if checked.problems or not here:
+        is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        if checked.problems or not is_present:
             return None
         return [self._make_task(head.info.name) for head in checked.heads]
 
@@ -182,8 +182,8 @@ class TokenLossOnTexts(Evaluator):
             units = Units("text", "ratio", nats.tolist(), scored.tolist())
             return TaskScore(task, loss, units, result)
         # The unscored tokens of a text are assumed to have the same mean loss as the scored ones.
-        whole = nats * (tokens / scored.sum() / math.log(2))
-        return TaskScore(task, bits, Units("text", "ratio", whole.tolist(), sizes), result)
+        total_bits = nats * (tokens / scored.sum() / math.log(2))
+        return TaskScore(task, bits, Units("text", "ratio", total_bits.tolist(), sizes), result)
 
     def _make_job(self, folder: Path, datasets: Sequence[Dataset], workspace: Workspace) -> FitJob:
         from emberge.training import FitJob, FitOptions

@@ -87,9 +87,9 @@ class Export(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         context.expect(Expected(Artifact(kind="model", parents=(self.model.text,))))
         for package in self._find_missing():
-            what = package if package == "openvino" else "'emberge[export]'"
+            requirement = package if package == "openvino" else "'emberge[export]'"
             yield context.problem(
-                f"the package {package} is missing; pip install {what}", "formats"
+                f"the package {package} is missing; pip install {requirement}", "formats"
             )
         if not self.formats:
             yield context.problem("there is no format to export to", "formats")
@@ -106,8 +106,8 @@ class Export(Step):
             if self.probe_set is not None:
                 yield context.problem("name the catalogue of the set as 'probe'", "probe_set")
             return
-        only = (self.probe_set,) if self.probe_set else ()
-        sets, faults = check_eval_sets(context, self.probe, only)
+        set_names = (self.probe_set,) if self.probe_set else ()
+        sets, faults = check_eval_sets(context, self.probe, set_names)
         retrieval_sets = [eval_set for eval_set in sets if eval_set.task == "retrieval"]
         if sets and not retrieval_sets:
             yield context.problem("the probe has no retrieval set to take nDCG@10 on", "probe")
@@ -121,12 +121,12 @@ class Export(Step):
             return
         try:
             Layout.read(folder)
-            lines, lacking = serving_lines(folder)
+            lines, missing_files = serving_lines(folder)
         except EmbergeError as error:
             yield context.problem(str(error), "model")
             return
         context.note("servers", lines)
-        for message in lacking:
+        for message in missing_files:
             yield context.warning(message, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -163,9 +163,9 @@ class Export(Step):
         probe: Probe,
         workspace: Workspace,
     ) -> dict[str, Any]:
-        unmet = []
+        failed_requirements = []
         if workspace.rehearsal is None and (fault := too_lossy(figures, self.most_loss)):
-            unmet.append(f"on {probe.name} {fault}")
+            failed_requirements.append(f"on {probe.name} {fault}")
         return {
             "made_by": "exporting",
             "base": name,
@@ -177,7 +177,7 @@ class Export(Step):
                 for key, parity in figures.items()
             },
             "table": TABLE,
-            **({"unmet": unmet} if unmet else {}),
+            **({"unmet": failed_requirements} if failed_requirements else {}),
         }
 
     def _read_probe_set(self, workspace: Workspace) -> Probe:
@@ -195,11 +195,12 @@ def too_lossy(figures: Mapping[str, Parity], most: float) -> str:
     """
     if "int8" not in figures:
         return ""
-    before, after = figures["torch"].ndcg_at_10, figures["int8"].ndcg_at_10
-    if before is None or after is None or before - after <= most:
+    torch_ndcg, int8_ndcg = figures["torch"].ndcg_at_10, figures["int8"].ndcg_at_10
+    if torch_ndcg is None or int8_ndcg is None or torch_ndcg - int8_ndcg <= most:
         return ""
     return (
-        f"int8 loses {before - after:.4f} nDCG@10 and may lose {most:g} (most_loss); leave int8 out, serve "
+        f"int8 loses {torch_ndcg - int8_ndcg:.4f} nDCG@10 and may lose {most:g} (most_loss); leave int8 "
+        "out, serve "
         "float16, or allow more"
     )
 
@@ -211,10 +212,11 @@ def require_same(name: str, figures: Mapping[str, Parity]) -> None:
         CheckpointError: if it does; the message has the cosine.
     """
     for kind, floor in _SAME.items():
-        least = figures[kind].least_cosine if kind in figures else 1.0
-        if not least >= floor:  # NaN is no number that is large enough
+        lowest_cosine = figures[kind].least_cosine if kind in figures else 1.0
+        if not lowest_cosine >= floor:  # NaN is no number that is large enough
             raise CheckpointError(
                 f"'{name}' exported as {kind} gives other embeddings than in torch: the least cosine is "
-                f"{least:.6f}, and should be {floor} at least; serve its safetensors, and let the authors of "
+                f"{lowest_cosine:.6f}, and should be {floor} at least; serve its safetensors, and let the "
+                "authors of "
                 "transformers know"
             )

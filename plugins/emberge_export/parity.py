@@ -54,11 +54,13 @@ def measured(
     """
     exporting = Exporting(folder)
     model = exporting.model
-    expected, speed = _measure_run(model, probe)
-    require_finite(expected, f"{folder}: the model")
+    torch_embeddings, speed = _measure_run(model, probe)
+    require_finite(torch_embeddings, f"{folder}: the model")
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     figures = {
-        "torch": _build_figures("model.safetensors", weights, expected, expected, probe, speed)
+        "torch": _build_figures(
+            "model.safetensors", weights, torch_embeddings, torch_embeddings, probe, speed
+        )
     }
     for number, (name, file) in enumerate(files.items()):
         progress(number, len(files), name)
@@ -66,20 +68,21 @@ def measured(
         with load_runtime(model, folder / file):
             embedded, speed = _measure_run(model, probe)
         require_finite(embedded, f"{folder}: its export as {name}")
-        figures[name] = _build_figures(file, size, embedded, expected, probe, speed)
+        figures[name] = _build_figures(file, size, embedded, torch_embeddings, probe, speed)
     return figures
 
 
-def require_finite(embedded: Mapping[str, Array], what: str) -> None:
+def require_finite(embedded: Mapping[str, Array], embedding_source: str) -> None:
     """Refuse embeddings with NaN or infinite values.
 
     Raises:
-        CheckpointError: if they have; the message has `what`, the source of the embeddings.
+        CheckpointError: if they have; the message has `embedding_source`, the source of the embeddings.
     """
-    lost = sum(int((~np.isfinite(rows).all(axis=1)).sum()) for rows in embedded.values())
-    if lost:
+    invalid_count = sum(int((~np.isfinite(rows).all(axis=1)).sum()) for rows in embedded.values())
+    if invalid_count:
         raise CheckpointError(
-            f"{what} gives {lost:,} of {sum(map(len, embedded.values())):,} texts embeddings that are not "
+            f"{embedding_source} gives {invalid_count:,} of {sum(map(len, embedded.values())):,} texts "
+            "embeddings that are not "
             "finite; leave out the format whose numbers are too small for it, or mend the model"
         )
 
@@ -120,11 +123,13 @@ def _build_figures(
     file: str,
     size: int,
     embedded: Mapping[str, Array],
-    expected: Mapping[str, Array],
+    torch_embeddings: Mapping[str, Array],
     probe: Probe,
     speed: tuple[float, float],
 ) -> Parity:
-    nearness = np.concatenate([row_cosines(embedded[kind], expected[kind]) for kind in expected])
+    nearness = np.concatenate(
+        [row_cosines(embedded[kind], torch_embeddings[kind]) for kind in torch_embeddings]
+    )
     return Parity(
         file=file,
         megabytes=round(size / 1e6, 2),
@@ -138,10 +143,10 @@ def _build_figures(
 
 def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:
     """Return the mean nDCG@10 of the probe's queries under these embeddings."""
-    nearest = nearest_rows(embedded["queries"], embedded["documents"], 10)
+    nearest_documents = nearest_rows(embedded["queries"], embedded["documents"], 10)
     columns = {name: column for column, name in enumerate(probe.documents)}
     grades = [
         {columns[name]: grade for name, grade in probe.relevant[query].items()}
         for query in probe.queries
     ]
-    return ndcg(nearest, grades)
+    return ndcg(nearest_documents, grades)

@@ -135,8 +135,10 @@ def _find_operator(error: BaseException) -> str:
 
 def _find_reason(error: BaseException) -> str:
     """Return the first line of the error at the end of the chain of causes."""
-    *_, first = _list_causes(error)
-    return next((line for line in str(first).splitlines() if line.strip()), type(first).__name__)
+    *_, root_cause = _list_causes(error)
+    return next(
+        (line for line in str(root_cause).splitlines() if line.strip()), type(root_cause).__name__
+    )
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
@@ -149,11 +151,11 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Suppress output, log lines and warnings of exporters."""
-    before = logging.root.manager.disable
+    old_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(old_level)

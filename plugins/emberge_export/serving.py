@@ -43,15 +43,15 @@ def serving_lines(folder: Path) -> tuple[list[str], list[str]]:
             "the model has no Normalize module: text-embeddings-inference normalises all the same, unless a "
             "request has normalize: false"
         )
-    lacking = [
+    missing_files = [
         f"servers need {requirement}" for requirement in dict.fromkeys(_list_for_both(checkpoint))
     ]
-    lacking += [
+    missing_files += [
         f"text-embeddings-inference needs {requirement}"
         for requirement in _list_for_tei(checkpoint)
     ]
-    lacking += [f"vLLM needs {requirement}" for requirement in _list_for_vllm(checkpoint)]
-    return lines, lacking
+    missing_files += [f"vLLM needs {requirement}" for requirement in _list_for_vllm(checkpoint)]
+    return lines, missing_files
 
 
 def _list_for_both(checkpoint: Checkpoint) -> Iterator[str]:
@@ -107,5 +107,5 @@ def _list_for_vllm(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = config.get("text_config")
-    return inner if isinstance(inner, Mapping) else {}
+    text_config = config.get("text_config")
+    return text_config if isinstance(text_config, Mapping) else {}

@@ -101,14 +101,14 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
 
 def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
-    listed = ServerFile.list_files(root, stop)
-    return {url.removeprefix(f"{root}/"): one for url, one in listed.items()}
+    files_by_url = ServerFile.list_files(root, stop)
+    return {url.removeprefix(f"{root}/"): one for url, one in files_by_url.items()}
 
 
 def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
     """Return the files of a model on a plain web server, found by requesting each possible name."""
 
-    def look(names: Iterable[str]) -> dict[str, ServerFile]:
+    def find_files(names: Iterable[str]) -> dict[str, ServerFile]:
         names = list(names)
         for name in names:
             _require_inside(root, name)
@@ -119,14 +119,14 @@ def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[s
         files = threads.map(lambda name: ServerFile.look_up(f"{root}/{name}", stop), names)
         return {name: one for name, one in zip(names, files, strict=True) if one is not None}
 
-    present = look(_SIGNS)  # these first: a server that is away costs one wait
-    if present:
-        present |= look(name for name in _ASKED if name not in _SIGNS)
-    if "modules.json" in present:
-        present |= look(_list_module_files(present["modules.json"].read_json()))
-    for index in [name for name in present if PurePosixPath(name).name == _INDEX]:
-        present |= look(_list_shards(index, present[index].read_json()))
-    return present
+    present_files = find_files(_SIGNS)  # these first: a server that is away costs one wait
+    if present_files:
+        present_files |= find_files(name for name in _ASKED if name not in _SIGNS)
+    if "modules.json" in present_files:
+        present_files |= find_files(_list_module_files(present_files["modules.json"].read_json()))
+    for index in [name for name in present_files if PurePosixPath(name).name == _INDEX]:
+        present_files |= find_files(_list_shards(index, present_files[index].read_json()))
+    return present_files
 
 
 def _list_module_files(modules: Any) -> list[str]:

@@ -72,7 +72,7 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
-    def ask() -> Path:
+    def download() -> Path:
         info = HfApi().model_info(
             reference, revision=revision, files_metadata=True, timeout=_PATIENCE[files]
         )
@@ -85,7 +85,7 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
             return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
 
     try:
-        return hub_client.ask(ask)
+        return hub_client.ask(download)
     except Exception as error:
         fault = _find_refusal(reference, revision, error)
         if fault is not None:
@@ -139,11 +139,15 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     cache = Path(HF_HUB_CACHE)
-    existing = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
-    needed, free = sum(size or 0 for size in sizes.values()), shutil.disk_usage(existing).free
-    if needed > free:
+    existing_folder = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
+    needed_bytes, free_bytes = (
+        sum(size or 0 for size in sizes.values()),
+        shutil.disk_usage(existing_folder).free,
+    )
+    if needed_bytes > free_bytes:
         raise CheckpointError(
-            f"'{reference}': has {human_size(needed)}, and the disk of {cache} has {human_size(free)} free; "
+            f"'{reference}': has {human_size(needed_bytes)}, and the disk of {cache} has "
+            f"{human_size(free_bytes)} free; "
             "make room, or set HF_HOME to a folder of another disk"
         )
 

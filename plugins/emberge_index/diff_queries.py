@@ -37,13 +37,13 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     reporter = plugins.require("reporter", "--page") if options.page is not None else None
     queries, documents = (read_texts(path) for path in (options.queries, options.documents))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    asked = [_embed_queries(space, queries) for space in (old, new)]
+    query_vectors = [_embed_queries(space, queries) for space in (old, new)]
     hits: list[Any] = [
         nearest_rows(rows, space.documents(documents), FIRST)
-        for space, rows in zip((old, new), asked, strict=True)
+        for space, rows in zip((old, new), query_vectors, strict=True)
     ]
     changes = changes_of(*hits)
-    topics = topics_of(asked[0], queries, changes, options.topics) if options.topics else []
+    topics = topics_of(query_vectors[0], queries, changes, options.topics) if options.topics else []
     print("\n".join([*_list_topics(topics, queries), *_list_changes(changes, queries, documents)]))
     if options.json is not None:
         content = {
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
 
 def _embed_queries(space: ModelSpace, queries: Sequence[str]) -> Any:
     """Return the vectors of texts as queries, or as documents for a model without a query prompt."""
-    asked = space.queries(queries)
-    return space.documents(queries) if asked is None else asked
+    query_vectors = space.queries(queries)
+    return space.documents(queries) if query_vectors is None else query_vectors
 
 
 def _summarise_changes(changes: QueryChanges) -> str:

@@ -90,8 +90,8 @@ class QueryChanges:
 def changes_of(old: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> QueryChanges:
     """Return the changes from the old hits of each query to the new ones."""
     changes = [
-        QueryChange(query, tuple(map(int, before)), tuple(map(int, after)))
-        for query, (before, after) in enumerate(zip(old, new, strict=True))
+        QueryChange(query, tuple(map(int, old_hits)), tuple(map(int, new_hits)))
+        for query, (old_hits, new_hits) in enumerate(zip(old, new, strict=True))
     ]
     return QueryChanges(
         tuple(
@@ -171,34 +171,39 @@ def _choose_starts(points: NDArray[np.float64], count: int) -> NDArray[np.float6
 
     draw = np.random.default_rng(_SEED)
 
-    def apart(row: int) -> NDArray[np.float64]:
+    def squared_distances(row: int) -> NDArray[np.float64]:
         squares: NDArray[np.float64] = ((points - points[row]) ** 2).sum(1)
         return squares
 
     starts = [int(draw.integers(len(points)))]
-    nearest = apart(starts[0])
-    while len(starts) < count and nearest.max() > 1e-12:
-        drawn = draw.choice(len(points), size=_DRAWN, p=nearest / nearest.sum())
-        distances_by_row = {int(row): np.minimum(nearest, apart(int(row))) for row in drawn}
+    nearest_distances = squared_distances(starts[0])
+    while len(starts) < count and nearest_distances.max() > 1e-12:
+        candidates = draw.choice(
+            len(points), size=_DRAWN, p=nearest_distances / nearest_distances.sum()
+        )
+        distances_by_row = {
+            int(row): np.minimum(nearest_distances, squared_distances(int(row)))
+            for row in candidates
+        }
         best = min(distances_by_row, key=lambda row: (float(distances_by_row[row].sum()), row))
         starts.append(best)
-        nearest = distances_by_row[best]
+        nearest_distances = distances_by_row[best]
     return points[starts]
 
 
 def _name_groups(groups: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
     """Yield the words of each group that are frequent in it and rare in others, most distinctive first."""
     counts = [Counter(itertools.chain(*map(_split_words, texts))) for texts in groups]
-    everywhere = sum(counts, Counter[str]())
+    total_counts = sum(counts, Counter[str]())
     total = sum(map(len, groups))
     for texts, word_counts in zip(groups, counts, strict=True):
-        telling = {
-            word: number / len(texts) * math.log(total / everywhere[word])
+        score_by_word = {
+            word: number / len(texts) * math.log(total / total_counts[word])
             for word, number in word_counts.items()
             if number > 1 or len(texts) == 1
         }
-        ranked = sorted(telling, key=lambda word: (-telling[word], word))
-        yield tuple(word for word in ranked if telling[word] > 0)[:_WORDS]
+        ordered_words = sorted(score_by_word, key=lambda word: (-score_by_word[word], word))
+        yield tuple(word for word in ordered_words if score_by_word[word] > 0)[:_WORDS]
 
 
 def _split_words(text: str) -> set[str]:

@@ -91,26 +91,26 @@ def _measure_curves(fit: Fit, shares: Sequence[float], seed: int) -> dict[str, A
         raise DataError(
             f"the data has {len(answered)} queries with their documents, too few for a curve; give pairs"
         )
-    log, asked = answered[::2], answered[1::2]
-    grades = [dict.fromkeys(fit.probes.relevant[row], 1) for row in asked]
+    log_queries, scored_queries = answered[::2], answered[1::2]
+    grades = [dict.fromkeys(fit.probes.relevant[row], 1) for row in scored_queries]
 
     def score(queries: Any, documents: Any) -> float:
         return ndcg(nearest_rows(queries, documents, NEIGHBOURS), grades)
 
-    queries = fit.new.of("queries")[asked]
+    queries = fit.new.of("queries")[scored_queries]
     new, mapped = fit.new.documents[:], fit.folds.out_of_fold
     ends = {
-        "old": score(fit.old.of("queries")[asked], fit.old.documents[:]),
+        "old": score(fit.old.of("queries")[scored_queries], fit.old.documents[:]),
         "new": score(queries, new),
     }
     curves: dict[str, Any] = {"shares": list(shares), **ends, "ndcg": {}, "gain_kept": {}}
-    for order, rows in _order_documents(fit, log, seed).items():
+    for order, rows in _order_documents(fit, log_queries, seed).items():
         scores = []
         for share in shares:
-            mixed = mapped.copy()
-            first = rows[: round(share * len(rows))]
-            mixed[first] = new[first]
-            scores.append(score(queries, mixed))
+            mixed_vectors = mapped.copy()
+            refreshed_rows = rows[: round(share * len(rows))]
+            mixed_vectors[refreshed_rows] = new[refreshed_rows]
+            scores.append(score(queries, mixed_vectors))
         curves["ndcg"][order] = scores
         curves["gain_kept"][order] = [
             gain_kept({**ends, "mapped": relevant}) for relevant in scores

@@ -80,14 +80,14 @@ def order_of(
     log = _read_queries(queries, target) if queries is not None else None
     require_finite(plan.path, plan.rows, size)
     hits = Hits(log) if log is not None else None
-    strange, first = [], 0
+    strangeness_blocks, start = [], 0
     for block in plan.rows.blocks(0, size):
-        strange.append(strangeness_of_each(translation, [block]))
+        strangeness_blocks.append(strangeness_of_each(translation, [block]))
         if hits is not None:
-            hits.add(mapper(block).vectors, first)
-        first += len(block)
-    strangeness = np.concatenate([np.zeros(0), *strange])
-    weights = np.zeros(first) if hits is None else hits.weights(first)
+            hits.add(mapper(block).vectors, start)
+        start += len(block)
+    strangeness = np.concatenate([np.zeros(0), *strangeness_blocks])
+    weights = np.zeros(start) if hits is None else hits.weights(start)
     rows = by_hits(weights, strangeness)
     return rows, [plan.rows.name_of(int(row)) for row in rows[:SHOWN]]
 

@@ -89,8 +89,8 @@ class ThresholdMap:
             DataError: if the threshold is outside -1 to 1.
         """
         rate = self.rate(threshold)
-        measured = threshold >= self.old[0] or self.old == self.new
-        is_known = measured and rate * self.pairs >= FEWEST
+        is_measured = threshold >= self.old[0] or self.old == self.new
+        is_known = is_measured and rate * self.pairs >= FEWEST
         return MovedThreshold(threshold, self(threshold), rate, is_known)
 
     @property
@@ -174,8 +174,8 @@ class PairCosines:
         import numpy as np
 
         self._unit = unit_rows(np.asarray(rows, np.float64))
-        left = {(min(pair), max(pair)) for pair in same if pair[0] != pair[1]}
-        self._same = np.array(sorted(left), np.int64).reshape(-1, 2)
+        excluded_pairs = {(min(pair), max(pair)) for pair in same if pair[0] != pair[1]}
+        self._same = np.array(sorted(excluded_pairs), np.int64).reshape(-1, 2)
 
     def __len__(self) -> int:
         return len(self._unit) * (len(self._unit) - 1) // 2 - len(self._same)
@@ -201,12 +201,12 @@ class PairCosines:
             found: NDArray[np.float64] = np.quantile(np.concatenate([*self.blocks()]), shares)
             return found
         places = shares * (len(self) - 1)
-        lower = np.floor(places).astype(np.int64)
-        ranks = np.unique([lower, np.minimum(lower + 1, len(self) - 1)])
+        lower_ranks = np.floor(places).astype(np.int64)
+        ranks = np.unique([lower_ranks, np.minimum(lower_ranks + 1, len(self) - 1)])
         values = self._find_ranked(ranks)
-        below = values[np.searchsorted(ranks, lower)]
-        above = values[np.searchsorted(ranks, np.minimum(lower + 1, len(self) - 1))]
-        return below + (above - below) * (places - lower)
+        lower_values = values[np.searchsorted(ranks, lower_ranks)]
+        upper_values = values[np.searchsorted(ranks, np.minimum(lower_ranks + 1, len(self) - 1))]
+        return lower_values + (upper_values - lower_values) * (places - lower_ranks)
 
     def _find_ranked(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the cosines at these ascending ranks, counted from 0 for the smallest.
@@ -221,19 +221,21 @@ class PairCosines:
             counts += np.bincount(_scale_cosines(block).astype(np.int64), minlength=CELLS)
         ends = counts.cumsum()
         cells = np.searchsorted(ends, ranks, side="right")
-        inside = ranks - (ends - counts)[cells]
+        ranks_in_cell = ranks - (ends - counts)[cells]
         needed_cells = np.unique(cells)
         if counts[needed_cells].sum() > KEPT:
-            return self._find_in_parts(cells, inside, needed_cells)
-        sought = np.zeros(CELLS, bool)
-        sought[needed_cells] = True
-        parts = [block[sought[_scale_cosines(block).astype(np.int64)]] for block in self.blocks()]
+            return self._find_in_parts(cells, ranks_in_cell, needed_cells)
+        is_sought = np.zeros(CELLS, bool)
+        is_sought[needed_cells] = True
+        parts = [
+            block[is_sought[_scale_cosines(block).astype(np.int64)]] for block in self.blocks()
+        ]
         sorted_cosines = np.sort(np.concatenate(parts))
         starts = np.concatenate([[0], counts[needed_cells].cumsum()])
-        ranked: NDArray[np.float64] = sorted_cosines[
-            starts[np.searchsorted(needed_cells, cells)] + inside
+        found_cosines: NDArray[np.float64] = sorted_cosines[
+            starts[np.searchsorted(needed_cells, cells)] + ranks_in_cell
         ]
-        return ranked
+        return found_cosines
 
     def _find_in_parts(
         self, cells: NDArray[np.int64], inside: NDArray[np.int64], needed_cells: NDArray[np.int64]

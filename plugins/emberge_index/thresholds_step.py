@@ -118,23 +118,23 @@ class Thresholds(Step):
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.files import write_text
 
-        texts, same = self._choose_texts(workspace)
+        texts, same_pairs = self._choose_texts(workspace)
         old, new = (self._embed_texts(side, texts, workspace) for side in (self.old, self.new))
-        thresholds = threshold_map(old.documents[:], new.documents[:], same)
-        moved = [thresholds.moved(side) for side in self.at]
-        claims = list(self._check_claims(moved))
-        unmet = [text for met, text in claims if not met]
+        thresholds = threshold_map(old.documents[:], new.documents[:], same_pairs)
+        moved_thresholds = [thresholds.moved(side) for side in self.at]
+        claims = list(self._check_claims(moved_thresholds))
+        failed_claims = [text for met, text in claims if not met]
         content = {
             "old_model": old.name,
             "new_model": new.name,
             "texts": len(texts),
             **thresholds.plain(),
-            "at": [{**asdict(side), "shift": side.shift} for side in moved],
+            "at": [{**asdict(side), "shift": side.shift} for side in moved_thresholds],
         }
         write_text(workspace.folder / "thresholds.json", json.dumps(content, indent=1) + "\n")
         notes = [f"- {'met' if met else 'NOT MET'}: {text}" for met, text in claims]
         table = [
-            *_draw_table(old, new, len(texts), thresholds, moved),
+            *_draw_table(old, new, len(texts), thresholds, moved_thresholds),
             *(["", *notes] if notes else []),
         ]
         write_text(workspace.folder / TABLE, "\n".join(table) + "\n")
@@ -144,8 +144,8 @@ class Thresholds(Step):
             details={
                 "table": TABLE,
                 "thresholds": {key: content[key] for key in ("pairs", "table", "at")},
-                "figures": [_build_figure(old, new, thresholds, moved, claims)],
-                "unmet": [] if workspace.rehearsal else unmet,
+                "figures": [_build_figure(old, new, thresholds, moved_thresholds, claims)],
+                "unmet": [] if workspace.rehearsal else failed_claims,
             },
             warnings=(_SAME,) if old.fingerprint == new.fingerprint else (),
         )
@@ -163,7 +163,7 @@ class Thresholds(Step):
         sample = np.unique(np.linspace(0, total - 1, min(total, self.sample)).round().astype(int))
         place_of = {int(row): number for number, row in enumerate(sample)}
         texts = [probes.documents[row] for row in place_of]
-        same = [
+        same_pairs = [
             pair
             for documents in probes.relevant
             for pair in itertools.combinations(
@@ -172,7 +172,7 @@ class Thresholds(Step):
         ]
         if workspace.rehearsal:  # a few rows may have too few texts, of which the whole has enough
             texts = list(dict.fromkeys([*texts, *probe_texts(2 * FEWEST)]))
-        return texts, same
+        return texts, same_pairs
 
     def _embed_texts(
         self, model: ModelRef, texts: Sequence[str], workspace: Workspace
@@ -189,12 +189,14 @@ class Thresholds(Step):
         except CheckpointError as error:
             raise CheckpointError(f"{model}: {error}") from error
 
-    def _check_claims(self, moved: Sequence[MovedThreshold]) -> Iterator[tuple[bool, str]]:
+    def _check_claims(
+        self, moved_thresholds: Sequence[MovedThreshold]
+    ) -> Iterator[tuple[bool, str]]:
         """Yield (is met, claim as text) for each threshold."""
         if self.require is None:
             return
         most = self.require.threshold_shift
-        for threshold in moved:
+        for threshold in moved_thresholds:
             if threshold.known:
                 yield (
                     threshold.shift <= most,

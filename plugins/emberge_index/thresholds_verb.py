@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the map of two models' thresholds and the requested thresholds, and return the exit code."""
-    asked = _read_thresholds(options.at)
+    requested = _read_thresholds(options.at)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     thresholds = threshold_map(old.documents(texts), new.documents(texts))
-    print("\n".join(_list_thresholds(thresholds, asked, len(texts))))
+    print("\n".join(_list_thresholds(thresholds, requested, len(texts))))
     if options.json is not None:
         content = {"old_model": old.name, "new_model": new.name, **thresholds.plain()}
         write_text(options.json, json.dumps(content, indent=1) + "\n")
@@ -46,14 +46,16 @@ def _read_thresholds(arguments: Sequence[str]) -> list[float]:
     return thresholds
 
 
-def _list_thresholds(thresholds: ThresholdMap, asked: Sequence[float], texts: int) -> Iterator[str]:
+def _list_thresholds(
+    thresholds: ThresholdMap, requested: Sequence[float], texts: int
+) -> Iterator[str]:
     yield f"cosines of {thresholds.pairs:,} pairs of {texts:,} different texts"
     yield "false positives   old      new"
     for rate, old, new in thresholds.table():
         yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
-    for threshold in map(thresholds.moved, asked):
-        few = "" if threshold.known else f", which is not sure: {threshold.doubt}"
+    for threshold in map(thresholds.moved, requested):
+        caveat = "" if threshold.known else f", which is not sure: {threshold.doubt}"
         yield (
             f"threshold {threshold.old:g} becomes {threshold.new:.4f}, "
-            f"at {threshold.rate:.3%} false positives{few}"
+            f"at {threshold.rate:.3%} false positives{caveat}"
         )

@@ -43,12 +43,14 @@ class Local(Launcher):
         """
         gpus = [device for device in machine.devices if device != "cpu"]
         count = self.workers or len(gpus) or max(1, machine.workers // max(2, self.threads))
-        each = parse_size(self.memory) if self.memory else None
-        if each is not None:
-            count = max(1, min(count, (machine.memory or measure_memory()) // each))
+        memory_per_place = parse_size(self.memory) if self.memory else None
+        if memory_per_place is not None:
+            count = max(1, min(count, (machine.memory or measure_memory()) // memory_per_place))
         elif machine.memory is not None:
-            each = machine.memory // count
-        part = dataclasses.replace(machine, workers=max(1, machine.workers // count), memory=each)
+            memory_per_place = machine.memory // count
+        part = dataclasses.replace(
+            machine, workers=max(1, machine.workers // count), memory=memory_per_place
+        )
         return [
             dataclasses.replace(part, devices=(gpus[i % len(gpus)] if gpus else "cpu",))
             for i in range(count)
@@ -76,10 +78,10 @@ class _Places:
         return self._free() is not None
 
     def launch(self, launch: Launch) -> Launched:
-        free = self._free()
-        assert free is not None, "asked for room before"
-        self._at[free] = StepProcess(launch, self._places[free], self._threads)
-        return self._at[free]
+        place = self._free()
+        assert place is not None, "asked for room before"
+        self._at[place] = StepProcess(launch, self._places[place], self._threads)
+        return self._at[place]
 
     def end(self) -> None:
         """Kill all processes."""

@@ -132,9 +132,9 @@ class Compose(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         models = {option: workspace.model(model) for option, model in self.models.items()}
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             folders = {
-                option: opened.enter_context(workspace.whole_model(model))
+                option: stack.enter_context(workspace.whole_model(model))
                 for option, model in models.items()
             }
             specialists = {k: Specialist(k, Checkpoint(folders[k])) for k in self.specialists}
@@ -179,7 +179,9 @@ def _describe_result(plan: Composition, result: Path) -> dict[str, Any]:
         "class": plan.target.architecture,
         "rope_theta": plan.rope["rope_theta"],
         "towers": towers,
-        "left_out": {name: count_by_first_word(left) for name, left in plan.dropped.items()},
+        "left_out": {
+            name: count_by_first_word(omitted_names) for name, omitted_names in plan.dropped.items()
+        },
         "parameters": sum(part.spec.elements for part in plan.parts),
     }
     if plan.rope.get("mrope_section"):
@@ -196,8 +198,8 @@ def _summarise(plan: Composition) -> list[str]:
         name: sum(part.source == name for part in plan.parts) for name in plan.names.values()
     }
     for name, count in counts.items():
-        left = plan.dropped.get(name)
-        omissions = f"; left out: {count_by_first_word(left)}" if left else ""
+        omitted_names = plan.dropped.get(name)
+        omissions = f"; left out: {count_by_first_word(omitted_names)}" if omitted_names else ""
         lines.append(f"'{name}': {count_noun(count, 'tensor')} copied{omissions}")
     return [*lines, *plan.tokens.lines]
 
@@ -210,8 +212,8 @@ def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> 
     """
     specs = Checkpoint(result).specs
     copies = {name: specs[target.name(name)] for name in specialist.tower}
-    before, after = tower_hash(specialist.tower), tower_hash(copies)
-    if before != after:
+    source_hash, result_hash = tower_hash(specialist.tower), tower_hash(copies)
+    if source_hash != result_hash:
         raise CheckpointError(
             f"{result}: its {specialist.kind} tower is not that of {specialist.checkpoint.folder}; remove "
             "the result and run again"
@@ -219,7 +221,7 @@ def prove_tower(specialist: Specialist, target: ComposedClass, result: Path) -> 
     return {
         "tensors": len(specialist.tower),
         "parameters": sum(spec.elements for spec in specialist.tower.values()),
-        "sha256": before,
+        "sha256": source_hash,
     }
 
 

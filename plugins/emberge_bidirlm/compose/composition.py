@@ -112,10 +112,10 @@ class Composition:
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
         """All models by their names in the recipe, the text model first."""
-        others = {
+        specialist_checkpoints = {
             self.names[kind]: specialist.checkpoint for kind, specialist in self.specialists.items()
         }
-        return {self.names["text"]: self.text, **others}
+        return {self.names["text"]: self.text, **specialist_checkpoints}
 
     @cached_property
     def trunk(self) -> Names:
@@ -200,14 +200,20 @@ class Composition:
         for kind, specialist in self.specialists.items():
             if not specialist.checkpoint.has_weights:
                 continue
-            other = _list_trunk_shapes(specialist.trunk)
-            unlike = [
-                n for n in sorted({*text_shapes, *other}) if text_shapes.get(n) != other.get(n)
+            specialist_shapes = _list_trunk_shapes(specialist.trunk)
+            differing_names = [
+                n
+                for n in sorted({*text_shapes, *specialist_shapes})
+                if text_shapes.get(n) != specialist_shapes.get(n)
             ]
-            if unlike:
-                a, b = (shapes.get(unlike[0], "missing") for shapes in (text_shapes, other))
+            if differing_names:
+                a, b = (
+                    shapes.get(differing_names[0], "missing")
+                    for shapes in (text_shapes, specialist_shapes)
+                )
                 raise CheckpointError(
-                    f"'{self.names['text']}' and '{self.names[kind]}': '{unlike[0]}' is {a} in the trunk of "
+                    f"'{self.names['text']}' and '{self.names[kind]}': '{differing_names[0]}' is {a} in "
+                    "the trunk of "
                     f"one and {b} in that of the other; choose models of one family and size"
                 )
 
@@ -280,11 +286,11 @@ def rope_parameters(
             f"{vision.checkpoint.folder}: its text config has no mrope_section, by which images have places; "
             "get its config.json again"
         )
-    half = int(text_config(text).head_dim) // 2
-    if sum(sections) != half:
+    half_width = int(text_config(text).head_dim) // 2
+    if sum(sections) != half_width:
         raise CheckpointError(
             f"{vision.checkpoint.folder}: its mrope_section {list(sections)} adds up to {sum(sections)}, and "
-            f"half a head of {text.folder} has {half}; choose models of one family"
+            f"half a head of {text.folder} has {half_width}; choose models of one family"
         )
     theta = seen["rope_theta"] if rope_from == "vision" else rope["rope_theta"]
     return {
@@ -372,10 +378,10 @@ def owned_rows(
     embeddings: Sequence[TensorSpec], plan: TokenPlan, models: Sequence[str]
 ) -> TensorSpec:
     """Return the composed model's embeddings: the first model's, unchanged if it has all tokens."""
-    first = embeddings[0]
+    text_embedding = embeddings[0]
     maps = [plan.row_maps[name] for name in models if name in plan.row_maps]
-    if plan.rows is None or not maps or list(maps[0]) == list(range(first.shape[0])):
-        return first
+    if plan.rows is None or not maps or list(maps[0]) == list(range(text_embedding.shape[0])):
+        return text_embedding
     owners = array("b", [_NOBODY]) * plan.rows
     places = array("q", [0]) * plan.rows
     for row in range(plan.rows):
@@ -384,11 +390,11 @@ def owned_rows(
                 owners[row], places[row] = owner, index[row]
                 break
     return OwnedRows(
-        first.name,
-        (plan.rows, *first.shape[1:]),
-        first.dtype,
-        first.file,
-        first.offset,
+        text_embedding.name,
+        (plan.rows, *text_embedding.shape[1:]),
+        text_embedding.dtype,
+        text_embedding.file,
+        text_embedding.offset,
         origins=tuple(embeddings),
         owners=owners,
         places=places,

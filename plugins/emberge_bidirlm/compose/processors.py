@@ -48,14 +48,14 @@ def processor_config(specialists: Mapping[Kind, Specialist], processor: str) -> 
 
 
 def _read_part(specialist: Specialist, part: str) -> dict[str, Any]:
-    folder, alone = specialist.checkpoint.trunk, _PARTS[specialist.kind][part]
-    for name in (_WHOLE, alone):
+    folder, file_name = specialist.checkpoint.trunk, _PARTS[specialist.kind][part]
+    for name in (_WHOLE, file_name):
         content = read_object(folder / name) if (folder / name).is_file() else {}
-        inside = content.get(part) if name == _WHOLE else content
-        if isinstance(inside, dict) and inside:
-            return {key: value for key, value in inside.items() if key != "processor_class"}
+        settings = content.get(part) if name == _WHOLE else content
+        if isinstance(settings, dict) and settings:
+            return {key: value for key, value in settings.items() if key != "processor_class"}
     raise CheckpointError(
-        f"{folder}: has no {part}, neither in {_WHOLE} nor as {alone}; get the whole folder of the model"
+        f"{folder}: has no {part}, neither in {_WHOLE} nor as {file_name}; get the whole folder of the model"
     )
 
 

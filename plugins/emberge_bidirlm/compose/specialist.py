@@ -113,8 +113,8 @@ class Specialist:
     def tower(self) -> dict[str, TensorSpec]:
         """The tensors of tower and projector by canonical name, sorted."""
         starts = _FAMILIES[self.kind].tower
-        left = sorted(name for name in self.trunk.left if name.startswith(starts))
-        return {name: self.names.specs[name] for name in left}
+        missing_names = sorted(name for name in self.trunk.left if name.startswith(starts))
+        return {name: self.names.specs[name] for name in missing_names}
 
     @property
     def dropped(self) -> list[str]:
@@ -169,6 +169,6 @@ def _read_named_tokens(path: Path) -> dict[str, str]:
     content = read_object(path) if path.is_file() else {}
     named = dict(content)
     for key in ("extra_special_tokens", "model_specific_special_tokens"):
-        inside = content.get(key)
-        named |= inside if isinstance(inside, dict) else {}
+        key_tokens = content.get(key)
+        named |= key_tokens if isinstance(key_tokens, dict) else {}
     return {name: token for name, token in named.items() if isinstance(token, str)}

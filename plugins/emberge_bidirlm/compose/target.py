@@ -70,14 +70,15 @@ class ComposedClass:
 
     def _make_thinker_config(self, trunk: Mapping[str, Any]) -> dict[str, Any]:
         vision, audio = self.specialists["vision"], self.specialists["audio"]
-        seen, heard = vision.tower_config, audio.tower_config
-        if heard["n_window"] != _WINDOW:
+        vision_config, audio_config = vision.tower_config, audio.tower_config
+        if audio_config["n_window"] != _WINDOW:
             raise CheckpointError(
-                f"{audio.checkpoint.folder}: its windows of sound have n_window {heard['n_window']}, and "
+                f"{audio.checkpoint.folder}: its windows of sound have n_window "
+                f"{audio_config['n_window']}, and "
                 f"'{self.model_type}' counts by {_WINDOW}; compose it without 'vision'"
             )
         # The length of a table of sines that is no weight: what both read of it is equal.
-        heard.pop("max_position_embeddings", None)
+        audio_config.pop("max_position_embeddings", None)
         start = audio.tokenizer.tokens[audio.tokens["audio_bos_token"]]
         end = audio.tokenizer.tokens[audio.tokens["audio_eos_token"]]
         return {
@@ -88,9 +89,9 @@ class ComposedClass:
                 "num_experts": 0,
                 "mlp_only_layers": list(range(int(trunk["num_hidden_layers"]))),
             },
-            "vision_config": {**seen, "model_type": "qwen3_omni_moe_vision_encoder"},
+            "vision_config": {**vision_config, "model_type": "qwen3_omni_moe_vision_encoder"},
             "audio_config": {
-                **heard,
+                **audio_config,
                 "model_type": "qwen3_omni_moe_audio_encoder",
                 "max_source_positions": 1500,
             },
@@ -131,8 +132,8 @@ def _make_trunk_config(text: Checkpoint) -> dict[str, Any]:
             f"{text.folder}: some layers attend to a window alone, which no composed model does; choose a "
             "text model without use_sliding_window"
         )
-    shared = {key: config[key] for key in _KEPT if key in config}
-    return {**shared, "is_causal": False, "use_cache": False}
+    shared_keys = {key: config[key] for key in _KEPT if key in config}
+    return {**shared_keys, "is_causal": False, "use_cache": False}
 
 
 def _rename_merger(canonical: str) -> str:

@@ -83,8 +83,8 @@ class Bagging(Sampler):
             return _draw_with_replacement(rows, count_of(size, ratio), bag_seed)
         start, stop = 0, count_of(size, ratio)
         if self.part is not None:
-            first = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
-            start, stop = (0, first) if self.part == "first" else (first, size)
+            first_count = math.floor(round(size * ratio, 9))  # 0.29 · 100 is 28.999… in binary
+            start, stop = (0, first_count) if self.part == "first" else (first_count, size)
         return in_order(RowSubset(rows, bag_seed, start, stop), rows)
 
 

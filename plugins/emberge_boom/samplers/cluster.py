@@ -93,9 +93,9 @@ class Cluster(StudySampler):
         count = len(clusters)
         request = f"cluster {self.number}" if self.number > count else f"{expected_count} clusters"
         numbers = ", ".join(str(number) for number in range(1, count + 1))
-        also = f" and count: {count}" if self.count is not None else ""
+        count_text = f" and count: {count}" if self.count is not None else ""
         return (
             f"the recipe asks for {request}, and the study has {count} {self._where} "
-            f"({'; '.join(cluster_lines(clusters))}); write foreach: {{cluster: [{numbers}]}}{also}, "
+            f"({'; '.join(cluster_lines(clusters))}); write foreach: {{cluster: [{numbers}]}}{count_text}, "
             "or cut elsewhere"
         )

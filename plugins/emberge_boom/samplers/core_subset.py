@@ -64,14 +64,20 @@ class CoreSubset(Sampler):
             if name not in names:
                 hint = suggest(name, names) or f"; there are {', '.join(names)}"
                 raise DataError(f"core_subset: new names '{name}', which is no dataset here{hint}")
-        old = {info: rows for info, rows in pool.items() if info.name not in self.new and len(rows)}
-        if not old:
+        old_pool = {
+            info: rows for info, rows in pool.items() if info.name not in self.new and len(rows)
+        }
+        if not old_pool:
             raise DataError("core_subset: every dataset is new; name the old data among the data")
         key = (seed, "core", self.draw)
-        core = self._draw_of_each(old, key) if self.of == "dataset" else self._draw_of_all(old, key)
+        core = (
+            self._draw_of_each(old_pool, key)
+            if self.of == "dataset"
+            else self._draw_of_all(old_pool, key)
+        )
         return {**pool, **core}
 
-    def _draw_of_each(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+    def _draw_of_each(self, old_pool: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
         return {
             info: in_order(
                 RowSubset(
@@ -79,20 +85,20 @@ class CoreSubset(Sampler):
                 ),
                 rows,
             )
-            for info, rows in old.items()
+            for info, rows in old_pool.items()
         }
 
-    def _draw_of_all(self, old: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
-        return dict(self._cut(old, stable_seed(*key, *(info.name for info in old))))
+    def _draw_of_all(self, old_pool: Pool, key: tuple[object, ...]) -> Mapping[DatasetInfo, Rows]:
+        return dict(self._cut(old_pool, stable_seed(*key, *(info.name for info in old_pool))))
 
-    def _cut(self, old: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:
+    def _cut(self, old_pool: Pool, seed: int) -> Iterator[tuple[DatasetInfo, Rows]]:
         """Split sorted row numbers, counted over all old datasets, into the row numbers of each dataset."""
         import numpy as np
 
-        ends = np.cumsum([len(rows) for rows in old.values()])
+        ends = np.cumsum([len(rows) for rows in old_pool.values()])
         total = int(ends[-1])
-        drawn = RowSubset(range(total), seed, 0, count_of(total, float(self.ratio)))
-        places = np.sort(np.asarray(drawn, dtype=np.int64))
+        drawn_rows = RowSubset(range(total), seed, 0, count_of(total, float(self.ratio)))
+        places = np.sort(np.asarray(drawn_rows, dtype=np.int64))
         cuts = np.split(places, np.searchsorted(places, ends[:-1]))
-        for (info, rows), cut_numbers, end in zip(old.items(), cuts, ends, strict=True):
+        for (info, rows), cut_numbers, end in zip(old_pool.items(), cuts, ends, strict=True):
             yield info, take_rows(rows, cut_numbers - (int(end) - len(rows)))

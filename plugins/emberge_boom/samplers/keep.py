@@ -53,8 +53,10 @@ class Keep(Sampler):
             if info.task in self.tasks or info.name in self.datasets
         }
 
-    def _refuse_unknown(self, what: str, asked: Sequence[str], valid_names: Sequence[str]) -> None:
-        for word in asked:
+    def _refuse_unknown(
+        self, noun: str, requested_names: Sequence[str], valid_names: Sequence[str]
+    ) -> None:
+        for word in requested_names:
             if word not in valid_names:
                 hint = suggest(word, valid_names) or f"; there are {', '.join(valid_names)}"
-                raise DataError(f"keep: no {what} '{word}'{hint}")
+                raise DataError(f"keep: no {noun} '{word}'{hint}")

@@ -41,22 +41,22 @@ class StudySampler(Sampler):
         If the recipe makes the study itself, the existing study may come from an earlier run with other
         options. So a problem with it is only a warning.
         """
-        earlier = self.of.step is not None
-        folder = context.earlier_result(self.of) if earlier else context.data(self.of)
+        is_made_here = self.of.step is not None
+        folder = context.earlier_result(self.of) if is_made_here else context.data(self.of)
         if folder is None:
-            if earlier:
-                later = (
+            if is_made_here:
+                note_text = (
                     f"known when {self.of} is done; `emberge check --long` with --out then shows it"
                 )
-                context.note(f"datasets by the study {self.of}", [later])
+                context.note(f"datasets by the study {self.of}", [note_text])
             return
-        judged = context.warning if earlier else context.problem
+        report_problem = context.warning if is_made_here else context.problem
         try:
             study = read_study(folder)
             context.note(f"the study {self.of}", self.lines(study))
             self.members(study)
         except EmbergeError as error:
-            yield judged(str(error), "sampler")
+            yield report_problem(str(error), "sampler")
 
     def select(self, pool: Pool, seed: int) -> Pool:
         raise EmbergeError(

@@ -21,13 +21,13 @@ def mean_loss(steps: Steps) -> float:
     return _compute_mean([loss for _, loss in steps])
 
 
-def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
+def in_own_scale(steps: Steps, separate_steps: Mapping[str, Steps]) -> Steps:
     """Return the losses of steps, each divided by the mean loss of its dataset's separate training.
 
     Raises:
         DataError: if a mean loss is not above 0.
     """
-    units = {name: mean_loss(apart[name]) for name in {name for name, _ in steps}}
+    units = {name: mean_loss(separate_steps[name]) for name in {name for name, _ in steps}}
     for name, unit in units.items():
         if unit <= 0:
             raise DataError(f"the mean loss of '{name}' is {unit:.3g}, and no unit for others")
@@ -35,7 +35,7 @@ def in_own_scale(steps: Steps, apart: Mapping[str, Steps]) -> Steps:
 
 
 def compare(
-    pair: Pair, together: Steps, apart: Mapping[str, Steps], how: LossProtocol
+    pair: Pair, joint_steps: Steps, separate_steps: Mapping[str, Steps], how: LossProtocol
 ) -> tuple[float, float]:
     """Return a pair's loss when trained jointly and separately: (LC, LA) of BOOM (arXiv:2602.05787).
 
@@ -51,11 +51,13 @@ def compare(
         DataError: if a dataset has no step to compare.
     """
     if how == "paper":
-        return mean_loss(together), _compute_mean([mean_loss(apart[name]) for name in pair])
-    joint, alone = [], []
+        return mean_loss(joint_steps), _compute_mean(
+            [mean_loss(separate_steps[name]) for name in pair]
+        )
+    joint, separate_losses = [], []
     for name in pair:
-        joint_losses = [loss for dataset, loss in together if dataset == name]
-        single = [loss for _, loss in apart[name]]
+        joint_losses = [loss for dataset, loss in joint_steps if dataset == name]
+        single = [loss for _, loss in separate_steps[name]]
         steps = min(len(joint_losses), len(single))
         if not steps:
             raise DataError(
@@ -63,19 +65,19 @@ def compare(
                 "that there is nothing to compare; train for more steps, or with smaller batches"
             )
         joint.append(_compute_mean(joint_losses[:steps]))
-        alone.append(_compute_mean(single[:steps]))
-    return _compute_mean(joint), _compute_mean(alone)
+        separate_losses.append(_compute_mean(single[:steps]))
+    return _compute_mean(joint), _compute_mean(separate_losses)
 
 
-def distance(joint: float, apart: float, how: Distance) -> float:
+def distance(joint: float, separate: float, formula: Distance) -> float:
     """Return the distance of two datasets, given their losses from joint and separate training.
 
     `paper` is the formula of BOOM as printed: 1 - LC / LA if training together helps (LC < LA), so that the
     strongest synergy has the largest distance below 1; otherwise LC / LA. `ratio` is LC / LA in both cases:
     below 1 for synergy and above 1 for conflict.
     """
-    ratio = joint / apart
-    return 1 - ratio if how == "paper" and joint < apart else ratio
+    ratio = joint / separate
+    return 1 - ratio if formula == "paper" and joint < separate else ratio
 
 
 def _compute_mean(values: Sequence[float]) -> float:

@@ -45,7 +45,7 @@ def gather_study(
         DataError: if losses cannot be compared.
     """
     facts: dict[str, Mapping[str, Any]] = {}
-    alone: dict[str, Steps] = {}
+    separate_steps: dict[str, Steps] = {}
     pairs: dict[Pair, Steps] = {}
     for folder, artifact in runs:
         datasets = artifact.details["datasets"]
@@ -54,13 +54,13 @@ def gather_study(
         steps = read_steps(folder)
         _refuse_mixed(steps, names)
         if len(names) == 1:
-            alone[names[0]] = steps
+            separate_steps[names[0]] = steps
         else:
             pairs[names[0], names[1]] = steps
     if rehearsed and not all(_contains_pair(pair, steps) for pair, steps in pairs.items()):
         loss_protocol = "paper"
     study = study_of(
-        alone,
+        separate_steps,
         pairs,
         facts,
         loss_protocol=loss_protocol,
@@ -73,7 +73,7 @@ def gather_study(
 
 
 def study_of(
-    alone: Mapping[str, Steps],
+    separate_steps: Mapping[str, Steps],
     pairs: Mapping[Pair, Steps],
     facts: Mapping[str, Mapping[str, Any]],
     *,
@@ -88,15 +88,17 @@ def study_of(
     Raises:
         DataError: if losses cannot be compared.
     """
-    names = tuple(sorted(alone))
-    singles = {name: mean_loss(alone[name]) for name in names}
+    names = tuple(sorted(separate_steps))
+    separate_losses = {name: mean_loss(separate_steps[name]) for name in names}
     if scale == "own":
-        pairs = {pair: in_own_scale(steps, alone) for pair, steps in pairs.items()}
-        alone = {name: in_own_scale(steps, alone) for name, steps in alone.items()}
+        pairs = {pair: in_own_scale(steps, separate_steps) for pair, steps in pairs.items()}
+        separate_steps = {
+            name: in_own_scale(steps, separate_steps) for name, steps in separate_steps.items()
+        }
     interactions = []
     for pair in combinations(names, 2):
-        together = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
-        joint_loss, separate_loss = compare(pair, together, alone, loss_protocol)
+        joint_steps = pairs[pair] if pair in pairs else pairs[pair[1], pair[0]]
+        joint_loss, separate_loss = compare(pair, joint_steps, separate_steps, loss_protocol)
         interactions.append(
             Interaction(
                 pair,
@@ -115,7 +117,7 @@ def study_of(
         tasks={name: str(facts[name]["task"]) for name in names},
         sizes={name: int(facts[name]["of"]) for name in names},
         rows=rows,
-        singles=singles,
+        singles=separate_losses,
         interactions=tuple(interactions),
         tree=grow(matrix, linkage),
         linkage=linkage,
@@ -126,13 +128,14 @@ def study_of(
     )
 
 
-def _measure_distance(pair: Pair, joint: float, apart: float, how: Distance) -> float:
-    if apart <= 0:
+def _measure_distance(pair: Pair, joint: float, separate: float, formula: Distance) -> float:
+    if separate <= 0:
         raise DataError(
-            f"the mean loss of '{pair[0]}' and '{pair[1]}' apart is {apart:.3g}; distances are relative to "
+            f"the mean loss of '{pair[0]}' and '{pair[1]}' apart is {separate:.3g}; distances are "
+            "relative to "
             "it and need losses above 0"
         )
-    return distance(joint, apart, how)
+    return distance(joint, separate, formula)
 
 
 def _refuse_mixed(steps: Steps, names: list[str]) -> None:

@@ -103,12 +103,12 @@ class Interactions(StudyOptions, Step):
         return dataclasses.replace(self, _runs=dict(parts))
 
     def _run(self, entries: Mapping[str, DataEntry], names: Sequence[str]) -> StudyRun:
-        shared = {f.name for f in dataclasses.fields(StudyOptions)} - {"data"}
-        others = () if self.rows else tuple(e for n, e in entries.items() if n not in names)
+        shared_options = {f.name for f in dataclasses.fields(StudyOptions)} - {"data"}
+        other_entries = () if self.rows else tuple(e for n, e in entries.items() if n not in names)
         return StudyRun(
-            **{name: getattr(self, name) for name in shared},
+            **{name: getattr(self, name) for name in shared_options},
             data=tuple(entries[name] for name in names),
-            beside=others,
+            beside=other_entries,
         )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
@@ -183,7 +183,7 @@ def table_of(study: Study) -> str:
     """Return as Markdown the pairs that harm or help each other most, and the first cuts of the tree."""
     conflicts = study.conflicts
     most = ", ".join(map(_show_change, conflicts[:_PAIRS]))
-    least = ", ".join(map(_show_change, conflicts[: -_PAIRS - 1 : -1]))
+    most_helpful = ", ".join(map(_show_change, conflicts[: -_PAIRS - 1 : -1]))
     rows = [
         [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
         for threshold, clusters in study.cuts()[:_CUTS]
@@ -191,7 +191,7 @@ def table_of(study: Study) -> str:
     return "\n".join(
         [
             f"Loss of {len(conflicts)} pairs when trained together, {study.rows:,} rows of each dataset:",
-            f"most harm {most}; most help {least}.",
+            f"most harm {most}; most help {most_helpful}.",
             "",
             *table_lines(["threshold from", "clusters", "which"], rows, "rrl"),
             "",

@@ -62,9 +62,9 @@ class Study:
     """True if the study is from a rehearsal, whose trainings are too short for meaningful numbers."""
 
     def __post_init__(self) -> None:
-        expected = len(self.names) * (len(self.names) - 1) // 2
-        if len(self.interactions) != expected or len(self.tree) != len(self.names) - 1:
-            raise ValueError(f"{len(self.names)} datasets have {expected} pairs")
+        pair_count = len(self.names) * (len(self.names) - 1) // 2
+        if len(self.interactions) != pair_count or len(self.tree) != len(self.names) - 1:
+            raise ValueError(f"{len(self.names)} datasets have {pair_count} pairs")
 
     @property
     def heights(self) -> tuple[float, ...]:

@@ -57,15 +57,15 @@ def _check_losses(
 def _show_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
     """Note the number of sampled rows and steps, if the data can be counted quickly."""
     try:
-        whole = _plan_training(study, context, study.data)
+        preview = _plan_training(study, context, study.data)
     except EmbergeError as error:
         yield context.problem(str(error), "sampler")
         return
-    if not whole.datasets:
+    if not preview.datasets:
         return
-    yield from _check_scores(study, context, whole)
+    yield from _check_scores(study, context, preview)
     try:
-        rows = sample_size(study.rows, whole.sizes)
+        rows = sample_size(study.rows, preview.sizes)
     except DataError as error:
         yield context.problem(str(error), "rows")
         return
@@ -83,10 +83,10 @@ def _show_samples(study: StudyOptions, context: Preflight) -> Iterator[Problem]:
 
 
 def _check_scores(
-    study: StudyOptions, context: Preflight, whole: TrainingPreview
+    study: StudyOptions, context: Preflight, preview: TrainingPreview
 ) -> Iterator[Problem]:
     """Yield problems of losses that need scores which a dataset lacks."""
-    for info in whole.datasets:
+    for info in preview.datasets:
         for fault in loss_problems(study.loss, info, scored=info.scores is not None):
             yield context.problem(fault, "loss")
 
@@ -118,9 +118,9 @@ def one_by_one(entries: Sequence[DataEntry]) -> dict[str, DataEntry]:
     """
     labelled_entries = [labelled for entry in entries for labelled in _split_entry(entry)]
     labels = [re.sub(r"[^\w.-]+", "-", label) for label, _ in labelled_entries]
-    twice = {label for label in labels if labels.count(label) > 1}
+    repeated_labels = {label for label in labels if labels.count(label) > 1}
     named = {
-        f"{label}-{number}" if label in twice else label: entry
+        f"{label}-{number}" if label in repeated_labels else label: entry
         for number, (label, (_, entry)) in enumerate(zip(labels, labelled_entries, strict=True))
     }
     return dict(sorted(named.items()))

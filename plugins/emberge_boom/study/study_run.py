@@ -156,13 +156,13 @@ def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
         DataError: if a dataset has fewer rows than the option `rows`.
     """
     smallest = min(sizes, key=lambda name: (sizes[name], name))
-    least = sizes[smallest]
-    if rows is not None and rows > least:
+    smallest_size = sizes[smallest]
+    if rows is not None and rows > smallest_size:
         raise DataError(
-            f"the study samples {rows} rows of every dataset, and '{smallest}' has {least}; write "
-            f"rows: {least}, or leave that dataset out"
+            f"the study samples {rows} rows of every dataset, and '{smallest}' has {smallest_size}; write "
+            f"rows: {smallest_size}, or leave that dataset out"
         )
-    return rows or least
+    return rows or smallest_size
 
 
 def _write_steps(folder: Path, steps: Steps) -> None:

@@ -21,8 +21,8 @@ def grow(distances: Sequence[Sequence[float | None]], linkage: Linkage) -> Tree:
     from scipy.cluster import hierarchy
 
     count = len(distances)
-    condensed = [distances[i][j] for i in range(count) for j in range(i + 1, count)]
-    unions: Any = hierarchy.linkage(condensed, method=linkage)
+    condensed_distances = [distances[i][j] for i in range(count) for j in range(i + 1, count)]
+    unions: Any = hierarchy.linkage(condensed_distances, method=linkage)
     return tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in unions)
 
 
@@ -57,13 +57,13 @@ def leaves(tree: Tree) -> list[int]:
     """Return the leaves from one end of the tree to the other, so that no two branches cross."""
     count = len(tree) + 1
 
-    def below(node: int) -> list[int]:
+    def list_leaves(node: int) -> list[int]:
         if node < count:
             return [node]
         first, second, *_ = tree[node - count]
-        return [*below(first), *below(second)]
+        return [*list_leaves(first), *list_leaves(second)]
 
-    return below(2 * count - 2)
+    return list_leaves(2 * count - 2)
 
 
 def number_clusters(

@@ -130,12 +130,12 @@ class Column:
         values = [getattr(model.sets[name], self.over)[self.measure] for name in names]
         return self.scale * float(sum(values)) / len(values)
 
-    def cell(self, model: MeasuredModel, first: MeasuredModel, data: str | None) -> str:
+    def cell(self, model: MeasuredModel, reference: MeasuredModel, data: str | None) -> str:
         """Return the number with its difference from the first model's."""
         value = self.value(model, data)
-        if model is first:
+        if model is reference:
             return f"{value:{self.form}}"
-        return f"{value:{self.form}} ({value - self.value(first, data):+{self.form}})"
+        return f"{value:{self.form}} ({value - self.value(reference, data):+{self.form}})"
 
 
 COLUMNS = (
@@ -164,12 +164,12 @@ def table_of(result: Geometry) -> str:
 def rows_of(result: Geometry) -> list[list[str]]:
     """Return a row for every data set and model, averages over data sets first."""
     several: list[str | None] = [None] if len(result.sets) > 1 else []
-    first = result.models[0]
+    first_model = result.models[0]
     return [
         [
             f"mean of {len(result.sets)}" if data is None else data,
             model.name,
-            *(column.cell(model, first, data) for column in COLUMNS),
+            *(column.cell(model, first_model, data) for column in COLUMNS),
         ]
         for data in [*several, *result.sets]
         for model in result.models
@@ -199,7 +199,7 @@ def how_measured(result: Geometry) -> str:
 
 
 def _write_sentences(result: Geometry) -> Iterator[str]:
-    how, sets = (
+    settings, sets = (
         result.how,
         [measured_set for model in result.models for measured_set in model.sets.values()],
     )
@@ -207,26 +207,28 @@ def _write_sentences(result: Geometry) -> Iterator[str]:
         yield f"In parentheses differences from {result.models[0].name}."
     states = ", ".join(dict.fromkeys(measured_set.states for measured_set in sets))
     yield (
-        f"Singular values are computed in {how['singular_values']} from hidden states in {states}; those up "
-        f"to max(n, d) · {how['epsilon']:.3g} ({how['tolerance']}) of the largest do not count for the rank, "
-        f"and the smallest is at least {how['epsilon']:.3g} of it in the condition number."
+        f"Singular values are computed in {settings['singular_values']} from hidden states in {states}; "
+        "those up "
+        f"to max(n, d) · {settings['epsilon']:.3g} ({settings['tolerance']}) of the largest do not count "
+        "for the rank, "
+        f"and the smallest is at least {settings['epsilon']:.3g} of it in the condition number."
     )
-    squares = how["entropy_of"] == "squares"
+    squares = settings["entropy_of"] == "squares"
     yield f"The entropy is that of {'squared singular' if squares else 'singular'} values, in nats."
-    yield f"Special tokens are {'included' if how['special_tokens'] else 'left out'}."
-    over = {model.name: _count_texts(model) for model in result.models}
-    if len(set(over.values())) == 1:
-        yield f"Means are over {over[result.models[0].name]}."
+    yield f"Special tokens are {'included' if settings['special_tokens'] else 'left out'}."
+    counts_by_model = {model.name: _count_texts(model) for model in result.models}
+    if len(set(counts_by_model.values())) == 1:
+        yield f"Means are over {counts_by_model[result.models[0].name]}."
     else:  # tokenizers differ
-        yield f"Means are {', '.join(f'over {texts} for {name}' for name, texts in over.items())}."
+        yield f"Means are {', '.join(f'over {texts} for {name}' for name, texts in counts_by_model.items())}."
 
 
 def _count_texts(model: MeasuredModel) -> str:
     """Return, as text, how many texts a model's means include and how many are omitted."""
     texts = sum(measured_set.texts for measured_set in model.sets.values())
     skipped = sum(measured_set.skipped for measured_set in model.sets.values())
-    left = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""
-    return f"{texts:,} texts{left}"
+    omission_note = f" ({skipped:,} with fewer than two tokens are left out)" if skipped else ""
+    return f"{texts:,} texts{omission_note}"
 
 
 def _write_markdown(head: list[str], rows: list[list[str]], *, words: int) -> list[str]:

@@ -114,14 +114,16 @@ class GeometryStep(GeometryOptions, Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return a step for every model and for the parent, which only embeds the probe set."""
-        shared = {name: getattr(self, name) for name in GeometryOptions.__dataclass_fields__}
+        shared_options = {
+            name: getattr(self, name) for name in GeometryOptions.__dataclass_fields__
+        }
         if self.drift is not None:
-            shared |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
+            shared_options |= {"probe": self.drift.data, "neighbours": self.drift.neighbours}
         named_texts = {model.text for _, model in self._named}
         names = ModelRef.part_names(self._measured.values())
         steps = {
             names[text]: MeasureModel(
-                **{**shared, "data": self.data if text in named_texts else ()}, model=model
+                **{**shared_options, "data": self.data if text in named_texts else ()}, model=model
             )
             for text, model in self._measured.items()
         }
@@ -176,8 +178,8 @@ class GeometryStep(GeometryOptions, Step):
             result = self._add_drift(self.drift, result, folders, workspace)
         table = f"{self._draw_printed(result)}{table_of(result)}"
         (workspace.folder / TABLE).write_text(table, encoding="utf-8")
-        plain = result.plain()
-        text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
+        content = result.plain()
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
         write_text(workspace.folder / FILE, text)
         return Artifact(
             kind="file",
@@ -185,9 +187,9 @@ class GeometryStep(GeometryOptions, Step):
             details={
                 "file": FILE,
                 "table": TABLE,
-                "measured": plain["measured"],
-                "models": {entry["name"]: entry["average"] for entry in plain["models"]},
-                "drift": plain["drift"],
+                "measured": content["measured"],
+                "models": {entry["name"]: entry["average"] for entry in content["models"]},
+                "drift": content["drift"],
                 "figures": figures_of(result),
             },
         )
@@ -235,24 +237,26 @@ class GeometryStep(GeometryOptions, Step):
             raise DataError(
                 f"the parent '{drift.parent}' is {len(parents)} models; name one of them"
             )
-        before = np.load(folder / str(parents[0].probe))
+        parent_vectors = np.load(folder / str(parents[0].probe))
         # A rehearsal may have too few texts.
-        count = min(drift.neighbours, len(before) - 1)
+        count = min(drift.neighbours, len(parent_vectors) - 1)
         drift_by_model = {}
-        for done, (model, model_folder) in enumerate(zip(result.models, folders, strict=True)):
-            workspace.progress(done, len(folders), "models", f"drift of {model.name}")
-            after = np.load(model_folder / str(model.probe))
-            sizes = before.shape[1], after.shape[1]
+        for done_count, (model, model_folder) in enumerate(
+            zip(result.models, folders, strict=True)
+        ):
+            workspace.progress(done_count, len(folders), "models", f"drift of {model.name}")
+            model_vectors = np.load(model_folder / str(model.probe))
+            sizes = parent_vectors.shape[1], model_vectors.shape[1]
             if sizes[0] != sizes[1]:
                 raise DataError(
                     _explain_dimensions(drift.parent.text, sizes[0], model.name, sizes[1])
                 )
-            cka = linear_cka(before, after)
-            share = shared_neighbours(before, after, count)
+            cka = linear_cka(parent_vectors, model_vectors)
+            share = shared_neighbours(parent_vectors, model_vectors, count)
             drift_by_model[model.name] = Drifted(None if math.isnan(cka) else cka, share)
         names = [label for label, model in self._named if model.text == drift.parent.text]
         name = names[0] if names and names[0] else parents[0].name
-        probe = {"parent": name, "texts": len(before), "neighbours": count}
+        probe = {"parent": name, "texts": len(parent_vectors), "neighbours": count}
         return replace(result, drift=drift_by_model, probe=probe)
 
 

@@ -123,7 +123,7 @@ class MeasureModel(GeometryOptions, Step):
         import numpy as np
         from emberge.encoding import TextEmbedder
 
-        shown = _MeasureProgress(workspace, model.name)
+        progress = _MeasureProgress(workspace, model.name)
         with workspace.whole_model(model) as folder:
             encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
             if sets and not isinstance(encoder, TokenEncoder):
@@ -133,12 +133,12 @@ class MeasureModel(GeometryOptions, Step):
                     "for drift alone"
                 )
             embedder = TextEmbedder(
-                encoder, store=workspace.store, progress=shown, model=model.name
+                encoder, store=workspace.store, progress=progress, model=model.name
             )
-            measured = self._measure_sets(model, sets, embedder, workspace, shown)
+            measured = self._measure_sets(model, sets, embedder, workspace, progress)
             if not probe:
                 return MeasuredModel(model.name, model.fingerprint, measured)
-            shown.begin("the probe set")
+            progress.begin("the probe set")
             tokens = [text for set_texts in probe for text in set_texts.tokens(embedder)]
             file = f"probe-{number}.npy"
             embeddings = embedder.embed_tokens(tokens)
@@ -197,9 +197,9 @@ def measure_texts(
     embedder: TextEmbedder,
     texts: Sequence[TokenisedText],
     masks: Kept,
-    where: str,
+    location: str,
 ) -> MeasuredSet:
-    """Return the measures of one model over texts; `where` names the model and the texts in errors.
+    """Return the measures of one model over texts; `location` names the model and the texts in errors.
 
     Raises:
         CheckpointError: if hidden states are not finite, or all zero.
@@ -212,12 +212,12 @@ def measure_texts(
         if states.shape[1] < 2:
             break  # nor has any text after it more tokens
         if not bool(states.isfinite().all()):
-            raise CheckpointError(f"{where}: hidden states are not finite; is the model sound?")
+            raise CheckpointError(f"{location}: hidden states are not finite; is the model sound?")
         dtype = str(states.dtype).removeprefix("torch.")
         for name, values in measure(states).items():
             values_by_measure[name][places] = values
     if np.isnan(values_by_measure[MEASURES[0]]).all():
-        raise CheckpointError(f"{where}: hidden states are all zero; is the model sound?")
+        raise CheckpointError(f"{location}: hidden states are all zero; is the model sound?")
     return MeasuredSet.of(values_by_measure, dtype)
 
 
@@ -273,11 +273,11 @@ class SetTexts:
         """Return the texts of all rows, in order."""
         queries: dict[str, None] = {}
         documents: dict[str, None] = {}
-        others = queries if dataset.symmetric else documents
+        other_texts = queries if dataset.symmetric else documents
         for row in range(len(dataset)):
             example = dataset[row]
             queries[example.anchor] = None
-            others.update(dict.fromkeys((*example.positives, *example.negatives)))
+            other_texts.update(dict.fromkeys((*example.positives, *example.negatives)))
         sides = tuple(queries), tuple(documents)
         return cls(dataset.info.name, dataset.prompt, dataset.symmetric, *sides)
 

@@ -69,11 +69,12 @@ class PrintedGeometry:
             for name, measures in self.numbers.items()
             for measure, printed in measures.by_measure.items()
         }
-        wanted = next(iter(lengths.values()), 0) if sets is None else sets + 1
+        expected_count = next(iter(lengths.values()), 0) if sets is None else sets + 1
         for place, count in lengths.items():
-            if count != wanted:
+            if count != expected_count:
                 yield (
-                    f"{place} has {count} printed numbers and needs {wanted}: one for each data set, and "
+                    f"{place} has {count} printed numbers and needs {expected_count}: one for each data "
+                    "set, and "
                     "their mean; write null where the paper has none"
                 )
 
@@ -100,5 +101,5 @@ def _draw_cells(
         values = [model.sets[name].mean[measure] for name in sets]
         mine = [scale * value for value in (*values, model.average(measure))]
     for value, number in zip(mine, printed, strict=True):
-        left = "–" if value is None else f"{value:,.2f}"
-        yield Markdown(left if number is None else f"{left} [{number:,.2f}]")
+        run_text = "–" if value is None else f"{value:,.2f}"
+        yield Markdown(run_text if number is None else f"{run_text} [{number:,.2f}]")

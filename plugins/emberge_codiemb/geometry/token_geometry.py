@@ -73,8 +73,8 @@ def singular_values(matrices: Tensor) -> Tensor:
     import torch
 
     n, d = matrices.shape[1:]
-    tall = matrices if n > d else matrices.mT
-    sigma: Tensor = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
+    tall_matrices = matrices if n > d else matrices.mT
+    sigma: Tensor = torch.linalg.svdvals(torch.linalg.qr(tall_matrices, mode="r").R)
     return sigma
 
 
@@ -110,9 +110,9 @@ def shared_neighbours(first: Embeddings, second: Embeddings, count: int) -> floa
     """Return the mean share of a text's `count` nearest texts by cosine that are the same in both models."""
     import numpy as np
 
-    others = np.arange(len(first))
+    other_texts = np.arange(len(first))
     nearest = [
-        nearest_rows(vectors, vectors, count, skipped=others)
+        nearest_rows(vectors, vectors, count, skipped=other_texts)
         for vectors in (np.asarray(first, np.float64), np.asarray(second, np.float64))
     ]
     return overlap(*nearest)

@@ -84,10 +84,10 @@ class MidNCE(OuterLoss):
         if e.positive_score is None and e.negative_score is None:
             raise ValueError("mid_nce needs scores")
         matches = e.valid & (e.scores >= self.least_score - ROUNDING)
-        inside = {layer: e.layers[layer] for loss in self.loss for layer in loss.layers}
+        inner_layers = {layer: e.layers[layer] for loss in self.loss for layer in loss.layers}
         seen = e if self.layer is None else e.layers[self.layer]
         value = self.inner(
-            _repeat_by_match(replace(seen, layers=inside, guide=e.guide), matches), parameters
+            _repeat_by_match(replace(seen, layers=inner_layers, guide=e.guide), matches), parameters
         )
         return torch.where(matches.any(), value, 0 * value)
 

@@ -40,9 +40,9 @@ class Pearson(PairLoss):
         centred_scores = (score - score.sum() / count).masked_fill(~scored, 0.0)
         squares = torch.stack([centred_cosines.square().sum(), centred_scores.square().sum()])
         eps = torch.finfo(cosine.dtype).eps
-        least = max(NO_SPREAD, 4 * eps * math.sqrt(len(cosine))) ** 2
-        varies = (squares > least).all()
+        smallest_variance = max(NO_SPREAD, 4 * eps * math.sqrt(len(cosine))) ** 2
+        varies = (squares > smallest_variance).all()
         # The root of what is no spread has no gradient, so it is taken of a one instead.
         lengths = torch.where(varies, squares, 1.0).sqrt()
-        together = (centred_cosines * centred_scores).sum()
-        return torch.where(varies, 1 - together / lengths.prod(), 0 * together)
+        covariance = (centred_cosines * centred_scores).sum()
+        return torch.where(varies, 1 - covariance / lengths.prod(), 0 * covariance)

@@ -55,12 +55,12 @@ class PRO(PairLoss):
         def block(rows: slice) -> Tensor:
             """Return each pair's term, and 1 if the pair has a term, else 0 [rows, 2]."""
             gap = score[rows, None] - score[None]
-            below = (gap > TIE) & scored[rows, None] & scored[None]
-            logits = (scaled * gap).masked_fill(~below, lowest_score(scaled))
-            positive_logits = scaled[rows] * gap.masked_fill(~below, 0.0).amax(1)
-            against = logits.logsumexp(1) - positive_logits
-            any_below = below.any(1)
-            terms = torch.logaddexp(against, torch.zeros_like(against))
+            is_below = (gap > TIE) & scored[rows, None] & scored[None]
+            logits = (scaled * gap).masked_fill(~is_below, lowest_score(scaled))
+            positive_logits = scaled[rows] * gap.masked_fill(~is_below, 0.0).amax(1)
+            others_logsumexp = logits.logsumexp(1) - positive_logits
+            any_below = is_below.any(1)
+            terms = torch.logaddexp(others_logsumexp, torch.zeros_like(others_logsumexp))
             return torch.stack([terms.masked_fill(~any_below, 0.0), any_below], dim=1)
 
         total: Tensor

@@ -57,10 +57,10 @@ def _rank_targets(score: Tensor, scored: Tensor) -> Tensor:
     """Return evenly spaced targets [m] from 1 (highest score) to 0; equal scores get their mean target."""
     import torch
 
-    falling = (-score).masked_fill(~scored, torch.inf)
-    ordered = falling.sort().values
-    higher = torch.searchsorted(ordered, falling)
-    not_lower = torch.searchsorted(ordered, falling, right=True)
-    rank = (higher + not_lower - 1).to(score.dtype) / 2
-    last = scored.sum() - 1
-    return (last - rank) / last.clamp(min=1)
+    negated = (-score).masked_fill(~scored, torch.inf)
+    ordered = negated.sort().values
+    higher_counts = torch.searchsorted(ordered, negated)
+    not_lower = torch.searchsorted(ordered, negated, right=True)
+    rank = (higher_counts + not_lower - 1).to(score.dtype) / 2
+    lowest_rank = scored.sum() - 1
+    return (lowest_rank - rank) / lowest_rank.clamp(min=1)

@@ -45,10 +45,10 @@ class RankNet(PairLoss):
 
         def block(rows: slice) -> Tensor:
             """Return each pair's sum over the pairs with a lower score, and those pairs' number [rows, 2]."""
-            above = (score[rows, None] > score[None]) & scored[rows, None] & scored[None]
+            is_above = (score[rows, None] > score[None]) & scored[rows, None] & scored[None]
             gaps = cosine[None] - cosine[rows, None]
-            terms = torch.logaddexp(gaps, torch.zeros_like(gaps)).masked_fill(~above, 0.0)
-            return torch.stack([terms.sum(1), above.sum(1)], dim=1)
+            terms = torch.logaddexp(gaps, torch.zeros_like(gaps)).masked_fill(~is_above, 0.0)
+            return torch.stack([terms.sum(1), is_above.sum(1)], dim=1)
 
         total: Tensor
         total, count = blockwise(len(cosine), len(cosine), block).sum(0)

@@ -102,9 +102,13 @@ class ConsistencyFilter(TaughtStep):
         if not is_kept.any():
             raise DataError(self._explain_nothing(arranged, spaces))
         for row, example in enumerate(rows_of(arranged.dataset)):
-            stays = is_kept[starts[row] : starts[row + 1]]
-            note = f"no positive among the {self.top_k} nearest" if not stays.any() else "positives"
-            yield Outcome(row, example, _keep_positives(example, stays), note)
+            row_is_kept = is_kept[starts[row] : starts[row + 1]]
+            note = (
+                f"no positive among the {self.top_k} nearest"
+                if not row_is_kept.any()
+                else "positives"
+            )
+            yield Outcome(row, example, _keep_positives(example, row_is_kept), note)
 
     def _explain_nothing(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> str:
 
@@ -149,7 +153,7 @@ def _count_shard(
     row_of = positives.rows[pairs]
     documents = arranged.document_of[positives.places[pairs]]
     row_positives = Lists.of_pairs(row_of, documents, len(arranged.dataset))
-    among = np.unique(documents)
+    searched = np.unique(documents)
     higher = np.empty(len(pairs), dtype=np.int64)
     size = limits.queries(space.queries.dimension)
     for first in range(0, len(pairs), size):
@@ -158,16 +162,16 @@ def _count_shard(
             space,
             arranged.query_of[row_of[part]],
             documents[part],
-            among,
-            spared=row_positives.taken(row_of[part]),
+            searched,
+            spared_by_pair=row_positives.taken(row_of[part]),
             limits=limits,
         )
     return pairs, higher
 
 
-def _keep_positives(example: Example, stays: NDArray[np.bool_]) -> Example | None:
+def _keep_positives(example: Example, is_kept: NDArray[np.bool_]) -> Example | None:
     """Return the example with its passing positives and their scores; None if no positive passes."""
-    places = stays.nonzero()[0].tolist()
+    places = is_kept.nonzero()[0].tolist()
     if len(places) == len(example.positives):
         return example
     if not places:
@@ -184,15 +188,16 @@ def count_higher(
     space: Space,
     queries: NDArray[np.int64],
     documents: NDArray[np.int64],
-    among: NDArray[np.int64],
+    searched: NDArray[np.int64],
     *,
-    spared: Lists | None = None,
+    spared_by_pair: Lists | None = None,
     limits: SearchMemory | None = None,
 ) -> NDArray[np.int64]:
-    """Return for each pair the number of documents in `among` that score above the pair's document.
+    """Return for each pair the number of documents in `searched` that score above the pair's document.
 
-    `among` are sorted, distinct document numbers. Documents in `spared[i]` are not counted for the i-th pair.
-    Float32 products decide if their difference exceeds the bound on their error; otherwise exact cosines do.
+    `searched` are sorted, distinct document numbers. Documents in `spared_by_pair[i]` are not counted for the
+    i-th pair. Float32 products decide if their difference exceeds the bound on their error; otherwise exact
+    cosines do.
     """
     import numpy as np
     import torch
@@ -208,22 +213,22 @@ def count_higher(
         rows * columns, device=space.device
     )  # fresh pages would cost a fifth of a product
     with full_precision():
-        for first in range(0, len(among), columns):
-            document_vectors = space.documents.units(among[first : first + columns])
+        for first in range(0, len(searched), columns):
+            document_vectors = space.documents.units(searched[first : first + columns])
             for row in range(0, len(queries), rows):
                 part = slice(row, row + rows)
-                asked = units[part]
-                tile = buffer[: len(asked) * len(document_vectors)].view(
-                    len(asked), len(document_vectors)
+                part_units = units[part]
+                tile = buffer[: len(part_units) * len(document_vectors)].view(
+                    len(part_units), len(document_vectors)
                 )
-                torch.mm(asked, document_vectors.T, out=tile)
-                above = _count_true(tile > lowest[part, None])
-                counts[part] += (sure := _count_true(tile > highest[part, None]))
-                close = np.flatnonzero(above > sure)
-                near, at = _find_undecided(tile, close, lowest[part], highest[part])
-                counts += _count_exactly(space, queries, among, scores, near + row, at + first)
-    if spared is not None:
-        counts -= _subtract_spared(space, queries, scores, among, spared)
+                torch.mm(part_units, document_vectors.T, out=tile)
+                candidate_counts = _count_true(tile > lowest[part, None])
+                counts[part] += (sure_counts := _count_true(tile > highest[part, None]))
+                undecided_rows = np.flatnonzero(candidate_counts > sure_counts)
+                near, at = _find_undecided(tile, undecided_rows, lowest[part], highest[part])
+                counts += _count_exactly(space, queries, searched, scores, near + row, at + first)
+    if spared_by_pair is not None:
+        counts -= _subtract_spared(space, queries, scores, searched, spared_by_pair)
     return counts
 
 
@@ -252,15 +257,15 @@ def _find_undecided(
 def _count_exactly(
     space: Space,
     queries: NDArray[np.int64],
-    among: NDArray[np.int64],
+    searched: NDArray[np.int64],
     scores: NDArray[np.float64],
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return for each query the number of these pairs (row, column of `among`) with a higher exact cosine."""
+    """Return the number of each query's pairs (row, column of `searched`) with a higher exact cosine."""
     import numpy as np
 
-    exact_scores = space.scores(queries[rows], among[columns])
+    exact_scores = space.scores(queries[rows], searched[columns])
     return np.bincount(rows[exact_scores > scores[rows]], minlength=len(queries))
 
 
@@ -268,12 +273,12 @@ def _subtract_spared(
     space: Space,
     queries: NDArray[np.int64],
     scores: NDArray[np.float64],
-    among: NDArray[np.int64],
-    spared: Lists,
+    searched: NDArray[np.int64],
+    spared_by_pair: Lists,
 ) -> NDArray[np.int64]:
     import numpy as np
 
-    rows, places = spared.pairs(np.arange(len(queries)))
-    at = np.searchsorted(among, places)
-    counted = among[np.minimum(at, len(among) - 1)] == places
-    return _count_exactly(space, queries, among, scores, rows[counted], at[counted])
+    rows, places = spared_by_pair.pairs(np.arange(len(queries)))
+    at = np.searchsorted(searched, places)
+    is_counted = searched[np.minimum(at, len(searched) - 1)] == places
+    return _count_exactly(space, queries, searched, scores, rows[is_counted], at[is_counted])

@@ -101,19 +101,21 @@ class DataStep(Step):
             sum(change.kept for change in changes),
         )
         if not kept_rows:
-            why = {note: count for change in changes for note, count in change.notes.items()}
-            seen = "; ".join(f"{note} ({count:,})" for note, count in [*why.items()][:5])
+            counts_by_note = {
+                note: count for change in changes for note, count in change.notes.items()
+            }
+            seen = "; ".join(f"{note} ({count:,})" for note, count in [*counts_by_note.items()][:5])
             raise DataError(f"none of {rows:,} rows is left: {seen}; choose milder options")
         for change in changes:
             if not change.kept:
                 workspace.warn(f"{change.name}: none of its {change.rows:,} rows is left")
-        plain = {change.name: change.plain() for change in changes}
-        text = json.dumps(plain, indent=1, ensure_ascii=False)
+        changes_by_set = {change.name: change.plain() for change in changes}
+        text = json.dumps(changes_by_set, indent=1, ensure_ascii=False)
         write_text(workspace.folder / CHANGES, text)
         write_text(workspace.folder / TABLE, changes_table(self.title, changes))
         counts = {
             name: {key: value for key, value in change.items() if key != "examples"}
-            for name, change in plain.items()
+            for name, change in changes_by_set.items()
         }
         return Artifact(
             kind="data",

@@ -59,9 +59,9 @@ class FilterNegatives(TaughtStep):
         is_kept = self._keep_negatives(arranged, spaces)
         starts = arranged.listed.negatives.starts
         for row, example in enumerate(rows_of(arranged.dataset)):
-            stays = is_kept[starts[row] : starts[row + 1]]
-            after = example if stays.all() else _drop_negatives(example, stays)
-            yield Outcome(row, example, after, "negatives above the threshold are gone")
+            row_is_kept = is_kept[starts[row] : starts[row + 1]]
+            filtered = example if row_is_kept.all() else _drop_negatives(example, row_is_kept)
+            yield Outcome(row, example, filtered, "negatives above the threshold are gone")
 
     def _keep_negatives(self, arranged: ArrangedSet, spaces: Sequence[Space]) -> NDArray[np.bool_]:
         """Return the mask of kept texts over the list of texts; only negatives can be false.
@@ -94,9 +94,9 @@ class FilterNegatives(TaughtStep):
         return is_kept
 
 
-def _drop_negatives(example: Example, stays: NDArray[np.bool_]) -> Example:
+def _drop_negatives(example: Example, is_kept: NDArray[np.bool_]) -> Example:
     """Return the example with its kept negatives and their scores."""
-    places = stays.nonzero()[0].tolist()
+    places = is_kept.nonzero()[0].tolist()
     scores = example.negative_scores
     return dataclasses.replace(
         example,

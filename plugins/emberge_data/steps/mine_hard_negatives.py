@@ -168,15 +168,17 @@ class MineHardNegatives(TaughtStep):
             places = blocks[int(arranged.query_of[row])]
             texts = [arranged.documents[int(place)] for place in places if place >= 0]
             short = len(texts) < self.count
-            few = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
-            note = few if short else "negatives mined"
+            shortage = "no negative" if self.count == 1 else f"fewer than {self.count} negatives"
+            note = shortage if short else "negatives mined"
             if short and self.on_short == "drop":
                 yield Outcome(row, example, None, note)
                 continue
-            before = example.negatives if self.existing == "keep" else ()
+            existing_negatives = example.negatives if self.existing == "keep" else ()
             # Scores that negatives had are not those of a teacher that has mined others.
-            after = dataclasses.replace(example, negatives=(*before, *texts), negative_scores=None)
-            yield Outcome(row, example, after, note)
+            mined_example = dataclasses.replace(
+                example, negatives=(*existing_negatives, *texts), negative_scores=None
+            )
+            yield Outcome(row, example, mined_example, note)
 
     def _explain_nothing(
         self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
@@ -276,7 +278,7 @@ def _read_rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Map
         yield number, row
 
 
-def _read_passage(row: Mapping[str, Any], where: str) -> str:
+def _read_passage(row: Mapping[str, Any], location: str) -> str:
     from emberge.wording import printable
 
     text, title = row.get("text"), row.get("title")
@@ -284,20 +286,20 @@ def _read_passage(row: Mapping[str, Any], where: str) -> str:
     if not isinstance(text, str) or not isinstance(title, str):
         columns = printable(", ".join(map(str, row)), 200)
         raise DataError(
-            f"{where}: a passage needs text in the column `text`, and in `title` if it is there (columns: "
+            f"{location}: a passage needs text in the column `text`, and in `title` if it is there (columns: "
             f"{columns})"
         )
-    joined = f"{title} {text}".strip()
-    if not joined:
-        raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-    return joined
+    passage = f"{title} {text}".strip()
+    if not passage:
+        raise DataError(f"{location}: the text is empty or only white space; fill or remove it")
+    return passage
 
 
-def _read_id(row: Mapping[str, Any], where: str) -> str | None:
+def _read_id(row: Mapping[str, Any], location: str) -> str | None:
     passage_id = next((row[key] for key in IDS if row.get(key) is not None), None)
     if isinstance(passage_id, bool) or not isinstance(passage_id, str | int | None):
         raise DataError(
-            f"{where}: the id is text or a whole number, not a {type(passage_id).__name__}"
+            f"{location}: the id is text or a whole number, not a {type(passage_id).__name__}"
         )
     return None if passage_id is None else str(passage_id)
 

@@ -125,8 +125,8 @@ def choose(
 
 def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
     """Return the interleaved items of several lists, each item once."""
-    longest = max(map(len, lists), default=0)
-    turns = (items[turn] for turn in range(longest) for items in lists if turn < len(items))
+    largest_length = max(map(len, lists), default=0)
+    turns = (items[turn] for turn in range(largest_length) for items in lists if turn < len(items))
     return list(dict.fromkeys(turns))
 
 
@@ -163,8 +163,8 @@ def _choose_candidates(
     for row, query in enumerate(queries):
         pool = take_in_turns([places[row][places[row] != EMPTY].tolist() for places in lists])
         if choice.sampling == "random" and len(pool) > choice.count:
-            drawn = _draw_keys(passages.query_keys[query], passages.keys[pool])
-            best = np.sort(np.argsort(drawn, kind="stable")[: choice.count])
+            draw_keys = _draw_keys(passages.query_keys[query], passages.keys[pool])
+            best = np.sort(np.argsort(draw_keys, kind="stable")[: choice.count])
             pool = [pool[i] for i in best]
         pool = pool[: choice.count]
         negatives[row, : len(pool)] = pool
@@ -183,10 +183,12 @@ def _fill_empty_places(
 
     for row in np.flatnonzero((negatives == EMPTY).any(axis=1)):
         query = int(queries[row])
-        drawn = _draw_places(passages, query, DRAWS * negatives.shape[1])
-        drawn = drawn[passages.excluded.allows(query, drawn) & ~np.isin(drawn, negatives[row])]
+        drawn_places = _draw_places(passages, query, DRAWS * negatives.shape[1])
+        drawn_places = drawn_places[
+            passages.excluded.allows(query, drawn_places) & ~np.isin(drawn_places, negatives[row])
+        ]
         limit = None if ceilings is None else ceilings[:, row : row + 1]
-        passing = _move_passing(spaces, queries[row : row + 1], drawn[None], limit)[0]
+        passing = _move_passing(spaces, queries[row : row + 1], drawn_places[None], limit)[0]
         empty = np.flatnonzero(negatives[row] == EMPTY)
         added = passing[passing != EMPTY][: len(empty)]
         negatives[row, empty[: len(added)]] = added
@@ -225,10 +227,10 @@ def places_of_passages(listed: ListedSet) -> NDArray[np.int64]:
     if len(listed.extra):
         return np.union1d(listed.positives.places, listed.extra)
     passages = np.union1d(listed.positives.places, listed.negatives.places)
-    stated = np.array([label is not None for label in listed.labels])
-    if not stated.any():
+    has_label = np.array([label is not None for label in listed.labels])
+    if not has_label.any():
         return passages
-    named = np.union1d(listed.anchors[stated], listed.positives.places)
+    named = np.union1d(listed.anchors[has_label], listed.positives.places)
     return np.intersect1d(passages, named)
 
 
@@ -240,8 +242,8 @@ def passages_of(arranged: ArrangedSet, seed: int, *, keep_negatives: bool = Fals
     """
     listed = arranged.listed
     positives = arranged.numbers(listed.positives)
-    itself = arranged.query_of, arranged.document_of[listed.anchors]
-    never = [positives, itself]
+    own_places = arranged.query_of, arranged.document_of[listed.anchors]
+    never = [positives, own_places]
     if keep_negatives:
         never.append(arranged.numbers(listed.negatives))
     groups = _group_labels(arranged) if any(label is not None for label in listed.labels) else ()
@@ -264,10 +266,12 @@ def _group_labels(arranged: ArrangedSet) -> tuple[NDArray[np.int64], Lists]:
     texts = np.concatenate([listed.anchors, listed.positives.places])
     labels = np.concatenate([label_of, label_of[listed.positives.rows]])
     documents = arranged.document_of[texts]
-    used = (labels >= 0) & (documents >= 0)
-    by_label = Lists.of_pairs(labels[used], documents[used], len(names))
-    stated = label_of >= 0
-    by_query = Lists.of_pairs(arranged.query_of[stated], label_of[stated], len(arranged.queries))
+    has_both = (labels >= 0) & (documents >= 0)
+    by_label = Lists.of_pairs(labels[has_both], documents[has_both], len(names))
+    is_stated = label_of >= 0
+    by_query = Lists.of_pairs(
+        arranged.query_of[is_stated], label_of[is_stated], len(arranged.queries)
+    )
     groups: dict[tuple[int, ...], int] = {}
     group = np.full(len(arranged.queries), -1)
     for query in range(len(group)):

@@ -90,10 +90,14 @@ class SetChanges:
 
 
 def _show_outcome(outcome: Outcome) -> dict[str, Any]:
-    shown = {"row": outcome.row + 1, "note": outcome.note, "before": _show_example(outcome.before)}
+    example = {
+        "row": outcome.row + 1,
+        "note": outcome.note,
+        "before": _show_example(outcome.before),
+    }
     if outcome.beside:
-        shown["beside"] = _shorten_text(outcome.beside)
-    return shown if outcome.after is None else shown | {"after": _show_example(outcome.after)}
+        example["beside"] = _shorten_text(outcome.beside)
+    return example if outcome.after is None else example | {"after": _show_example(outcome.after)}
 
 
 def _show_example(example: Example) -> dict[str, Any]:
@@ -107,10 +111,10 @@ def _show_example(example: Example) -> dict[str, Any]:
 
 def _show_side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
     """Return the first texts of one side, each with its score if it has one."""
-    shown = [_shorten_text(text) for text in texts[:SHOWN_TEXTS]]
+    example = [_shorten_text(text) for text in texts[:SHOWN_TEXTS]]
     if scores is None:
-        return shown
-    return [f"{text} (score {score:.3g})" for text, score in zip(shown, scores, strict=False)]
+        return example
+    return [f"{text} (score {score:.3g})" for text, score in zip(example, scores, strict=False)]
 
 
 def _shorten_text(text: str) -> str:
@@ -146,16 +150,16 @@ def drop_lonely(
         remaining.after.label for remaining in outcomes() if remaining.after is not None
     )
     for outcome in outcomes():
-        alone = outcome.after is not None and rows_by_label[outcome.after.label] == 1
-        yield replace(outcome, after=None, note=NOTE) if alone else outcome
+        is_alone = outcome.after is not None and rows_by_label[outcome.after.label] == 1
+        yield replace(outcome, after=None, note=NOTE) if is_alone else outcome
 
 
 def drop_negatives(example: Example, numbers: Collection[int]) -> Example:
     """Return the example without the negatives at these indices, and without their scores."""
-    left = [number for number in range(len(example.negatives)) if number not in numbers]
+    kept_places = [number for number in range(len(example.negatives)) if number not in numbers]
     scores = example.negative_scores
     return replace(
         example,
-        negatives=tuple(example.negatives[number] for number in left),
-        negative_scores=None if scores is None else tuple(scores[number] for number in left),
+        negatives=tuple(example.negatives[number] for number in kept_places),
+        negative_scores=None if scores is None else tuple(scores[number] for number in kept_places),
     )

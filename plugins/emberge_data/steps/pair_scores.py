@@ -80,8 +80,8 @@ class PairScores:
             segment_scores = json.loads(self._locate_segment(number).read_text(encoding="utf-8"))
             scores = iter(segment_scores["scores"])
             for row, example in segment:
-                above = tuple(next(scores) for _ in example.positives)
-                yield row, example, above, tuple(next(scores) for _ in example.negatives)
+                positive_scores = tuple(next(scores) for _ in example.positives)
+                yield row, example, positive_scores, tuple(next(scores) for _ in example.negatives)
 
     def _locate_segment(self, number: int) -> Path:
         return self._folder / f"{number}.json"
@@ -108,8 +108,8 @@ def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Worksp
     from emberge_data.steps.search.space import Space
 
     listed = ListedSet.of(dataset, workspace)
-    above, below = listed.positives, listed.negatives
-    arranged = ArrangedSet.of(listed, np.union1d(above.places, below.places))
+    positives, negatives = listed.positives, listed.negatives
+    arranged = ArrangedSet.of(listed, np.union1d(positives.places, negatives.places))
     space = Space(
         teacher.queries(arranged.queries, dataset),
         teacher.documents(arranged.documents, dataset),
@@ -117,7 +117,7 @@ def pair_cosines(teacher: OpenTeacher, dataset: StoredDataset, workspace: Worksp
     )
 
     def score(segment: Segment) -> tuple[Sequence[float], int]:
-        texts = [np.concatenate([above.of(row), below.of(row)]) for row, _ in segment]
+        texts = [np.concatenate([positives.of(row), negatives.of(row)]) for row, _ in segment]
         queries = np.repeat(
             arranged.query_of[[row for row, _ in segment]], [len(places) for places in texts]
         )

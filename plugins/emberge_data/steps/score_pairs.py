@@ -124,8 +124,10 @@ class ScorePairs(DataStep):
         from emberge.ranks import join_ranks
 
         ranks = join_ranks(workspace.machine.device)
-        shown = partial(workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name)
-        scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=shown)
+        show_progress = partial(
+            workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name
+        )
+        scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=show_progress)
         if ranks.size > 1:  # each waits for all, however long that takes
             key = f"scored/{workspace.id}/{dataset.info.name}"
             ranks.send(f"{key}/{ranks.rank}", True)
@@ -160,16 +162,21 @@ class ScorePairs(DataStep):
         self, cross: CrossEncoderModel, segment: Segment
     ) -> tuple[Sequence[float], int]:
         """Return a cross-encoder's outputs for the pairs of a segment; equal pairs are read once."""
-        before, between = self.teacher.query_prompt or "", self.teacher.document_prompt or ""
-        pairs = [(before + anchor, between + text) for anchor, text in list_pairs(segment)]
+        query_prefix, document_prefix = (
+            self.teacher.query_prompt or "",
+            self.teacher.document_prompt or "",
+        )
+        pairs = [
+            (query_prefix + anchor, document_prefix + text) for anchor, text in list_pairs(segment)
+        ]
         places = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
         logits = cross.logits([*places])
         return [float(logits[places[pair]]) for pair in pairs], cross.count_cut(pairs)
 
-    def _scale(self, usual: Callable[[float], float]) -> Callable[[float], float]:
+    def _scale(self, default_scale: Callable[[float], float]) -> Callable[[float], float]:
         """Return the function that maps the teacher's unscaled scores to the range from 0 to 1."""
         if self.score_range is None:
-            return usual
+            return default_scale
         low, high = self.score_range
         return lambda score: min(max((score - low) / (high - low), 0.0), 1.0)
 
@@ -185,8 +192,8 @@ class ScorePairs(DataStep):
 
 
 def _apply_sigmoid(logit: float) -> float:
-    small = math.exp(-abs(logit))
-    return (1.0 if logit >= 0 else small) / (1.0 + small)
+    exponential = math.exp(-abs(logit))
+    return (1.0 if logit >= 0 else exponential) / (1.0 + exponential)
 
 
 def _score_half(cosine: float) -> float:
@@ -219,10 +226,15 @@ def _yield_outcomes(
     scores: PairScores, scale: Callable[[float], float], figures: _Figures
 ) -> Iterator[Outcome]:
     """Yield every row with its scores."""
-    for row, before, above, below in scores.rows():
-        positives, negatives = (tuple(scale(score) for score in side) for side in (above, below))
-        figures.add("positives", above, positives)
-        figures.add("negatives", below, negatives)
-        after = dataclasses.replace(before, positive_scores=positives, negative_scores=negatives)
-        higher = bool(below) and max(below) > min(above)
-        yield Outcome(row, before, after, _HIGHER if higher else "scored")
+    for row, example, positives_unscaled, negatives_unscaled in scores.rows():
+        positives, negatives = (
+            tuple(scale(score) for score in side)
+            for side in (positives_unscaled, negatives_unscaled)
+        )
+        figures.add("positives", positives_unscaled, positives)
+        figures.add("negatives", negatives_unscaled, negatives)
+        scored_example = dataclasses.replace(
+            example, positive_scores=positives, negative_scores=negatives
+        )
+        is_inverted = bool(negatives_unscaled) and max(negatives_unscaled) > min(positives_unscaled)
+        yield Outcome(row, example, scored_example, _HIGHER if is_inverted else "scored")

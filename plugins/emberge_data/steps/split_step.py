@@ -133,9 +133,9 @@ class Split(DataStep):
         """Return (rows, things): row indices and the texts or labels by which these rows are grouped."""
         import numpy as np
 
-        rows, things = texts.own()
+        rows, shared_items = texts.own()
         if self.by == "texts":
-            return rows, things
+            return rows, shared_items
         places: dict[tuple[str, str | None], int] = {}
         labels = [
             places.setdefault((dataset.info.name, dataset[row].label), len(places))
@@ -143,7 +143,7 @@ class Split(DataStep):
             for row in range(len(dataset))
         ]
         more = np.array(labels, dtype=np.int64) + len(texts.distinct)
-        return np.concatenate([rows, np.arange(len(texts))]), np.concatenate([things, more])
+        return np.concatenate([rows, np.arange(len(texts))]), np.concatenate([shared_items, more])
 
 
 class _Parts:
@@ -194,8 +194,8 @@ class _Parts:
         self, example: Example, row: int, elsewhere: NDArray[np.bool_]
     ) -> Example:
         _, negatives = self._texts.of_row(row)
-        gone = [number for number, text in enumerate(negatives) if elsewhere[text]]
-        return drop_negatives(example, gone) if gone else example
+        shared_places = [number for number, text in enumerate(negatives) if elsewhere[text]]
+        return drop_negatives(example, shared_places) if shared_places else example
 
 
 def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str:
@@ -209,7 +209,7 @@ def _explain_too_large(dataset: StoredDataset, groups: NDArray[np.int64]) -> str
     )
 
 
-def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
+def group_rows(count: int, rows: Numbers, shared_items: Numbers) -> Numbers:
     """Return each row's group number [count]; rows that share a text or label are in one group.
 
     `rows[i]` has the text or label `things[i]`. Groups are numbered in the order of their
@@ -219,8 +219,10 @@ def group_rows(count: int, rows: Numbers, things: Numbers) -> Numbers:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    size = count + (int(things.max()) + 1 if len(things) else 0)
-    edges = coo_array((np.ones(len(rows), np.int8), (rows, things + count)), shape=(size, size))
+    size = count + (int(shared_items.max()) + 1 if len(shared_items) else 0)
+    edges = coo_array(
+        (np.ones(len(rows), np.int8), (rows, shared_items + count)), shape=(size, size)
+    )
     _, components = connected_components(edges, directed=False)
     _, first, groups = np.unique(components[:count], return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
@@ -241,14 +243,14 @@ def choose_rows(
     order = np.argsort(groups, kind="stable")
     count = int(groups.max()) + 1
     ends = np.cumsum(np.bincount(groups, minlength=count))
-    left = np.array(limits)
+    rows_left = np.array(limits)
     is_chosen = np.zeros(len(groups), dtype=bool)
     for group in shuffled(count, stable_seed("split", seed)).tolist():
         rows = order[ends[group - 1] if group else 0 : ends[group]]
-        needed = np.bincount(sets[rows], minlength=len(left))
-        if (needed <= left).all():
-            left -= needed
+        needed = np.bincount(sets[rows], minlength=len(rows_left))
+        if (needed <= rows_left).all():
+            rows_left -= needed
             is_chosen[rows] = True
-            if not left.any():
+            if not rows_left.any():
                 break
     return is_chosen

@@ -97,10 +97,10 @@ class TaughtStep(DataStep):
 
         spaces_by_set: list[list[Space]] = [[] for _ in sets]
         for teacher in self.teachers:
-            with teacher.opened(workspace) as opened:
+            with teacher.opened(workspace) as teacher_model:
                 for spaces, arranged in zip(spaces_by_set, sets, strict=True):
-                    queries = opened.queries(arranged.queries, arranged.dataset)
-                    documents = opened.documents(arranged.documents, arranged.dataset)
+                    queries = teacher_model.queries(arranged.queries, arranged.dataset)
+                    documents = teacher_model.documents(arranged.documents, arranged.dataset)
                     spaces.append(Space(queries, documents, workspace.machine.device))
         return spaces_by_set
 

@@ -55,8 +55,8 @@ def normalise(text: str) -> str:
     punctuation alone keeps it, so that two texts with different punctuation are not equal.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    bare = " ".join(folded.translate(_COMPARABLE).split())
-    return bare or " ".join(folded.split())
+    words = " ".join(folded.translate(_COMPARABLE).split())
+    return words or " ".join(folded.split())
 
 
 def words(normalised: str) -> Sequence[str]:
@@ -70,10 +70,10 @@ def shingles(normalised: str, size: int) -> frozenset[str]:
     return frozenset(normalised[start : start + size] for start in range(last))
 
 
-def jaccard(first: frozenset[str], other: frozenset[str]) -> float:
+def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     """Return the Jaccard similarity of two sets: the size of the intersection over that of the union."""
-    both = len(first & other)
-    return both / (len(first) + len(other) - both)
+    shared_count = len(first & second)
+    return shared_count / (len(first) + len(second) - shared_count)
 
 
 def character_hashes(normalised: Sequence[str], size: int) -> tuple[Hashes, Counts]:
@@ -105,11 +105,11 @@ def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Coun
     for offset in range(size):
         hashes *= np.uint64(_BASE)
         hashes += codes[offset : offset + runs]
-    inside = np.ones(len(codes), dtype=bool)
+    is_inside = np.ones(len(codes), dtype=bool)
     ends = np.cumsum(lengths)
-    for back in range(1, size):  # a run that begins here would end in the next text
-        inside[np.maximum(ends[ends > 0] - back, 0)] = False
-    return mix_bits(hashes[inside[:runs]]), np.maximum(lengths - size + 1, 0)
+    for steps_back in range(1, size):  # a run that begins here would end in the next text
+        is_inside[np.maximum(ends[ends > 0] - steps_back, 0)] = False
+    return mix_bits(hashes[is_inside[:runs]]), np.maximum(lengths - size + 1, 0)
 
 
 def mix_bits(words: Hashes) -> Hashes:

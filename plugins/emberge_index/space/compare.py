@@ -78,13 +78,13 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
     if problem is not None:
         raise DataError(problem)
     folds = fit_folds(source, target, folds_of(texts), "affine")
-    guessed, true = (
+    translated, targets = (
         unit_rows(np.asarray(rows, np.float64)) for rows in (folds.out_of_fold, target)
     )
-    near = guessed @ true.T
-    own_similarity = near.diagonal().copy()
-    np.fill_diagonal(near, -2.0)
-    share_found = float((own_similarity > near.max(1)).mean())
+    cosines = translated @ targets.T
+    own_similarity = cosines.diagonal().copy()
+    np.fill_diagonal(cosines, -2.0)
+    share_found = float((own_similarity > cosines.max(1)).mean())
     return FitError(len(texts), float(own_similarity.mean()), share_found, folds.ridge)
 
 

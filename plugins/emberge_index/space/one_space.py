@@ -79,8 +79,8 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     backbone, path = plugins.find("text_encoder", "backbone").type(), Path(text)
     if path.is_file():
         return ModelSpace(text, None, backbone, device, path)
-    bare = not text.startswith((".", "/", "~")) and path.is_dir()
-    model = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    is_name = not text.startswith((".", "/", "~")) and path.is_dir()
+    model = locate_model(ModelRef(f"./{text}" if is_name else text), plugins)
     if model.adapter is not None:
         raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
     return ModelSpace(model.name, model.folder, backbone, device)
@@ -246,7 +246,7 @@ def compare(
         CheckpointError: if a model cannot be read.
     """
     probes = read_texts(texts) if texts is not None else probe_texts()
-    probes, stored_vectors = _read_stored(first, probes, vectors, own=texts is not None)
+    probes, stored_vectors = _read_stored(first, probes, vectors, is_own=texts is not None)
     differences = first.passport.differences(second.passport)
     comparison = SpaceComparison(
         first.name,
@@ -270,12 +270,12 @@ def compare(
 
 
 def _read_stored(
-    first: ModelSpace, texts: Sequence[str], vectors: Path | None, *, own: bool
+    first: ModelSpace, texts: Sequence[str], vectors: Path | None, *, is_own: bool
 ) -> tuple[Sequence[str], Any | None]:
     """Return (texts, their stored vectors) after checking that the model made the vectors.
 
     Texts with zero vectors, such as empty documents, are omitted. The stored vectors are None if `vectors` is
-    None or the texts are not the user's `own`.
+    None or the texts are not the user's `is_own`.
     """
     if vectors is None:
         return texts, None
@@ -283,17 +283,17 @@ def _read_stored(
     rows = stored_vectors.rows
     _require_marked(vectors, stored_vectors.plan.fingerprint, first)
     require_passport(vectors, rows, first.passport, first.name)
-    if not own:
+    if not is_own:
         return texts, None
     if len(texts) != len(rows):
         raise DataError(
             f"{vectors}: has {len(rows)} vectors, and there are {len(texts)} texts; give --texts a line for "
             "each vector, in their order"
         )
-    full = [row_number for row_number, row in enumerate(rows) if row.any()]
-    if not full:
+    nonzero_rows = [row_number for row_number, row in enumerate(rows) if row.any()]
+    if not nonzero_rows:
         raise DataError(f"{vectors}: has no vector but of zeros; embed the texts again")
-    texts, rows = [texts[row_number] for row_number in full], rows[full]
+    texts, rows = [texts[row_number] for row_number in nonzero_rows], rows[nonzero_rows]
     if first.folder is not None:
         places = list(range(0, len(texts), max(1, len(texts) // _SAMPLE)))[:_SAMPLE]
         sampled_texts = [texts[row_number] for row_number in places]

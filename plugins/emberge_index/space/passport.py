@@ -109,8 +109,8 @@ def has_space(folder: Path) -> bool:
 def _find_dimension(layout: Layout) -> int | None:
     """Return the last Dense's output size, or the hidden size per pooling mode; None if unknown."""
     config = read_object(layout.trunk_folder / "config.json")
-    inner = config.get("text_config")
-    settings = {**config, **(inner if isinstance(inner, dict) else {})}
+    text_config = config.get("text_config")
+    settings = {**config, **(text_config if isinstance(text_config, dict) else {})}
     size = next((settings[name] for name in _SIZES if isinstance(settings.get(name), int)), None)
     for module in layout.modules:
         if module.kind == "Pooling" and size is not None:

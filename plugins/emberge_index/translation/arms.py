@@ -37,22 +37,22 @@ def measures_of(fit: Fit) -> dict[str, Any]:
     header = fit.translation.header
     target = (fit.old if fit.backwards else fit.new).of(header.side)
     cosines = row_cosines(fit.folds.out_of_fold, target[:])
-    measured: dict[str, Any] = {
+    measures: dict[str, Any] = {
         "texts": len(cosines),
         "cosine": {"mean": float(cosines.mean()), "p5": float(np.quantile(cosines, 0.05))},
     }
     nearest, relevant = _find_nearest(fit)
-    measured["overlap"] = {
+    measures["overlap"] = {
         arm: overlap(places, nearest["new"]) for arm, places in nearest.items() if arm != "new"
     }
     if relevant:
         grades = [dict.fromkeys(documents, 1) for documents in relevant]
         scores = {arm: ndcg(places, grades) for arm, places in nearest.items()}
-        measured["ndcg"] = scores
-        measured["gain_kept"] = {
+        measures["ndcg"] = scores
+        measures["gain_kept"] = {
             arm: gain_kept(scores, arm) for arm in ("untouched", "mapped") if arm in scores
         }
-    return measured
+    return measures
 
 
 def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequence[int]]]:
@@ -63,17 +63,17 @@ def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequ
     forwards = not fit.backwards
     compared_queries, places = _choose_compared(fit.probes.relevant, len(fit.probes.documents))
     documents = {"old": fit.old.documents[places], "new": fit.new.documents[places]}
-    asked: dict[str, Any] = dict(documents)
+    queries_by_arm: dict[str, Any] = dict(documents)
     own_rows: NDArray[np.int64] | None = None
     relevant: list[Sequence[int]] = []
     if len(compared_queries) and fit.old.queries is not None and fit.new.queries is not None:
         relevant = [
             np.searchsorted(places, fit.probes.relevant[i]).tolist() for i in compared_queries
         ]
-        asked = {"old": fit.old.queries, "new": fit.new.queries}
+        queries_by_arm = {"old": fit.old.queries, "new": fit.new.queries}
     else:
         compared_queries = own_rows = np.arange(min(MOST_QUERIES, len(places)))
-    queries = {arm: vectors[compared_queries] for arm, vectors in asked.items()}
+    queries = {arm: vectors[compared_queries] for arm, vectors in queries_by_arm.items()}
     if header.side == "documents":
         pairs = {"mapped": (queries["new" if forwards else "old"], mapped[places])}
     else:
@@ -82,10 +82,10 @@ def _find_nearest(fit: Fit) -> tuple[dict[str, NDArray[np.int64]], Sequence[Sequ
     pairs |= {arm: (queries[arm], documents[arm]) for arm in ("old", "new")}
     if fit.old.documents.dimension == fit.new.documents.dimension:
         pairs["untouched"] = (queries["new"], documents["old"])
-    nearest = {
+    nearest_by_arm = {
         arm: nearest_rows(*pairs[arm], NEIGHBOURS, skipped=own_rows) for arm in ARMS if arm in pairs
     }
-    return nearest, relevant
+    return nearest_by_arm, relevant
 
 
 def _choose_compared(
@@ -111,22 +111,22 @@ def _choose_compared(
     return np.array(queries, np.int64), np.array(sorted(places), np.int64)
 
 
-def table_of(measured: Mapping[str, Any], title: str) -> list[str]:
+def table_of(measures: Mapping[str, Any], title: str) -> list[str]:
     """Return the measures as lines of a Markdown table."""
-    cosine = measured["cosine"]
-    scores, gains = measured.get("ndcg", {}), measured.get("gain_kept", {})
+    cosine = measures["cosine"]
+    scores, gains = measures.get("ndcg", {}), measures.get("gain_kept", {})
     rows = []
     for arm, label in ARMS.items():
-        if arm not in measured["overlap"] and arm != "new":
+        if arm not in measures["overlap"] and arm != "new":
             continue
-        shared = f"{measured['overlap'].get(arm, 1.0):.1%}"
+        overlap_text = f"{measures['overlap'].get(arm, 1.0):.1%}"
         score = f"{100 * scores[arm]:.2f}" if arm in scores else ""
         gain = gains.get(arm)
-        rows.append([label, shared, score, "" if gain is None else f"{gain:.0%}"])
+        rows.append([label, overlap_text, score, "" if gain is None else f"{gain:.0%}"])
     return [
         f"# {prose(title)}",
         "",
-        f"Out of fold, {measured['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
+        f"Out of fold, {measures['texts']:,} texts: cosine {cosine['mean']:.4f} in the mean, "
         f"{cosine['p5']:.4f} at the lowest 5 %.",
         "",
         *table_lines(["", "shared with the new model's first ten", "nDCG@10", "gain kept"], rows),

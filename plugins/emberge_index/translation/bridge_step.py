@@ -75,7 +75,7 @@ class Bridge(TwoModels):
         from emberge_index.translation.arms import measures_of, table_of
 
         fit = self.fit(workspace)
-        measured = measures_of(fit)
+        measures = measures_of(fit)
         bridged = workspace.work / "bridged" if self.router else workspace.folder
         with workspace.whole_model(workspace.model(self.new)) as folder:
             write_bridged(folder, bridged, fit.translation, self.new_prompt, workspace.provenance)
@@ -84,12 +84,12 @@ class Bridge(TwoModels):
                 "query": fit.new.prompts["queries"],
                 "document": fit.old.prompts["documents"],
             }
-            old = workspace.model(self.old)
-            with workspace.whole_model(old) as folder:
+            old_model = workspace.model(self.old)
+            with workspace.whole_model(old_model) as folder:
                 write_router(bridged, folder, workspace.folder, prompts)
-        details = {**asdict(fit.translation.header), "measures": measured}
+        details = {**asdict(fit.translation.header), "measures": measures}
         title = f"{fit.new.name} to {fit.old.name}: {self.kind}"
-        write_details(workspace.folder, details, table_of(measured, title))
+        write_details(workspace.folder, details, table_of(measures, title))
         return Artifact(
             kind="model",
             parents=(fit.old.name, fit.new.name),
@@ -127,10 +127,10 @@ def write_bridged(
     header = translation.header
     copy_model(model, out)
     layout = Layout.read(out)
-    first = 1 + len(layout.modules)
-    added = [ModuleFolder("Dense", f"{first}_Dense")]
+    next_number = 1 + len(layout.modules)
+    added = [ModuleFolder("Dense", f"{next_number}_Dense")]
     if header.target.normalised:
-        added.append(ModuleFolder("Normalize", f"{first + 1}_Normalize"))
+        added.append(ModuleFolder("Normalize", f"{next_number + 1}_Normalize"))
     prompts = layout.prompts if prompt is None else {**layout.prompts, "query": prompt}
     changed = dataclasses.replace(layout, modules=(*layout.modules, *added), prompts=prompts)
     changed.write(out, header.source.dimension)
@@ -177,5 +177,5 @@ def write_router(queries: Path, documents: Path, out: Path, prompts: Mapping[str
         for folder in (queries, documents)
     ]
     router = Router.for_query_document(query_modules=sides[0], document_modules=sides[1])
-    both = SentenceTransformer(modules=[router], device="cpu", prompts=dict(prompts))
-    both.save_pretrained(str(out), create_model_card=False)
+    router_model = SentenceTransformer(modules=[router], device="cpu", prompts=dict(prompts))
+    router_model.save_pretrained(str(out), create_model_card=False)

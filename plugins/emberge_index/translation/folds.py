@@ -50,20 +50,20 @@ def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
 
 def few_texts(count: int, dimension: int, kind: Kind, ridge: float | Literal["auto"]) -> str | None:
     """Return the problem of a fit with too few texts for its dimension; None if there are enough."""
-    free = kind == "shift" or (kind != "orthogonal" and ridge != 0)
-    enough = max(FOLDS, 2) if free else dimension * FOLDS // (FOLDS - 1) + 2
+    is_unlimited = kind == "shift" or (kind != "orthogonal" and ridge != 0)
+    enough = max(FOLDS, 2) if is_unlimited else dimension * FOLDS // (FOLDS - 1) + 2
     if count >= enough:
         return None
-    other = (
+    advice = (
         "give more texts"
-        if free
+        if is_unlimited
         else "give more texts, kind: shift, or kind: affine with ridge: auto"
     )
     return (
         f"{count:,} texts are too few: {kind} without a ridge between vectors of {dimension:,} numbers, "
-        f"measured in {FOLDS} folds, needs {enough:,}; {other}"
-        if not free
-        else f"{count:,} texts are too few for {FOLDS} folds; {other}"
+        f"measured in {FOLDS} folds, needs {enough:,}; {advice}"
+        if not is_unlimited
+        else f"{count:,} texts are too few for {FOLDS} folds; {advice}"
     )
 
 
@@ -79,9 +79,9 @@ def fit_folds(
 ) -> FittedFolds:
     """Fit a map on all texts, and one without each fold; return the map and out-of-fold vectors."""
     parts = _sum_by_fold(source, target, folds)
-    wholes = [_add_moments(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
-    chosen_ridge = _choose_ridge(parts, wholes, kind, ridge, rank, progress)
-    maps = [fit_map(sums, kind, ridge=chosen_ridge or 0.0, rank=rank) for sums in wholes]
+    training_moments = [_add_moments(parts[:fold] + parts[fold + 1 :]) for fold in range(FOLDS)]
+    chosen_ridge = _choose_ridge(parts, training_moments, kind, ridge, rank, progress)
+    maps = [fit_map(sums, kind, ridge=chosen_ridge or 0.0, rank=rank) for sums in training_moments]
     fitted = fit_map(_add_moments(parts), kind, ridge=chosen_ridge or 0.0, rank=rank)
     return FittedFolds(fitted, chosen_ridge, _map_out_of_fold(source, folds, maps))
 
@@ -105,7 +105,7 @@ def _add_moments(parts: Sequence[Moments]) -> Moments:
 
 def _choose_ridge(
     parts: Sequence[Moments],
-    wholes: Sequence[Moments],
+    training_moments: Sequence[Moments],
     kind: Kind,
     ridge: float | Literal["auto"],
     rank: int,
@@ -120,7 +120,7 @@ def _choose_ridge(
     for number, candidate in enumerate(RIDGES):
         if progress is not None:
             progress(number, len(RIDGES))
-        maps = [fit_map(sums, kind, ridge=candidate, rank=rank) for sums in wholes]
+        maps = [fit_map(sums, kind, ridge=candidate, rank=rank) for sums in training_moments]
         errors.append(
             sum(part.squared_error(fitted) for part, fitted in zip(parts, maps, strict=True))
         )
@@ -133,8 +133,8 @@ def _map_out_of_fold(
     import numpy as np
 
     mapped = np.empty((len(folds), len(maps[0].offset)), np.float32)
-    for first in range(0, len(folds), PIECE):
-        part = slice(first, first + PIECE)
+    for start in range(0, len(folds), PIECE):
+        part = slice(start, start + PIECE)
         vectors, own_folds = source[part], folds[part]
         for fold, fitted in enumerate(maps):
             mapped[part][own_folds == fold] = fitted(vectors[own_folds == fold])

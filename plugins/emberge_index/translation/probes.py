@@ -121,17 +121,17 @@ def embed(
     model = workspace.model(reference)
     with _open_store(reference, workspace, backbone) as store:
         model_prompts = dict(store.encoder.prompts)
-        used: dict[Side, str] = {
+        prompt_by_side: dict[Side, str] = {
             side: own_prompt(model_prompts, side) if prompt is None else prompt
             for side, prompt in prompts.items()
         }
         vectors = {
-            side: store.embed(probes.of(side), prompt=used[side], max_length=max_length)
-            for side in used
+            side: store.embed(probes.of(side), prompt=prompt_by_side[side], max_length=max_length)
+            for side in prompt_by_side
             if len(probes.of(side))
         }
     return EmbeddedProbes(
-        model.name, model.fingerprint, vectors["documents"], vectors.get("queries"), used
+        model.name, model.fingerprint, vectors["documents"], vectors.get("queries"), prompt_by_side
     )
 
 

@@ -77,11 +77,11 @@ class Translate(TwoModels):
         from emberge_index.translation.arms import measures_of, table_of
 
         fit = self.fit(workspace)
-        measured = measures_of(fit)
+        measures = measures_of(fit)
         fit.translation.write(workspace.folder, workspace.provenance)
-        details = {**asdict(fit.translation.header), "measures": measured}
+        details = {**asdict(fit.translation.header), "measures": measures}
         title = f"{fit.old.name} to {fit.new.name}: {self.kind}"
-        write_details(workspace.folder, details, table_of(measured, title))
+        write_details(workspace.folder, details, table_of(measures, title))
         return Artifact(
             kind="file",
             parents=(fit.old.name, fit.new.name),

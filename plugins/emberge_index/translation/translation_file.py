@@ -94,13 +94,13 @@ def mahalanobis(
     return float((white * white).sum(1).mean())
 
 
-def are_unit(vectors: NDArray[Any], within: float = 5e-3) -> bool:
-    """Return whether all vectors except zeros have length 1, up to `within` for float16 and rounding."""
+def are_unit(vectors: NDArray[Any], tolerance: float = 5e-3) -> bool:
+    """Return whether all vectors except zeros have length 1, up to `tolerance` for float16 and rounding."""
     import numpy as np
 
     rows = np.asarray(vectors, np.float64)
     lengths = np.sqrt((rows * rows).sum(1))
-    return bool((np.abs(lengths[lengths > 0] - 1) < within).all())
+    return bool((np.abs(lengths[lengths > 0] - 1) < tolerance).all())
 
 
 def read_translation(source: Path) -> Translation:
@@ -120,13 +120,17 @@ def read_translation(source: Path) -> Translation:
             source_tensors = [
                 file.get_tensor(f"source.{name}") for name in ("mean", "axes", "usual")
             ]
-        usual = _check_usual(*source_tensors, size=len(space_map.matrix))
+        usual_distance = _check_usual(*source_tensors, size=len(space_map.matrix))
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: is no translation ({printable(error, 200)}); fit it again by a step `translate`"
         ) from error
     return Translation(
-        header, Map(space_map.matrix, space_map.offset), source_tensors[0], source_tensors[1], usual
+        header,
+        Map(space_map.matrix, space_map.offset),
+        source_tensors[0],
+        source_tensors[1],
+        usual_distance,
     )
 
 

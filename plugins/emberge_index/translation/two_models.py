@@ -212,16 +212,16 @@ def _find_wrong_prompt(folder: Path, prompt: str | None, side: Side) -> str | No
         for name, text in (read_settings(folder).get("prompts") or {}).items()
         if isinstance(text, str)
     }
-    other: Side = "queries" if side == "documents" else "documents"
+    other_side: Side = "queries" if side == "documents" else "documents"
     if (
         not prompt
-        or prompt != own_prompt(model_prompts, other)
+        or prompt != own_prompt(model_prompts, other_side)
         or prompt == own_prompt(model_prompts, side)
     ):
         return None
     return (
-        f"the prompt {prompt!r} is the model's own for {other}, but the map is fitted on {side}; "
-        f"leave it out for {own_prompt(model_prompts, side)!r}, or fit on {other}"
+        f"the prompt {prompt!r} is the model's own for {other_side}, but the map is fitted on {side}; "
+        f"leave it out for {own_prompt(model_prompts, side)!r}, or fit on {other_side}"
     )
 
 
@@ -267,17 +267,17 @@ def _build_translation(header: TranslationHeader, folds: FittedFolds, source: An
     from emberge_index.translation.translation_file import mahalanobis
 
     sample = np.asarray(source[: min(SAMPLE, len(source))], np.float64)
-    half = sample[::2]
-    mean = half.mean(0)
-    values, axes = np.linalg.eigh((half - mean).T @ (half - mean) / len(half))
+    half_sample = sample[::2]
+    mean = half_sample.mean(0)
+    values, axes = np.linalg.eigh((half_sample - mean).T @ (half_sample - mean) / len(half_sample))
     scaled = (axes / np.sqrt(values.clip(0) + 0.1 * values.mean() + 1e-12)).astype(np.float32)
-    usual = mahalanobis(sample[1::2], mean, scaled)
-    if usual < ALIKE:
+    usual_distance = mahalanobis(sample[1::2], mean, scaled)
+    if usual_distance < ALIKE:
         raise DataError(
             f"{header.source.name} gives all texts the same vector, which can be mapped to nothing; "
             "make the model again, or give different texts"
         )
-    return Translation(header, folds.fitted, mean, scaled, usual)
+    return Translation(header, folds.fitted, mean, scaled, usual_distance)
 
 
 def write_details(folder: Path, details: Mapping[str, Any], table: Sequence[str]) -> None:

@@ -70,12 +70,12 @@ def require_space(
 def _require_dimension(plan: RewritePlan, space: SpaceOf, other: SpaceOf | None) -> None:
     dimension = plan.rows.dimension
     if dimension != space.dimension:
-        again = ""
+        embed_again = ""
         if other is not None and dimension == other.dimension:
-            again = f"; {other.name} has {dimension:,}: it seems to be translated already"
+            embed_again = f"; {other.name} has {dimension:,}: it seems to be translated already"
         raise DataError(
             f"{plan.path}: its vectors have {dimension:,} numbers, those of {space.name} "
-            f"{space.dimension:,}{again}"
+            f"{space.dimension:,}{embed_again}"
         )
 
 
@@ -117,8 +117,8 @@ def _sample_rows(rows: VectorSource) -> NDArray[Any]:
     import numpy as np
 
     if not isinstance(rows, FileRows):
-        first = next(iter(rows.blocks(0, SAMPLE)), np.zeros((0, rows.dimension)))
-        return _drop_unfit_rows(first)
+        head_rows = next(iter(rows.blocks(0, SAMPLE)), np.zeros((0, rows.dimension)))
+        return _drop_unfit_rows(head_rows)
     size = SAMPLE // PLACES
     count = -(-rows.rows // size)
     places = sorted({int(row) * size for row in np.linspace(0, max(0, count - 1), PLACES)})

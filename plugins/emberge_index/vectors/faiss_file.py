@@ -66,8 +66,8 @@ def plan_faiss(path: Path, dimension: int) -> RewritePlan:
         flat = nested[-1]
         start = flat.end - 4 * flat.dimension * flat.count
         file.seek(max(0, start - 8))
-        counted = int.from_bytes(file.read(8), "little")
-    if counted != flat.dimension * flat.count or start < flat.start + _HEADER.size + 8:
+        stated_count = int.from_bytes(file.read(8), "little")
+    if stated_count != flat.dimension * flat.count or start < flat.start + _HEADER.size + 8:
         raise DataError(f"{path}: its vectors are not where a flat index has them; write it again")
     rows = FileRows(path, start, flat.count, flat.dimension, np.dtype("<f4"))
     changes = {index.start + 4: struct.pack("<i", dimension) for index in nested}
@@ -129,10 +129,10 @@ _ADVICE = (
 
 def _refuse_kind(path: Path, word: bytes) -> None:
     description = _WORDS.get(word)
-    shown = printable(word.decode("latin-1"))
-    what = (
+    kind_text = printable(word.decode("latin-1"))
+    structure = (
         f"holds {description}, which cannot be rewritten"
         if description
-        else f"is of kind '{shown}', not known here"
+        else f"is of kind '{kind_text}', not known here"
     )
-    raise DataError(f"{path}: this faiss index {what}; {_ADVICE}")
+    raise DataError(f"{path}: this faiss index {structure}; {_ADVICE}")

@@ -87,10 +87,10 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
             f"{path}: {rows.rows:,} vectors of {rows.dimension:,} numbers do not fit the memory; give fewer"
         ) from error
     require_finite(path, rows, size)
-    first = 0
+    start = 0
     for block in rows.blocks(0, size):
-        vectors[first : first + len(block)] = block
-        first += len(block)
+        vectors[start : start + len(block)] = block
+        start += len(block)
     return VectorsOfFile(plan, vectors)
 
 
@@ -110,8 +110,8 @@ def plan_npy(path: Path, dimension: int) -> RewritePlan:
         opening = io.BytesIO(file.read(LONGEST))
     try:
         version = npy.read_magic(opening)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, columns_first, dtype = read(opening)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, columns_first, dtype = read_header(opening)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
         raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
     require_floats(path, dtype)
@@ -177,6 +177,6 @@ def _choose_tensor(path: Path, specs: Mapping[str, TensorSpec], column: str | No
             )
         return column
     if len(tables) != 1:
-        listed = ", ".join(tables) or "none"
-        raise DataError(f"{path}: has {len(tables)} tables ({listed}); name one with --column")
+        tensor_list = ", ".join(tables) or "none"
+        raise DataError(f"{path}: has {len(tables)} tables ({tensor_list}); name one with --column")
     return tables[0]

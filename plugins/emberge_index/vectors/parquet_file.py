@@ -40,9 +40,9 @@ class ColumnRows:
             waiting.append(piece)
             count += len(piece)
             while count >= size:
-                whole = np.concatenate(waiting)
-                yield whole[:size]
-                waiting, count = [whole[size:]], count - size
+                waiting_rows = np.concatenate(waiting)
+                yield waiting_rows[:size]
+                waiting, count = [waiting_rows[size:]], count - size
                 row += size
         if count:
             yield np.concatenate(waiting)
@@ -81,14 +81,14 @@ class ColumnRows:
     def name_of(self, row: int) -> str:
         if self.ids is None:
             return f"{row:,}"
-        file, first = _open_file(self.path), 0
+        file, start = _open_file(self.path), 0
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
-            if row < first + count:
+            if row < start + count:
                 with _explain_errors(self.path):
-                    id_value = file.read_row_group(group, columns=[self.ids]).column(0)[row - first]
+                    id_value = file.read_row_group(group, columns=[self.ids]).column(0)[row - start]
                 return f"{row:,} ({self.ids} {printable(repr(id_value.as_py()), 100)})"
-            first += count
+            start += count
         return f"{row:,}"
 
     @property
@@ -148,20 +148,26 @@ def write_parquet(
     type_ = _build_type(rows.type, mapped.shape[1])
     schema = schema.set(index, schema.field(index).with_type(type_))
     schema = schema.with_metadata({**(schema.metadata or {}), MARK: mark})
-    first = file.metadata.row_group(0).column(0).compression if file.num_row_groups else "NONE"
-    others = [name for name in schema.names if name != rows.column]
-    codecs = dict.fromkeys(others, first) or "NONE"
-    done = 0
+    compression = (
+        file.metadata.row_group(0).column(0).compression if file.num_row_groups else "NONE"
+    )
+    other_columns = [name for name in schema.names if name != rows.column]
+    codecs = dict.fromkeys(other_columns, compression) or "NONE"
+    rows_written = 0
     with pq.ParquetWriter(
-        out, schema, compression=codecs, use_dictionary=others, write_statistics=others or False
+        out,
+        schema,
+        compression=codecs,
+        use_dictionary=other_columns,
+        write_statistics=other_columns or False,
     ) as writer:
-        for batch in _iterate_batches(rows.path, file, size, others or [rows.column]):
-            part = mapped[done : done + len(batch)]
+        for batch in _iterate_batches(rows.path, file, size, other_columns or [rows.column]):
+            part = mapped[rows_written : rows_written + len(batch)]
             columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
             columns[rows.column] = _build_lists(part, type_)
             table = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
             writer.write_table(table, row_group_size=size)
-            done += len(batch)
+            rows_written += len(batch)
 
 
 def _open_file(path: Path) -> Any:
@@ -231,15 +237,15 @@ def _choose_column(path: Path, schema: Any, column: str | None) -> str:
     lists = [field.name for field in schema if _is_list(field.type)]
     if column is not None:
         if column not in lists:
-            listed = printable(", ".join(lists) or "none", 200)
+            column_list = printable(", ".join(lists) or "none", 200)
             raise DataError(
-                f"{path}: has no column of vectors '{printable(column)}'; it has {listed}"
+                f"{path}: has no column of vectors '{printable(column)}'; it has {column_list}"
             )
         return column
     if len(lists) != 1:
-        listed = printable(", ".join(lists) or "none", 200)
+        column_list = printable(", ".join(lists) or "none", 200)
         raise DataError(
-            f"{path}: has {len(lists)} columns of lists ({listed}); name one with --column"
+            f"{path}: has {len(lists)} columns of lists ({column_list}); name one with --column"
         )
     return str(lists[0])
 
@@ -250,8 +256,8 @@ def _read_dimension(path: Path, file: Any, name: str, type_: Any) -> int:
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size)
     for batch in _iterate_batches(path, file, 1, [name]):
-        first = batch.column(0)[0].as_py()
-        return len(first) if first is not None else 0
+        first_list = batch.column(0)[0].as_py()
+        return len(first_list) if first_list is not None else 0
     return 0
 
 

@@ -115,12 +115,12 @@ class FileRows:
 
 def _read_into(file: Any, block: NDArray[Any]) -> None:
     view = memoryview(block.data).cast("B")
-    done = 0
-    while done < len(view):
-        got = file.readinto(view[done:])
-        if not got:
+    bytes_read = 0
+    while bytes_read < len(view):
+        chunk_size = file.readinto(view[bytes_read:])
+        if not chunk_size:
             raise DataError(f"{file.name}: ends in the middle of its vectors; copy it again")
-        done += got
+        bytes_read += chunk_size
 
 
 Piece = KeptBytes | NewBytes | VectorSource
@@ -171,11 +171,11 @@ def require_finite(path: Path, rows: VectorSource, size: int, first: int = 0) ->
             bad_rows += (first + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
         first += len(block)
     if bad_rows:
-        named = join_some([rows.name_of(row) for row in bad_rows[:SHOWN]], SHOWN)
-        more = f" and {len(bad_rows) - SHOWN:,} more" if len(bad_rows) > SHOWN else ""
+        row_names = join_some([rows.name_of(row) for row in bad_rows[:SHOWN]], SHOWN)
+        remainder_note = f" and {len(bad_rows) - SHOWN:,} more" if len(bad_rows) > SHOWN else ""
         raise DataError(
             f"{path}: {count_noun(len(bad_rows), 'row')} not finite (NaN or infinite values), counted "
-            f"from 0: {named}{more}; embed their texts again or remove them"
+            f"from 0: {row_names}{remainder_note}; embed their texts again or remove them"
         )
 
 

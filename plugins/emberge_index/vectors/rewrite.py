@@ -154,19 +154,19 @@ def rewrite(plan: RewritePlan, mapper: Mapper, work: Work, progress: Progress) -
     Raises:
         DataError: if rows are not finite; the message names them by number and id.
     """
-    before = work.done()
-    done = before.length
-    with work.file.open("r+b" if done else "wb", buffering=0) as file:
-        os.ftruncate(file.fileno(), done)
-        file.seek(done)
-        write = _Writer(file, work, before)
+    resumed = work.done()
+    written_length = resumed.length
+    with work.file.open("r+b" if written_length else "wb", buffering=0) as file:
+        os.ftruncate(file.fileno(), written_length)
+        file.seek(written_length)
+        write = _Writer(file, work, resumed)
         place = 0
         with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as writing:
             for piece in plan.pieces:
                 size = _count_bytes(piece, mapper)
-                if place + size > done:
+                if place + size > written_length:
                     blocks = _yield_blocks(
-                        plan, piece, mapper, max(0, done - place), progress, reading
+                        plan, piece, mapper, max(0, written_length - place), progress, reading
                     )
                     _write_all(blocks, write, writing)
                 place += size
@@ -207,13 +207,13 @@ class _Writer:
 
 def _write_all(blocks: Iterator[Bytes], write: _Writer, writing: ThreadPoolExecutor) -> None:
     """Write blocks in order; the next block is computed while one is written."""
-    last: Future[None] | None = None
+    last_write: Future[None] | None = None
     for block in blocks:
-        if last is not None:
-            last.result()
-        last = writing.submit(write, *block)
-    if last is not None:
-        last.result()
+        if last_write is not None:
+            last_write.result()
+        last_write = writing.submit(write, *block)
+    if last_write is not None:
+        last_write.result()
 
 
 def _yield_blocks(
@@ -253,27 +253,27 @@ def _map_rows(
 ) -> Iterator[Bytes]:
     size = block_rows(rows.dimension, mapper.dimension)
     width = mapper.dimension * mapper.dtype.itemsize
-    first = done // width // size * size  # a block is mapped as a whole, as it was before
-    skipped = done - first * width
-    for block in _read_ahead(rows.blocks(first, size), reading):
+    start = done // width // size * size  # a block is mapped as a whole, as it was before
+    skipped_rows = done - start * width
+    for block in _read_ahead(rows.blocks(start, size), reading):
         mapped = mapper(block)
         if not mapped.finite:
-            require_finite(plan.path, rows, size, first)
+            require_finite(plan.path, rows, size, start)
             raise DataError(
                 f"{plan.path}: mapped vectors are not finite in {mapper.dtype.name}; convert it to float32 "
                 "first, or fit the translation again"
             )
-        first += len(block)
-        yield memoryview(mapped.vectors.data).cast("B")[skipped:], mapped.empty
-        skipped = 0
-        progress(first, rows.rows)
+        start += len(block)
+        yield memoryview(mapped.vectors.data).cast("B")[skipped_rows:], mapped.empty
+        skipped_rows = 0
+        progress(start, rows.rows)
 
 
 def _read_ahead(
     blocks: Iterator[NDArray[Any]], reading: ThreadPoolExecutor
 ) -> Iterator[NDArray[Any]]:
     """Yield blocks; the next block is read while the caller uses one."""
-    coming = reading.submit(next, blocks, None)
-    while (block := coming.result()) is not None:
-        coming = reading.submit(next, blocks, None)
+    next_block = reading.submit(next, blocks, None)
+    while (block := next_block.result()) is not None:
+        next_block = reading.submit(next, blocks, None)
         yield block

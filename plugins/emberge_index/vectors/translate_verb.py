@@ -27,7 +27,7 @@ SHOWN, LOGGED = 0.2, 30.0
 def translate(options: argparse.Namespace, _plugins: object) -> int:
     """Rewrite a file of vectors and print the path of the result."""
     progress = _RewriteProgress(quiet=options.quiet)
-    done = translate_file(
+    translated = translate_file(
         options.vectors,
         options.by,
         options.out,
@@ -36,10 +36,10 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
         progress=progress,
     )
     progress.end()
-    print(f"translated: {options.out}, {done.rows:,} vectors")
-    if done.empty:
+    print(f"translated: {options.out}, {translated.rows:,} vectors")
+    if translated.empty:
         print(
-            f"{count_noun(done.empty, 'vector')} of zeros, as of an empty document, stay as they are"
+            f"{count_noun(translated.empty, 'vector')} of zeros, as of an empty document, stay as they are"
         )
     return 0
 
@@ -112,9 +112,9 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
     work = Work(out, _describe_work(plan, translation))
     with working_on(work):
         empty = rewrite(plan, mapper, work, progress)
-        finished = work.file
+        finished_file = work.file
         if isinstance(plan.rows, ColumnRows):
-            finished = work.folder / "finished"
+            finished_file = work.folder / "finished"
             rows, dimension = plan.rows.rows, mapper.dimension
             shape = (rows, dimension)
             mapped = (
@@ -122,15 +122,15 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
             )
             size = block_rows(plan.rows.dimension, dimension)
             with writing(out, "the vectors"):
-                write_parquet(plan.rows, mapped, finished, mark_of(translation.header), size)
-        publish_work(work, finished)
+                write_parquet(plan.rows, mapped, finished_file, mark_of(translation.header), size)
+        publish_work(work, finished_file)
     return empty
 
 
 def _describe_work(plan: RewritePlan, translation: Translation) -> str:
     """Return a text of all that decides the bytes: the input file, its rows, and the map with its facts."""
     status = os.stat(plan.path)
-    named = [
+    rows_and_map = [
         str(plan.path.resolve()),
         status.st_size,
         status.st_mtime_ns,
@@ -139,7 +139,7 @@ def _describe_work(plan: RewritePlan, translation: Translation) -> str:
         hashlib.sha256(translation.fitted.matrix.tobytes()).hexdigest(),
         hashlib.sha256(translation.fitted.offset.tobytes()).hexdigest(),
     ]
-    return json.dumps(named)
+    return json.dumps(rows_and_map)
 
 
 class _RewriteProgress:
@@ -158,8 +158,10 @@ class _RewriteProgress:
             return
         self._last = now
         speed = (done - self._first) / max(now - self._begun, 1e-9)
-        left = f", {(total - done) / speed:,.0f} s left" if speed else ""
-        text = f"{done:,} of {total:,} vectors ({done / total:.0%}), {speed:,.0f} a second{left}"
+        time_left = f", {(total - done) / speed:,.0f} s left" if speed else ""
+        text = (
+            f"{done:,} of {total:,} vectors ({done / total:.0%}), {speed:,.0f} a second{time_left}"
+        )
         print(
             f"\r{text}\x1b[K" if self._terminal else text,
             end="" if self._terminal else "\n",

@@ -59,28 +59,34 @@ class Cut:
         size, start = len(values), cls(keep, total, sure=False)
         if size == total and sure and keep:
             limit = int(np.partition(values, size - keep)[size - keep])
-            above = int(np.count_nonzero(values > limit))
-            last = int(np.flatnonzero(values == limit)[keep - above - 1])
-            return dataclasses.replace(start, sure=True, low=limit, high=limit, row=last, quota=1)
+            count_above = int(np.count_nonzero(values > limit))
+            last_index = int(np.flatnonzero(values == limit)[keep - count_above - 1])
+            return dataclasses.replace(
+                start, sure=True, low=limit, high=limit, row=last_index, quota=1
+            )
         start = start.with_count(keep) if sure or keep == total else start
         if start.final:
             return start
         rank = keep * size // total
         # A limit outside costs passes, never exactness.
         slack = int(_SLACK * (math.sqrt(rank * (size - rank) / size) + 1))
-        first, last = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
-        between, often = np.unique(
-            np.partition(values, (first, last - 1))[first:last], return_counts=True
+        first, last_index = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
+        candidates, occurrences = np.unique(
+            np.partition(values, (first, last_index - 1))[first:last_index], return_counts=True
         )
         least = 0 if sure else 1
-        low = int(between[0]) if first else 0
-        high = int(between[-1]) if last < size else int(np.iinfo(values.dtype).max)
-        shared = between[np.argsort(-often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()
+        low = int(candidates[0]) if first else 0
+        high = int(candidates[-1]) if last_index < size else int(np.iinfo(values.dtype).max)
+        frequent_values = candidates[np.argsort(-occurrences)][
+            : int(np.count_nonzero(occurrences >= _OFTEN))
+        ].tolist()
         return dataclasses.replace(
             start,
             low=max(low, least),
             high=max(high, least),
-            frequent=tuple([pattern for pattern in shared if pattern >= least][:_FREQUENT]),
+            frequent=tuple(
+                [pattern for pattern in frequent_values if pattern >= least][:_FREQUENT]
+            ),
             collect=2 * slack * total // size <= _MANY,
         )
 
@@ -103,14 +109,14 @@ class Cut:
         """Return the bracket in which the magnitudes of model number `row` are counted."""
         return Bracket(row, self.low, self.high, self.frequent)
 
-    def tally(self, counted: BracketCount, start: int, size: int, width: int) -> Tally:
+    def tally(self, bracket_count: BracketCount, start: int, size: int, width: int) -> Tally:
         """Return the tally of a block of `size` values in rows of `width`, from flat index `start` on."""
         rows = np.arange(start, start + size, width)
-        ties = counted.ties.astype(Run.counted_as(width))
+        ties = bracket_count.ties.astype(Run.counted_as(width))
         # Zeros are among what stays unless their number decides how much that is.
-        nonzero = size if self.sure else counted.nonzero
-        run = Run(counted.values, counted.rows, ties, rows)
-        return Tally(counted.above, counted.inside, nonzero, [run])
+        nonzero = size if self.sure else bracket_count.nonzero
+        run = Run(bracket_count.values, bracket_count.rows, ties, rows)
+        return Tally(bracket_count.above, bracket_count.inside, nonzero, [run])
 
     def count_in_bins(self, patterns: np.ndarray) -> Tally:
         """Count a block's bit patterns by ranges of values, if the bracket has too many to collect."""
@@ -118,11 +124,11 @@ class Cut:
         # Values below wrap around to large ones, so that one comparison finds what is inside.
         shifted = patterns.view(unsigned) - unsigned(self.low)
         values = patterns[shifted <= unsigned(self.high - self.low)]
-        highest = (self.high - self.low) >> self.shift
-        bins = np.bincount((values - self.low) >> self.shift, minlength=highest + 1)
-        above = int(np.count_nonzero(patterns > self.high))
+        last_bin = (self.high - self.low) >> self.shift
+        bins = np.bincount((values - self.low) >> self.shift, minlength=last_bin + 1)
+        count_above = int(np.count_nonzero(patterns > self.high))
         nonzero = len(patterns) if self.sure else int(np.count_nonzero(patterns))
-        return Tally(above, len(values), nonzero, bins=bins)
+        return Tally(count_above, len(values), nonzero, bins=bins)
 
     def narrow(self, tally: Tally) -> Cut:
         """Return the cut after a whole pass was counted: with a narrower bracket, or final."""
@@ -137,21 +143,21 @@ class Cut:
             return self._set_range(self.low, self.high)
         limit, quota = self._find_limit(tally.runs, self.keep_count - tally.above)
         by_row = np.concatenate([run.by_row(limit, self.frequent) for run in tally.runs])
-        reached = by_row.cumsum()
-        at = int(np.searchsorted(reached, quota))
+        cumulative_ties = by_row.cumsum()
+        at = int(np.searchsorted(cumulative_ties, quota))
         narrowed = dataclasses.replace(self, low=limit, high=limit)
-        if quota == reached[-1]:
+        if quota == cumulative_ties[-1]:
             return dataclasses.replace(narrowed, row=math.inf)
-        quota -= int(reached[at] - by_row[at])
+        quota -= int(cumulative_ties[at] - by_row[at])
         begins = np.concatenate([run.rows for run in tally.runs])
         return dataclasses.replace(narrowed, row=int(begins[at]), quota=quota)
 
     def _set_range(self, low: int, high: int) -> Cut:
         return dataclasses.replace(self, low=low, high=high, frequent=(), collect=False)
 
-    def _enter_bin(self, above: int, bins: np.ndarray) -> Cut:
-        reached = above + bins[::-1].cumsum()[::-1]
-        bin_index = int(np.flatnonzero(reached >= self.keep_count)[-1])
+    def _enter_bin(self, count_above: int, bins: np.ndarray) -> Cut:
+        counts_from_bin = count_above + bins[::-1].cumsum()[::-1]
+        bin_index = int(np.flatnonzero(counts_from_bin >= self.keep_count)[-1])
         low = self.low + (bin_index << self.shift)
         high = min(self.high, low + (1 << self.shift) - 1)
         if high - low < _FREQUENT:
@@ -161,17 +167,21 @@ class Cut:
 
     def _find_limit(self, runs: Sequence[Run], keep: int) -> tuple[int, int]:
         """Return the limit and the number of ties kept at it, if `keep` of the values inside are kept."""
-        others = np.concatenate([run.values for run in runs])
+        infrequent_values = np.concatenate([run.values for run in runs])
         counts = np.sum([run.ties.sum(1) for run in runs], axis=0).tolist()
         for pattern, count in sorted(zip(self.frequent, counts, strict=True), reverse=True):
-            larger = int(np.count_nonzero(others > pattern))
-            if larger >= keep:
+            larger_count = int(np.count_nonzero(infrequent_values > pattern))
+            if larger_count >= keep:
                 break
-            if larger + count >= keep:
-                return pattern, keep - larger
+            if larger_count + count >= keep:
+                return pattern, keep - larger_count
             keep -= count
-        limit = int(np.partition(others, len(others) - keep)[len(others) - keep])
-        return limit, keep - int(np.count_nonzero(others > limit))
+        limit = int(
+            np.partition(infrequent_values, len(infrequent_values) - keep)[
+                len(infrequent_values) - keep
+            ]
+        )
+        return limit, keep - int(np.count_nonzero(infrequent_values > limit))
 
     def value(self, dtype: torch.dtype) -> float:
         """Return the k-th largest magnitude itself."""
@@ -241,12 +251,12 @@ class Tally:
         bins = [part.bins for part in parts if part.bins is not None]
         run_lists = [part.runs for part in parts if part.runs is not None]
         runs = [run for block_runs in run_lists for run in block_runs]
-        held = len(run_lists) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
+        fits_memory = len(run_lists) == len(parts) and sum(len(run.values) for run in runs) <= _HELD
         return cls(
             sum(part.above for part in parts),
             sum(part.inside for part in parts),
             sum(part.nonzero for part in parts),
-            list(_join_small_runs(runs)) if held else None,
+            list(_join_small_runs(runs)) if fits_memory else None,
             np.sum(bins, axis=0) if bins else None,
         )
 
@@ -267,23 +277,23 @@ def off_heap(values: np.ndarray) -> np.ndarray:
 
 def _join_small_runs(runs: Iterable[Run]) -> Iterator[Run]:
     """Yield the runs, with small neighbours joined."""
-    small: list[Run] = []
+    small_runs: list[Run] = []
     for run in runs:
         if run.nbytes >= _LARGE:
-            yield from _join_runs(small)
-            small = []
+            yield from _join_runs(small_runs)
+            small_runs = []
             yield run
         else:
-            small.append(run)
-    yield from _join_runs(small)
+            small_runs.append(run)
+    yield from _join_runs(small_runs)
 
 
 def _join_runs(runs: Sequence[Run]) -> Iterator[Run]:
     if len(runs) < 2:
         yield from runs
         return
-    before = np.cumsum([0, *(len(run.rows) for run in runs)]).astype(np.int32)
-    homes = [run.homes + shift for run, shift in zip(runs, before, strict=False)]
+    row_starts = np.cumsum([0, *(len(run.rows) for run in runs)]).astype(np.int32)
+    homes = [run.homes + shift for run, shift in zip(runs, row_starts, strict=False)]
     yield Run(
         off_heap(np.concatenate([run.values for run in runs])),
         off_heap(np.concatenate(homes)),

@@ -64,10 +64,10 @@ class Fisher(MergeStrategy):
     def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
-        missing = [model for model, entry in known.items() if entry is None]
-        if missing and self.fallback == "error":
+        unmeasured = [model for model, entry in known.items() if entry is None]
+        if unmeasured and self.fallback == "error":
             return (
-                f"nothing was measured of it in '{missing[0]}'; set fallback: linear to average it, or "
+                f"nothing was measured of it in '{unmeasured[0]}'; set fallback: linear to average it, or "
                 "give it another strategy by a rule"
             )
         for model, entry in known.items():
@@ -112,10 +112,10 @@ class Fisher(MergeStrategy):
         return _average_weighted(block.tensors, shares)
 
     def _has_entries(self, block: Block) -> bool:
-        missing = [model for model in block.models if block.entry_shape(model) is None]
-        if missing and self.fallback == "error":
-            raise ValueError(f"nothing was measured of '{missing[0]}'; set fallback: linear")
-        return not missing
+        unmeasured = [model for model in block.models if block.entry_shape(model) is None]
+        if unmeasured and self.fallback == "error":
+            raise ValueError(f"nothing was measured of '{unmeasured[0]}'; set fallback: linear")
+        return not unmeasured
 
     def _read_information(self, block: Block, model: str) -> Tensor:
         """Return one model's information for the block's rows."""
@@ -125,9 +125,9 @@ class Fisher(MergeStrategy):
         return information
 
 
-def _reshape_like(values: Tensor, like: Tensor) -> Tensor:
+def _reshape_like(values: Tensor, template: Tensor) -> Tensor:
     """Return one value per model, with shape and dtype to multiply [models, *rows]."""
-    return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
+    return values.to(template).reshape(-1, *[1] * (template.dim() - 1))
 
 
 def _mean_information(measured: Measures, model: str) -> float:
@@ -137,13 +137,13 @@ def _mean_information(measured: Measures, model: str) -> float:
 
 def _average_weighted(tensors: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted mean of [models, *rows], computed so that equal models give their exact value."""
-    total, first = weights.sum(0), tensors[0]
-    moved = sum(
+    total_weight, first_tensor = weights.sum(0), tensors[0]
+    weighted_change = sum(
         (
-            weight * (tensor - first)
+            weight * (tensor - first_tensor)
             for weight, tensor in zip(weights[1:], tensors[1:], strict=True)
         ),
-        first.new_zeros(()),
+        first_tensor.new_zeros(()),
     )
-    merged: Tensor = first + moved / total
+    merged: Tensor = first_tensor + weighted_change / total_weight
     return merged

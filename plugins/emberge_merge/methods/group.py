@@ -75,9 +75,9 @@ class Group(MergeTransform):
         return self.by.whole_for(block)
 
     def problems(self, models: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
-        lone = next((m for m, group in zip(models, groups, strict=True) if not group), None)
-        if lone is not None:
-            yield f"the model '{lone}' has no group; write {{model: …, group: …}}"
+        ungrouped = next((m for m, group in zip(models, groups, strict=True) if not group), None)
+        if ungrouped is not None:
+            yield f"the model '{ungrouped}' has no group; write {{model: …, group: …}}"
             return
         for label, size in Counter(groups).items():
             if size not in self.by.arity:
@@ -100,17 +100,27 @@ class Group(MergeTransform):
         return self.by.reads_base(number)
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        inside = _split_groups(block)
-        return {_INSIDE: {k: self.by.measure(inner, _group_stats(k, stats)) for k, inner in inside}}
+        group_blocks = _split_groups(block)
+        return {
+            _INSIDE: {
+                k: self.by.measure(group_block, _group_stats(k, stats))
+                for k, group_block in group_blocks
+            }
+        }
 
     def join(self, measures: Sequence[Measures]) -> Measures:
-        inside = [one[_INSIDE] for one in measures]
-        labels = dict.fromkeys(label for one in inside for label in one)
-        return {_INSIDE: {k: self.by.join([one[k] for one in inside if k in one]) for k in labels}}
+        inner_measures = [one[_INSIDE] for one in measures]
+        labels = dict.fromkeys(label for one in inner_measures for label in one)
+        return {
+            _INSIDE: {
+                k: self.by.join([one[k] for one in inner_measures if k in one]) for k in labels
+            }
+        }
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         conclusions = {
-            k: self.by.conclude(inner, _group_stats(k, stats)) for k, inner in _split_groups(block)
+            k: self.by.conclude(group_block, _group_stats(k, stats))
+            for k, group_block in _split_groups(block)
         }
         warnings = [
             f"group '{k}': {v['warning']}" for k, v in conclusions.items() if v.get("warning")
@@ -123,19 +133,21 @@ class Group(MergeTransform):
         return {_INSIDE: conclusions, "warning": "; ".join(warnings), "findings": findings}
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        inside = _split_groups(block)
+        group_blocks = _split_groups(block)
         factors = {
-            label: self.by.factors(inner, _group_stats(label, stats)) for label, inner in inside
+            label: self.by.factors(group_block, _group_stats(label, stats))
+            for label, group_block in group_blocks
         }
         shares = {
             label: _spread_factors(block, label, group_factors)
             for label, group_factors in factors.items()
             if group_factors
         }
-        if len(shares) == len(inside):
+        if len(shares) == len(group_blocks):
             return block.with_sums(shares, self.group_weights)
         merged = {
-            label: self.by.merge(inner, _group_stats(label, stats)) for label, inner in inside
+            label: self.by.merge(group_block, _group_stats(label, stats))
+            for label, group_block in group_blocks
         }
         return block.merge_groups(merged, self.group_weights)
 

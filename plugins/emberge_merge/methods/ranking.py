@@ -68,12 +68,12 @@ class Ranking(MergeTransform):
 
         if not stats:
             stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            sampled = self.ranked(block.take_every(stride)).deltas
-            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled])
+            sampled_deltas = self.ranked(block.take_every(stride)).deltas
+            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled_deltas])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
-        left = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
-        return _count_block(self.ranked(block), cuts, left, stats[-1]["offset"])
+        model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
+        return _count_block(self.ranked(block), cuts, model_by_cut, stats[-1]["offset"])
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         from emberge_merge.methods.cut import Tally
@@ -132,27 +132,29 @@ class Ranking(MergeTransform):
 
 
 def _count_block(
-    block: Block, cuts: Sequence[Cut], left: Mapping[int, int], offset: int
+    block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int], offset: int
 ) -> dict[str, Tally]:
-    """Return counts for the unfinished cuts `left`, which map a cut's index to the model that it ranks.
+    """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks.
 
     `offset` is the tensor's first position in the concatenation of all tensors that are ranked together.
     """
     from emberge.numerics import Limit
 
     width = max(1, rows_of(block.shape)[1])
-    collected = [number for number in left if cuts[number].collect]
-    counts = block.count_deltas([cuts[number].bracket(left[number]) for number in collected])
+    collected = [number for number in model_by_cut if cuts[number].collect]
+    counts = block.count_deltas(
+        [cuts[number].bracket(model_by_cut[number]) for number in collected]
+    )
     tallies = {
         number: cuts[number].tally(count, block.start + offset, block.size, width)
         for number, count in zip(collected, counts, strict=True)
     }
-    if len(collected) < len(left):
+    if len(collected) < len(model_by_cut):
         deltas = block.deltas
-        for number in left.keys() - tallies.keys():
-            patterns = Limit.patterns(deltas[left[number]].reshape(-1))
+        for number in model_by_cut.keys() - tallies.keys():
+            patterns = Limit.patterns(deltas[model_by_cut[number]].reshape(-1))
             tallies[number] = cuts[number].count_in_bins(patterns)
-    return {str(number): tallies[number] for number in left}
+    return {str(number): tallies[number] for number in model_by_cut}
 
 
 def _find_offset(name: str, sizes: Mapping[str, int]) -> int:

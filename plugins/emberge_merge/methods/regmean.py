@@ -59,11 +59,9 @@ class Regmean(MergeStrategy):
     def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
-        missing = [model for model, entry in known.items() if entry is None]
-        if self.fallback == "error" and 0 < len(missing) < len(known):
-            return (
-                f"nothing was measured of it in '{missing[0]}'; set fallback: linear to average it"
-            )
+        unmeasured = [model for model, entry in known.items() if entry is None]
+        if self.fallback == "error" and 0 < len(unmeasured) < len(known):
+            return f"nothing was measured of it in '{unmeasured[0]}'; set fallback: linear to average it"
         for model, entry in known.items():
             if entry is not None and entry not in ((shape[-1],) * 2, shape[:1]):
                 return f"the Gram matrix of '{model}' has shape {list(entry)}, of {list(shape)}"
@@ -89,22 +87,22 @@ class Regmean(MergeStrategy):
         """Return one merged linear layer, computed so that equal models give their exact layer."""
         import torch
 
-        first = block.tensors[0].double()
-        size = first.shape[1]
-        total = first.new_zeros(size, size)
-        moved = torch.zeros_like(first)
+        first_matrix = block.tensors[0].double()
+        size = first_matrix.shape[1]
+        total = first_matrix.new_zeros(size, size)
+        weighted_change = torch.zeros_like(first_matrix)
         for model, tensor, weight in zip(block.models, block.tensors, weights, strict=True):
             gram = self._read_gram(block, model).mul_(weight)
             total += gram
-            moved += (tensor.double() - first) @ gram
+            weighted_change += (tensor.double() - first_matrix) @ gram
         if not float(total.diagonal().max()) > 0:
             shares = [weight / sum(weights) for weight in weights]
             return block.combine(shares)
         # The matrices are symmetric, so the inverse on the right is a solution of the transpose.
-        solved, singular = torch.linalg.solve_ex(total, moved.mT)
+        solved, singular = torch.linalg.solve_ex(total, weighted_change.mT)
         if int(singular):
             raise ValueError("the Gram matrices cannot be inverted; set ridge above 0")
-        merged: Tensor = first + solved.mT
+        merged: Tensor = first_matrix + solved.mT
         return merged.to(block.tensors.dtype)
 
     def _read_gram(self, block: Block, model: str) -> Tensor:
@@ -124,11 +122,11 @@ class Regmean(MergeStrategy):
 
         counts = torch.stack([block.statistics[model].double() for model in block.models])
         weights = block.weights.to(counts)[:, None]
-        seen = counts * weights
-        seen += (seen.sum(0) == 0) * weights
-        shares = (seen / seen.sum(0)).to(block.tensors.dtype)
-        first = block.tensors[0]
-        merged = first.clone()
+        weighted_counts = counts * weights
+        weighted_counts += (weighted_counts.sum(0) == 0) * weights
+        shares = (weighted_counts / weighted_counts.sum(0)).to(block.tensors.dtype)
+        first_matrix = block.tensors[0]
+        merged = first_matrix.clone()
         for share, tensor in zip(shares[1:], block.tensors[1:], strict=True):
-            merged += share[:, None] * (tensor - first)
+            merged += share[:, None] * (tensor - first_matrix)
         return merged

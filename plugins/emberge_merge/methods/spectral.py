@@ -80,10 +80,10 @@ class TsvM(Spectral):
         if keep == 0:
             return deltas.sum(0)
         u, sigma, vh = torch.linalg.svd(deltas, full_matrices=False)
-        left = torch.cat(list(u[:, :, :keep]), dim=1)
-        right = torch.cat(list(vh[:, :keep]), dim=0)
-        scaled = _compute_polar_factor(left) * sigma[:, :keep].reshape(-1)
-        merged: Tensor = scaled @ _compute_polar_factor(right)
+        left_vectors = torch.cat(list(u[:, :, :keep]), dim=1)
+        right_vectors = torch.cat(list(vh[:, :keep]), dim=0)
+        scaled = _compute_polar_factor(left_vectors) * sigma[:, :keep].reshape(-1)
+        merged: Tensor = scaled @ _compute_polar_factor(right_vectors)
         return merged
 
 
@@ -122,5 +122,5 @@ def _compute_polar_factor(matrix: Tensor) -> Tensor:
     import torch
 
     u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
-    nearest: Tensor = u @ vh
-    return nearest
+    factor: Tensor = u @ vh
+    return factor

@@ -24,21 +24,21 @@ _SHOWN = 10
 
 
 def merged_artifact(
-    found: Sequence[tuple[ModelEntry, Model]],
+    found_models: Sequence[tuple[ModelEntry, Model]],
     request: MergeRequest,
     report: MergeReport,
     options: Mapping[str, Any],
     parents_of_slices: Sequence[str] = (),
-    known: Sequence[str] = (),
+    known_warnings: Sequence[str] = (),
 ) -> Artifact:
-    """Return the artifact of a finished merge; `found` has a model for each of the request's inputs.
+    """Return the artifact of a finished merge; `found_models` has a model for each of the request's inputs.
 
-    `options` are further details, `known` the warnings that were already given before the run.
+    `options` are further details, `known_warnings` the warnings that were already given before the run.
     """
     inputs = request.inputs
-    shared = Counter(entry.model.text for entry, _ in found)
+    model_counts = Counter(entry.model.text for entry, _ in found_models)
     # The recipe's own reference, unless one led to several models (`$run.checkpoints`).
-    parents = [e.model.text if shared[e.model.text] == 1 else m.name for e, m in found]
+    parents = [e.model.text if model_counts[e.model.text] == 1 else m.name for e, m in found_models]
     weights = dict(zip(parents, (report.weights[m.name] for m in inputs), strict=True))
     if request.base is not None and request.base.name in report.weights:
         weights[str(options["base"])] = report.weights[request.base.name]
@@ -46,7 +46,9 @@ def merged_artifact(
         "strategy": [link.plain() for link in request.strategy],
         "weights": weights,
         "weight_sum": report.weight_sum,
-        "models": {p: model.fingerprint for p, (_, model) in zip(parents, found, strict=True)},
+        "models": {
+            p: model.fingerprint for p, (_, model) in zip(parents, found_models, strict=True)
+        },
         "tensors": _count_tensors(report),
         "dtype": report.dtype,
     }
@@ -64,26 +66,26 @@ def merged_artifact(
         details["fetched"] = [asdict(one) for one in report.fetched]
     if report.findings:
         details["weights_by_layer"] = report.findings
-    origins = {m.artifact.details.get("base_fingerprint") for _, m in found if m.artifact}
+    origins = {m.artifact.details.get("base_fingerprint") for _, m in found_models if m.artifact}
     if request.base is not None and request.base.fingerprint:
         origins = {request.base.fingerprint}
     if len(origins) == 1 and None not in origins:
         details["base_fingerprint"] = origins.pop()
-    details |= {**options} | cost_details([(entry.model, model) for entry, model in found])
+    details |= {**options} | cost_details([(entry.model, model) for entry, model in found_models])
     parents += parents_of_slices
     return Artifact(
         kind="model",
-        size=total_size(model for _, model in found),
+        size=total_size(model for _, model in found_models),
         parents=tuple(dict.fromkeys(parents)),
         details=details,
-        warnings=tuple(known),
+        warnings=tuple(known_warnings),
     )
 
 
 def _count_tensors(report: MergeReport) -> dict[str, int]:
-    ways = (report.merged, report.copied, report.dropped, report.renamed)
+    name_groups = (report.merged, report.copied, report.dropped, report.renamed)
     names = ("merged", "copied", "dropped", "renamed")
-    return {name: len(way) for name, way in zip(names, ways, strict=True)}
+    return {name: len(group) for name, group in zip(names, name_groups, strict=True)}
 
 
 def require_truncation(rank: int | None, energy: float | None) -> None:
@@ -102,20 +104,20 @@ def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> 
     """Return details for the artifact, and write a table of the tensors whose truncation loses most."""
     for warning in report.warnings:
         workspace.warn(warning)
-    name, worst = report.worst
-    workspace.metric("truncation_error_worst", worst)
+    name, worst_error = report.worst
+    workspace.metric("truncation_error_worst", worst_error)
     details: dict[str, Any] = {
         "base": base,
         "adapter": {
             "ranks": dict(report.ranks),
             "errors": dict(report.errors),
-            "worst": {"tensor": name, "error": worst},
+            "worst": {"tensor": name, "error": worst_error},
             "whole": list(report.whole),
         },
     }
     if report.findings:
         details["weights_by_layer"] = report.findings
-    if worst > 0:
+    if worst_error > 0:
         (workspace.folder / TABLE).write_text(
             "\n".join(_format_truncation(report)) + "\n", encoding="utf-8"
         )
@@ -124,12 +126,12 @@ def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> 
 
 
 def _format_truncation(report: AdapterReport) -> Iterator[str]:
-    worst = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
-    of = f" of {len(report.errors)}" if len(report.errors) > len(worst) else ""
-    yield f"Left out of each change by its rank (relative error, the worst {len(worst)}{of}):"
+    worst_errors = sorted(report.errors.items(), key=lambda item: -item[1])[:_SHOWN]
+    of = f" of {len(report.errors)}" if len(report.errors) > len(worst_errors) else ""
+    yield f"Left out of each change by its rank (relative error, the worst {len(worst_errors)}{of}):"
     yield ""
     rows = [
         [name, str(report.ranks[name.removesuffix(".weight")]), f"{error:.3g}"]
-        for name, error in worst
+        for name, error in worst_errors
     ]
     yield from table_lines(["tensor", "rank", "error"], rows)

@@ -127,8 +127,11 @@ class Merge(Step):
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         members = [entry.model for entry in self.models]
-        others = [*slice_models(self.slices), *([self.base] if self.base is not None else [])]
-        describe_cost(members, context, others)
+        other_parents = [
+            *slice_models(self.slices),
+            *([self.base] if self.base is not None else []),
+        ]
+        describe_cost(members, context, other_parents)
         for model in members[:1]:
             context.expect_work(ModelWork(kind="merging", model=model, tokens=0, memory=0, disk=4))
         yield from weight_problems(self.models, context, self.weights)
@@ -169,15 +172,17 @@ class Merge(Step):
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
         )
         # Warnings that `check` could give were given before the run, and are only kept.
-        foretold = (
+        known_warnings = (
             report.planned_warnings if not any(r.step for r in self._list_references()) else ()
         )
         for warning in report.warnings:
-            if warning not in foretold:
+            if warning not in known_warnings:
                 workspace.warn(warning)
         members = [(e, m) for e in self.models for m in workspace.models(e.model)]
         parents = [reference.text for reference in slice_models(self.slices)]
-        return merged_artifact(members, request, report, self._list_details(), parents, foretold)
+        return merged_artifact(
+            members, request, report, self._list_details(), parents, known_warnings
+        )
 
     def _build_request(
         self,
@@ -230,14 +235,14 @@ class Merge(Step):
     def _list_measured_models(self) -> list[ModelRef]:
         """Return the models to fingerprint: those whose statistics files name them by content."""
         links = [link for strategy in self._list_strategies() for link in strategy]
-        named = [
+        label_sources = [
             stage
             for stage in _walk_stages(links)
             if any(not file.text.startswith("$") for file in stage.own_files())
         ]
-        if any(stage.statistics_of == "models" for stage in named):
+        if any(stage.statistics_of == "models" for stage in label_sources):
             return list(self._list_references())
-        return [self.base] if named and self.base is not None else []
+        return [self.base] if label_sources and self.base is not None else []
 
     def _list_details(self) -> dict[str, Any]:
         """Return the options that the artifact keeps in addition to models and strategy."""

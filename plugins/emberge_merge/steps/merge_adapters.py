@@ -173,10 +173,10 @@ class MergeAdapters(Step):
             raise CheckpointError(
                 f"'{self.base.text}' is an adapter; the base must be a whole model"
             )
-        first = workspace.models(self.models[0].model)[0]
-        if self.base is None and first.adapter is None:
+        first_model = workspace.models(self.models[0].model)[0]
+        if self.base is None and first_model.adapter is None:
             raise CheckpointError(
-                f"'{first.name}' is a whole model; name the base that the result lies on under 'base'"
+                f"'{first_model.name}' is a whole model; name the base that the result lies on under 'base'"
             )
 
     def _build_request(
@@ -221,18 +221,20 @@ def _build_combination(
     strategy: Sequence[Stage],
 ) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
     """Return the factors of the models' changes if the strategy only adds up the changes, else None."""
-    last, left = strategy[-1], 1.0
-    if isinstance(last, KeepBase):
-        left = 1 - last.keep
-        last = last.by
-    if len(strategy) != 1 or not isinstance(last, Linear | TaskArithmetic):
+    last_link, share = strategy[-1], 1.0
+    if isinstance(last_link, KeepBase):
+        share = 1 - last_link.keep
+        last_link = last_link.by
+    if len(strategy) != 1 or not isinstance(last_link, Linear | TaskArithmetic):
         return None
-    if isinstance(last, Linear) and not last.normalize:
+    if isinstance(last_link, Linear) and not last_link.normalize:
         return None  # it changes the base's own share
 
     def shares(name: str, weights: Mapping[str, float], depth: float) -> Mapping[str, float]:
-        scale = left * (last.scale.at(name, depth) if isinstance(last, TaskArithmetic) else 1.0)
-        total = sum(weights.values()) if last.normalize else 1.0
+        scale = share * (
+            last_link.scale.at(name, depth) if isinstance(last_link, TaskArithmetic) else 1.0
+        )
+        total = sum(weights.values()) if last_link.normalize else 1.0
         return {model: scale * weight / total for model, weight in weights.items()}
 
     return shares

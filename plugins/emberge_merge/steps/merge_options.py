@@ -199,8 +199,8 @@ def merge_inputs(
             models.
     """
     if isinstance(weights, FoundWeights):
-        named = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
-        for fault in weights.problems(named):
+        labels = [(m.name, m.fingerprint) for entry in entries for m in find(entry.model)]
+        for fault in weights.problems(labels):
             raise CheckpointError(fault)
     return _number_names(
         [
@@ -220,12 +220,16 @@ def merge_inputs(
 
 def _number_names(inputs: Sequence[MergeInput]) -> tuple[MergeInput, ...]:
     """Return the inputs with a number appended to equal names, so that all names differ."""
-    counted = Counter(m.name for m in inputs)
-    seen: Counter[str] = Counter()
+    name_counts = Counter(m.name for m in inputs)
+    seen_counts: Counter[str] = Counter()
     numbered_inputs = []
     for model in inputs:
-        seen[model.name] += 1
-        name = f"{model.name} ({seen[model.name]})" if counted[model.name] > 1 else model.name
+        seen_counts[model.name] += 1
+        name = (
+            f"{model.name} ({seen_counts[model.name]})"
+            if name_counts[model.name] > 1
+            else model.name
+        )
         numbered_inputs.append(replace(model, name=name))
     return tuple(numbered_inputs)
 
@@ -302,12 +306,15 @@ def weight_problems(
         return
     find = find_by_check(context, fingerprints=[entry.model for entry in entries])
     models = [model for entry in entries for model in find(entry.model)]
-    named = [(model.name, model.fingerprint) for model in models if model.fingerprint]
-    unseen = [model.name for model in models if not model.fingerprint]
-    twice = [
+    labels = [(model.name, model.fingerprint) for model in models if model.fingerprint]
+    unhashed_names = [model.name for model in models if not model.fingerprint]
+    repeated_names = [
         e for e in entries if weights_found.by_tensor and not isinstance(e.weight.plain(), float)
     ]
-    for fault in (*weights_found.problems(named, unseen), *map(_explain_two_schedules, twice)):
+    for fault in (
+        *weights_found.problems(labels, unhashed_names),
+        *map(_explain_two_schedules, repeated_names),
+    ):
         yield context.problem(fault, "weights")
 
 
@@ -315,16 +322,19 @@ def _check_expected(
     entries: Sequence[ModelEntry], context: Preflight, weights: FileRef
 ) -> Iterator[Problem]:
     """Yield problems of weights that a step has yet to find, such as for other models."""
-    expected = context.expected(weights)
-    searched = expected.artifact.details.get("models", ()) if expected is not None else ()
+    expected_result = context.expected(weights)
+    searched_models = (
+        expected_result.artifact.details.get("models", ()) if expected_result is not None else ()
+    )
     merged = [entry.model.text for entry in entries]
-    for text in merged if searched else ():
-        if text.startswith("$") and text not in searched:
+    for text in merged if searched_models else ():
+        if text.startswith("$") and text not in searched_models:
             yield context.problem(
-                f"'{weights}' finds weights for other models: '{text}' is none of {', '.join(searched)}",
+                f"'{weights}' finds weights for other models: '{text}' is none of "
+                f"{', '.join(searched_models)}",
                 "weights",
             )
-    for text in searched:
+    for text in searched_models:
         if text not in merged:
             yield context.warning(
                 f"'{weights}' may give a weight to '{text}', which is not among the models; add it there",
@@ -353,17 +363,17 @@ def _choose_weight(
     return entry.weight.times(model.size)
 
 
-def _multiply_weights(entry: ModelEntry, found: PerTensor) -> PerTensor:
+def _multiply_weights(entry: ModelEntry, found_weight: PerTensor) -> PerTensor:
     """Return the recipe's weight of a model times its found weight; only one of the two may vary by tensor.
 
     Raises:
         CheckpointError: if both do.
     """
-    own_value, found_value = entry.weight.plain(), found.plain()
+    own_value, found_value = entry.weight.plain(), found_weight.plain()
     if isinstance(found_value, float):
         return entry.weight.times(found_value)
     if isinstance(own_value, float):
-        return found.times(own_value)
+        return found_weight.times(own_value)
     raise CheckpointError(_explain_two_schedules(entry))
 
 
@@ -396,7 +406,7 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
     """Return the slices of a merge, with the models that `find` returns."""
     from emberge.merging import MergeSlice
 
-    ready = []
+    ready_slices = []
     for number, layer_slice in enumerate(slices):
         inputs = tuple(
             replace(
@@ -410,9 +420,9 @@ def merge_slices(slices: Sequence[SliceEntry], find: Find) -> tuple[MergeSlice, 
         if layer_slice.base is not None:
             base = one_model(find, layer_slice.base.model).input
             base = _name_layers(base, layer_slice.base.layers, number, "base ")
-        first, end = layer_slice.models[0].layers
-        ready.append(MergeSlice(inputs, end - first, base, layer_slice.strategy))
-    return tuple(ready)
+        first_layer, end = layer_slice.models[0].layers
+        ready_slices.append(MergeSlice(inputs, end - first_layer, base, layer_slice.strategy))
+    return tuple(ready_slices)
 
 
 def _name_layers(

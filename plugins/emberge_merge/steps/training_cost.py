@@ -74,42 +74,42 @@ class Overlap:
     @property
     def line(self) -> str:
         """The overlap of members' bags in words."""
-        together = "every row" if self.seen == self.of else f"{self.seen:,} of {self.of:,} rows"
-        several = f"{self.several:,} in several" if self.several else "none in several"
-        return f"together the members see {together}, {several}"
+        seen_text = "every row" if self.seen == self.of else f"{self.seen:,} of {self.of:,} rows"
+        several_text = f"{self.several:,} in several" if self.several else "none in several"
+        return f"together the members see {seen_text}, {several_text}"
 
 
-def training_cost(trained: Trained) -> MembersCost | None:
+def training_cost(trainings: Trained) -> MembersCost | None:
     """Return the cost of trainings from their artifacts; None without trainings or known sizes.
 
     All data are the union of the trainings' datasets by name. If trainings give different sizes for a
     dataset, the largest counts.
     """
-    shares = {name: training.get("share") for name, training in trained.items()}
-    if not trained or any(
-        not training.get("datasets") and shares[n] is None for n, training in trained.items()
+    shares = {name: training.get("share") for name, training in trainings.items()}
+    if not trainings or any(
+        not training.get("datasets") and shares[n] is None for n, training in trainings.items()
     ):
         return None
     if any(share is not None for share in shares.values()):
         known_shares = {name: float(share) for name, share in shares.items() if share is not None}
-        return MembersCost(known_shares) if len(known_shares) == len(trained) else None
+        return MembersCost(known_shares) if len(known_shares) == len(trainings) else None
     rows = {
         n: sum(int(u["rows"]) for u in training["datasets"].values())
-        for n, training in trained.items()
+        for n, training in trainings.items()
     }
-    of = sum(_sum_dataset_sizes(trained).values())
+    of = sum(_sum_dataset_sizes(trainings).values())
     return MembersCost(
         {name: count / of for name, count in rows.items()},
         sum(rows.values()),
         of,
-        _add_up(trained, "examples"),
-        _add_up(trained, "seconds"),
-        _add_up(trained, "cpu_seconds"),
+        _add_up(trainings, "examples"),
+        _add_up(trainings, "seconds"),
+        _add_up(trainings, "cpu_seconds"),
     )
 
 
-def _add_up(trained: Trained, key: str) -> Any:
-    values = [one.get(key) for one in trained.values()]
+def _add_up(trainings: Trained, key: str) -> Any:
+    values = [one.get(key) for one in trainings.values()]
     known_values = [value for value in values if value is not None]
     if len(known_values) < len(values):
         return None
@@ -139,7 +139,8 @@ def _list_trainings(name: str, artifact: Artifact | None) -> dict[str, Mapping[s
         return {}
     keys = ("examples", "seconds", "cpu_seconds", "share")
     datasets = {
-        data: {"rows": used["rows"], "of": used["of"]} for data, used in details["datasets"].items()
+        data: {"rows": used_rows["rows"], "of": used_rows["of"]}
+        for data, used_rows in details["datasets"].items()
     }
     return {name: {"datasets": datasets, **{k: details[k] for k in keys if k in details}}}
 
@@ -162,11 +163,11 @@ def overlap(members: Sequence[Mapping[str, Rows]], sizes: Mapping[str, int]) -> 
     return Overlap(seen, several, sum(sizes.values()))
 
 
-def _sum_dataset_sizes(trained: Trained) -> dict[str, int]:
+def _sum_dataset_sizes(trainings: Trained) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for training in trained.values():
-        for name, used in training["datasets"].items():
-            sizes[name] = max(sizes.get(name, 0), int(used["of"]))
+    for training in trainings.values():
+        for name, used_rows in training["datasets"].items():
+            sizes[name] = max(sizes.get(name, 0), int(used_rows["of"]))
     return sizes
 
 
@@ -182,24 +183,26 @@ def describe_cost(
     """
     artifacts = {r.step: context.expected(r) for r in models if r.step is not None}
     members = {step: member for step, member in artifacts.items() if member is not None}
-    whole = len(members) == len(artifacts)
-    trained = (
+    is_complete = len(members) == len(artifacts)
+    trainings = (
         _find_trainings({step: member.artifact for step, member in members.items()})
-        if whole
+        if is_complete
         else {}
     )
     parents = tuple(dict.fromkeys(reference.text for reference in (*models, *others)))
-    details = {"trained": trained} if trained else {}
+    details = {"trained": trainings} if trainings else {}
     context.expect(Expected(Artifact(kind="model", parents=parents, details=details)))
-    cost = training_cost(trained)
+    cost = training_cost(trainings)
     if cost is None:
         return
     lines = [cost.line]
     if len(cost.members) > 1:
         lines.append(", ".join(f"{name} {share:.3g}" for name, share in cost.members.items()))
-    if cost.rows is not None and members.keys() == trained.keys():
-        laid = overlap([member.rows for member in members.values()], _sum_dataset_sizes(trained))
-        lines += [laid.line] if laid is not None else []
+    if cost.rows is not None and members.keys() == trainings.keys():
+        overlap_of_members = overlap(
+            [member.rows for member in members.values()], _sum_dataset_sizes(trainings)
+        )
+        lines += [overlap_of_members.line] if overlap_of_members is not None else []
     context.note("training cost", lines)
 
 
@@ -211,18 +214,21 @@ def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
     model_by_step = {
         reference.step: model for reference, model in found if reference.step is not None
     }
-    trained = _find_trainings({step: model.artifact for step, model in model_by_step.items()})
-    cost = training_cost(trained)
+    trainings = _find_trainings({step: model.artifact for step, model in model_by_step.items()})
+    cost = training_cost(trainings)
     if cost is None:
         return {}
     facts = cost.plain()
-    if model_by_step.keys() == trained.keys():
-        laid = _measure_overlap(
-            [m.adapter or m.folder for m in model_by_step.values()], _sum_dataset_sizes(trained)
+    if model_by_step.keys() == trainings.keys():
+        overlap_of_members = _measure_overlap(
+            [m.adapter or m.folder for m in model_by_step.values()], _sum_dataset_sizes(trainings)
         )
-        if laid is not None:
-            facts |= {"rows_seen": laid.seen, "rows_in_several": laid.several}
-    return {"training_cost": facts, "trained": trained}
+        if overlap_of_members is not None:
+            facts |= {
+                "rows_seen": overlap_of_members.seen,
+                "rows_in_several": overlap_of_members.several,
+            }
+    return {"training_cost": facts, "trained": trainings}
 
 
 def _measure_overlap(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:

@@ -102,7 +102,7 @@ class Decontaminate(DataStep):
             yield context.problem("drop names queries, documents or both", "drop")
         if not problems:
             names = [head.info.name for head in checked.heads]
-            yield from (context.problem(stray, "jaccard") for stray in self._check_names(names))
+            yield from (context.problem(fault, "jaccard") for fault in self._check_names(names))
         yield from self._check_tests(context)
 
     def _check_names(self, names: Sequence[str]) -> Iterator[str]:
@@ -132,8 +132,8 @@ class Decontaminate(DataStep):
         from emberge_data.steps.row_texts import RowTexts
 
         datasets = self.load(workspace)
-        for stray in self._check_names([dataset.info.name for dataset in datasets]):
-            raise RecipeError(stray)
+        for fault in self._check_names([dataset.info.name for dataset in datasets]):
+            raise RecipeError(fault)
         blocks = gather_blocks(read_test_texts(self.evaluators, self.eval_sets, workspace))
         first = next(blocks, None)  # tests that cannot be read stop the step before it has worked
         if first is None:
@@ -150,7 +150,7 @@ class Decontaminate(DataStep):
 
         for dataset in datasets:
             self._warn_of_templates(dataset, training, verdicts, workspace)
-        each = [(dataset, functools.partial(outcomes, dataset)) for dataset in datasets]
+        parts = [(dataset, functools.partial(outcomes, dataset)) for dataset in datasets]
         details = {
             "contamination": {
                 "tests": findings.plain(),
@@ -161,7 +161,7 @@ class Decontaminate(DataStep):
         }
         artifact = self.finish(
             workspace,
-            ((dataset, drop_lonely(dataset, row_outcomes)) for dataset, row_outcomes in each),
+            ((dataset, drop_lonely(dataset, row_outcomes)) for dataset, row_outcomes in parts),
             details,
         )
         table = workspace.folder / TABLE
@@ -182,8 +182,8 @@ class Decontaminate(DataStep):
         likeness = Likeness(self.words, min(thresholds), self.shingle)
         for block in blocks:
             note = f"{len(block.texts):,} test texts"
-            for done in findings.search(block, training, likeness):
-                workspace.progress(done, len(training.distinct), "texts", note)
+            for searched_count in findings.search(block, training, likeness):
+                workspace.progress(searched_count, len(training.distinct), "texts", note)
         return findings
 
     def _judge_rows(self, findings: Findings, training: RowTexts) -> dict[int, RowFate]:
@@ -191,9 +191,10 @@ class Decontaminate(DataStep):
         import numpy as np
 
         drop: set[Side] = {"query" if word == "queries" else "document" for word in self.drop}
-        held = np.array(sorted(findings.by_text), dtype=np.int64)
+        texts_with_findings = np.array(sorted(findings.by_text), dtype=np.int64)
         verdicts = {
-            row: findings.verdict(training, row, drop) for row in training.rows_with(held).tolist()
+            row: findings.verdict(training, row, drop)
+            for row in training.rows_with(texts_with_findings).tolist()
         }
         for verdict in verdicts.values():
             findings.count(verdict)
@@ -217,13 +218,14 @@ class Decontaminate(DataStep):
     ) -> None:
         start = training.starts[dataset.info.name]
         set_verdicts = (verdicts.get(row) for row in range(start, start + len(dataset)))
-        like = sum(
+        similar_count = sum(
             fate is not None and fate.dropped and fate.why is not None and fate.why.way != "equal"
             for fate in set_verdicts
         )
-        if like > _MANY * len(dataset):
+        if similar_count > _MANY * len(dataset):
             workspace.warn(
-                f"{dataset.info.name}: {like:,} of {len(dataset):,} rows ({like / len(dataset):.0%}) go "
+                f"{dataset.info.name}: {similar_count:,} of {len(dataset):,} rows "
+                f"({similar_count / len(dataset):.0%}) go "
                 f"because they are like test texts (jaccard {self._find_threshold(dataset):g}); if its texts "
                 f"are made from templates, raise it: by_dataset: {{{dataset.info.name}: …}}"
             )

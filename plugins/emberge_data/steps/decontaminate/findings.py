@@ -107,8 +107,8 @@ class Findings:
         """Keep the match with the highest similarity for a text, task and side."""
         overlaps = self.by_text[match.text]
         for use in tests.uses[match.test]:
-            earlier = overlaps.get(use)
-            if earlier is None or match.similarity > earlier.similarity:
+            known_overlap = overlaps.get(use)
+            if known_overlap is None or match.similarity > known_overlap.similarity:
                 overlaps[use] = TextOverlap(
                     *use, match.way, match.similarity, tests.originals[match.test]
                 )
@@ -179,10 +179,10 @@ class Findings:
 
 def lowest_of_text(training: RowTexts, thresholds: Sequence[float]) -> NDArray[np.float64]:
     """Return the lowest threshold [texts] of the sets that contain each distinct text."""
-    least = np.ones(len(training.distinct))
+    lowest_thresholds = np.ones(len(training.distinct))
     for threshold, texts in zip(thresholds, training.of_sets(), strict=True):
-        least[texts] = np.minimum(least[texts], threshold)
-    return least
+        lowest_thresholds[texts] = np.minimum(lowest_thresholds[texts], threshold)
+    return lowest_thresholds
 
 
 def tests_table(tasks: Mapping[str, Mapping[str, Any]]) -> str:

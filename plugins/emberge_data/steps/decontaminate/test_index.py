@@ -157,10 +157,10 @@ class _Near:
     def found(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
         """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
         signatures = self._minhash.signatures(texts)
-        every = np.arange(len(texts))
+        text_numbers = np.arange(len(texts))
         bands = zip(self._minhash.keys(signatures), self._keys, self._order, strict=True)
         pairs = np.concatenate(
-            [_pair_equal_keys(every, keys, *sorted_tests) for keys, *sorted_tests in bands]
+            [_pair_equal_keys(text_numbers, keys, *sorted_tests) for keys, *sorted_tests in bands]
         )
         candidates = np.unique(pairs, axis=0)
         mine = functools.cache(lambda text: shingles(texts[text], self._minhash.size))
@@ -171,12 +171,12 @@ class _Near:
 
     def _mark_likely_pairs(self, pairs: Pairs, signatures: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return whether each pair may reach the threshold, judged by its signatures."""
-        likely = np.zeros(len(pairs), dtype=bool)
+        is_likely = np.zeros(len(pairs), dtype=bool)
         for start in range(0, len(pairs), _AT_ONCE):
             texts, tests = pairs[start : start + _AT_ONCE].T
             agree = (signatures[texts] == self._signatures[tests]).mean(axis=1)
-            likely[start : start + _AT_ONCE] = agree >= self._least
-        return likely
+            is_likely[start : start + _AT_ONCE] = agree >= self._least
+        return is_likely
 
 
 def _pair_equal_keys(
@@ -188,6 +188,6 @@ def _pair_equal_keys(
     """Return the (text, test) pairs [pairs, 2] with equal keys; `test_keys` are sorted."""
     left = np.searchsorted(test_keys, keys, side="left")
     counts = np.searchsorted(test_keys, keys, side="right") - left
-    before = np.cumsum(counts) - counts
-    places = np.arange(counts.sum()) + np.repeat(left - before, counts)
+    pairs_before = np.cumsum(counts) - counts
+    places = np.arange(counts.sum()) + np.repeat(left - pairs_before, counts)
     return np.stack([np.repeat(texts, counts), tests[places]], axis=1)

@@ -69,13 +69,15 @@ def embed_rows(
     datasets: Sequence[StoredDataset], teacher: Teacher, workspace: Workspace, *, positives: bool
 ) -> RowVectors:
     """Return the vectors of all rows, those of positives only if requested; each rank embeds a share."""
-    with teacher.opened(workspace) as opened:
-        anchors = [_embed_anchors(dataset, opened, workspace) for dataset in datasets]
-        others = [_embed_positives(dataset, opened, workspace) for dataset in datasets if positives]
-    counts = [count for *_, each in others for count in each]
+    with teacher.opened(workspace) as teacher_model:
+        anchors = [_embed_anchors(dataset, teacher_model, workspace) for dataset in datasets]
+        positive_vectors = [
+            _embed_positives(dataset, teacher_model, workspace) for dataset in datasets if positives
+        ]
+    counts = [count for *_, each in positive_vectors for count in each]
     return RowVectors(
         _join_vectors(anchors),
-        _join_vectors([(vectors, places) for vectors, places, _ in others]),
+        _join_vectors([(vectors, places) for vectors, places, _ in positive_vectors]),
         np.cumsum(np.array(counts or [0] * sum(map(len, datasets)), dtype=np.int64)),
     )
 
@@ -132,7 +134,7 @@ def cosine_copies(
     of the earlier row. The earlier row is not a copy itself.
     """
     kept_rows = np.flatnonzero(is_kept)
-    stays = np.ones(len(kept_rows), dtype=bool)
+    stays_kept = np.ones(len(kept_rows), dtype=bool)
     positives = Space(vectors.positives, vectors.positives, device)
 
     def same(row: int, earlier: int) -> bool:
@@ -149,10 +151,10 @@ def cosine_copies(
     pairs = pairs_above(vectors.anchors.of(kept_rows), threshold, device)
     for later, group in groupby(pairs, key=itemgetter(0)):
         row = int(kept_rows[later])
-        others = (int(kept_rows[other]) for _, other in group if stays[other])
-        earlier = next((other for other in others if same(row, other)), None)
+        kept_others = (int(kept_rows[other]) for _, other in group if stays_kept[other])
+        earlier = next((other for other in kept_others if same(row, other)), None)
         if earlier is not None:
-            stays[later] = False
+            stays_kept[later] = False
             yield row, earlier
 
 
@@ -164,17 +166,17 @@ def pairs_above(
     Cosines of all pairs are computed in float32, block by block; near the threshold the exact cosine decides.
     """
     space = Space(vectors, vectors, device)
-    least = threshold - 2 * space.slack if len(vectors) else threshold
+    lowest_product = threshold - 2 * space.slack if len(vectors) else threshold
     for first in range(0, len(vectors), _ROWS):
         last = min(first + _ROWS, len(vectors))
         blocks = []
         with full_precision():
             units = space.queries.units(slice(first, last))
             for column in range(0, last, _COLUMNS):
-                others = space.documents.units(slice(column, min(column + _COLUMNS, last)))
-                high = (units @ others.T >= least).nonzero().cpu().numpy()
-                high += np.array([first, column])
-                blocks.append(high[high[:, 1] < high[:, 0]])
+                other_units = space.documents.units(slice(column, min(column + _COLUMNS, last)))
+                candidate_pairs = (units @ other_units.T >= lowest_product).nonzero().cpu().numpy()
+                candidate_pairs += np.array([first, column])
+                blocks.append(candidate_pairs[candidate_pairs[:, 1] < candidate_pairs[:, 0]])
         pairs = np.concatenate(blocks)
         exact = space.scores(pairs[:, 0], pairs[:, 1]) >= threshold
         pairs = pairs[exact]

@@ -91,7 +91,7 @@ class Deduplicate(DataStep):
         yield from self._check_teacher(context)
         if checked.heads and not problems:
             names = [head.info.name for head in checked.heads]
-            yield from (context.problem(stray, "prefer") for stray in self._check_preferred(names))
+            yield from (context.problem(fault, "prefer") for fault in self._check_preferred(names))
 
     def _check_teacher(self, context: Preflight) -> Iterator[Problem]:
         if self.teacher is None:
@@ -114,8 +114,8 @@ class Deduplicate(DataStep):
         from emberge_data.steps.deduplicate.units import RowsInOrder
 
         datasets = self.load(workspace)
-        for stray in self._check_preferred([dataset.info.name for dataset in datasets]):
-            raise RecipeError(stray)
+        for fault in self._check_preferred([dataset.info.name for dataset in datasets]):
+            raise RecipeError(fault)
         rank_by_name = {name: number for number, name in enumerate(self.prefer)}
         ordered = sorted(
             datasets, key=lambda stored: rank_by_name.get(stored.info.name, len(rank_by_name))

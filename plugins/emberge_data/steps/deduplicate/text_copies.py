@@ -42,10 +42,10 @@ class SharedKeys:
         files = [folder / f"band-{band}.keys" for band in range(bands)]
         rows = array("q")
         with ExitStack() as stack:
-            opened = [stack.enter_context(file.open("wb")) for file in files]
+            band_files = [stack.enter_context(file.open("wb")) for file in files]
             for block, block_keys in keys:
                 rows.extend(block)
-                for band, file in enumerate(opened):
+                for band, file in enumerate(band_files):
                     file.write(block_keys[band].tobytes())
         self.rows = np.frombuffer(rows, np.int64) if rows else np.zeros(0, np.int64)
         self._units, self._buckets = _group_by_key(files)
@@ -74,16 +74,18 @@ def _group_by_key(files: Iterable[Path]) -> tuple[NDArray[np.int64], NDArray[np.
         file.unlink()
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        again = np.zeros(len(keys) + 1, dtype=bool)  # equal to the one before; one more at the end
-        again[1:-1] = keys[1:] == keys[:-1]
-        first = again[1:] & ~again[:-1]
-        shared = again[:-1] | first
-        units.append(order[shared])
-        buckets.append(np.cumsum(first)[shared] + count)
-        count += int(first.sum())
-    joined = np.concatenate([np.zeros(0, np.int64), *units])
-    order = np.argsort(joined, kind="stable")
-    return joined[order], np.concatenate([np.zeros(0, np.int64), *buckets])[order]
+        equals_previous = np.zeros(
+            len(keys) + 1, dtype=bool
+        )  # equal to the one before; one more at the end
+        equals_previous[1:-1] = keys[1:] == keys[:-1]
+        starts_group = equals_previous[1:] & ~equals_previous[:-1]
+        has_partner = equals_previous[:-1] | starts_group
+        units.append(order[has_partner])
+        buckets.append(np.cumsum(starts_group)[has_partner] + count)
+        count += int(starts_group.sum())
+    shared_units = np.concatenate([np.zeros(0, np.int64), *units])
+    order = np.argsort(shared_units, kind="stable")
+    return shared_units[order], np.concatenate([np.zeros(0, np.int64), *buckets])[order]
 
 
 def first_copies(
@@ -122,9 +124,9 @@ def equal_copies(
             hashes = [_hash("\x1f".join((unit.tag, *unit.parts))) for unit in units]
             yield row_numbers, np.array([hashes], dtype=np.uint64)
 
-    shared = SharedKeys(keys(), 1, folder)
-    unit = _UnitAt(rows, shared)
-    yield from first_copies(shared, lambda one, other: unit(one) == unit(other))
+    shared_keys = SharedKeys(keys(), 1, folder)
+    unit = _UnitAt(rows, shared_keys)
+    yield from first_copies(shared_keys, lambda one, other: unit(one) == unit(other))
 
 
 def near_copies(
@@ -153,8 +155,8 @@ def near_copies(
             tags = np.array([_hash(unit.tag) for unit in units], dtype=np.uint64)
             yield row_numbers, mix_bits(minhash.keys(signatures) + tags)
 
-    shared = SharedKeys(keys(), minhash.bands, folder)
-    unit = _UnitAt(rows, shared)
+    shared_keys = SharedKeys(keys(), minhash.bands, folder)
+    unit = _UnitAt(rows, shared_keys)
 
     @functools.lru_cache(maxsize=4096)
     def sets(number: int) -> tuple[str, list[frozenset[str]]]:
@@ -168,7 +170,7 @@ def near_copies(
             map(lambda a, b: jaccard(a, b) >= threshold, part_sets, other_part_sets)
         )
 
-    yield from first_copies(shared, same)
+    yield from first_copies(shared_keys, same)
 
 
 class _UnitAt:

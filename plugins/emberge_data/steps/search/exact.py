@@ -46,8 +46,8 @@ def squared_lengths(vectors: Tensor) -> Tensor:
     Raises:
         EmbergeError: if a vector has a number that is not finite.
     """
-    wide = vectors.double()
-    lengths = _sum(wide.mul_(wide))
+    doubles = vectors.double()
+    lengths = _sum(doubles.mul_(doubles))
     if not bool(lengths.isfinite().all()):
         raise EmbergeError(
             "a text's vector has numbers that are not finite; embed with dtype: float32, or take another "
@@ -107,12 +107,12 @@ def full_precision() -> Iterator[None]:
     """Let torch multiply matrices in float32 within the block: no TF32, no bfloat16."""
     import torch
 
-    before = torch.get_float32_matmul_precision()
+    old_precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(old_precision)
 
 
 def round_up(numbers: NDArray[np.float64], device: str) -> Tensor:

@@ -52,10 +52,10 @@ class Lists:
 
         starts, ends = self.starts[numbers], self.starts[numbers + 1]
         rows = np.repeat(np.arange(len(numbers)), ends - starts)
-        within = np.arange(len(rows)) - np.repeat(
+        offsets_in_list = np.arange(len(rows)) - np.repeat(
             np.cumsum(ends - starts) - (ends - starts), ends - starts
         )
-        return rows, self.places[starts[rows] + within]
+        return rows, self.places[starts[rows] + offsets_in_list]
 
     def taken(self, numbers: NDArray[np.int64]) -> Lists:
         """Return the lists at these indices, renumbered from 0."""
@@ -68,9 +68,13 @@ class Lists:
 
         size = 1 + int(max(self.places.max(initial=0), places.max(initial=0)))
         listed_keys = np.repeat(np.arange(len(self)), np.diff(self.starts)) * size + self.places
-        asked = numbers * size + places
-        at = np.minimum(np.searchsorted(listed_keys, asked), max(0, len(listed_keys) - 1))
-        return listed_keys[at] != asked if len(listed_keys) else np.ones(len(asked), dtype=bool)
+        pair_keys = numbers * size + places
+        at = np.minimum(np.searchsorted(listed_keys, pair_keys), max(0, len(listed_keys) - 1))
+        return (
+            listed_keys[at] != pair_keys
+            if len(listed_keys)
+            else np.ones(len(pair_keys), dtype=bool)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,16 +107,16 @@ class Exclusions:
         groups = self.group[queries]
         for group in np.unique(groups[groups >= 0]):
             members = self.grouped[group]
-            inside = members[np.searchsorted(members, first) : np.searchsorted(members, last)]
+            excluded = members[np.searchsorted(members, first) : np.searchsorted(members, last)]
             of_group = torch.from_numpy(np.flatnonzero(groups == group)).to(scores.device)
-            columns = torch.from_numpy(inside - first).to(scores.device)
+            columns = torch.from_numpy(excluded - first).to(scores.device)
             scores[of_group[:, None], columns] = value
 
     def allows(self, query: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether a query may get each of these documents."""
         import numpy as np
 
-        banned = np.isin(documents, self.own[query])
+        is_excluded = np.isin(documents, self.own[query])
         if self.group is not None and self.grouped is not None and self.group[query] >= 0:
-            banned |= np.isin(documents, self.grouped[int(self.group[query])])
-        return ~banned
+            is_excluded |= np.isin(documents, self.grouped[int(self.group[query])])
+        return ~is_excluded

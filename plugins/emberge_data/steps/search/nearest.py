@@ -59,22 +59,22 @@ def nearest(
     results = [NearestDocuments(np.full(shape, -1), np.full(shape, -np.inf)) for _ in spaces]
     todo, size = np.arange(len(queries)), count + SPARE
     while len(todo):
-        left = []
+        unproven_parts = []
         bytes_of_query = sum(CANDIDATE * size + 4 * space.queries.dimension for space in spaces)
         rows = max(1, limits.memory // 4 // bytes_of_query)
         for first in range(0, len(todo), rows):
             part = todo[first : first + rows]
             part_ceilings = None if ceilings is None else ceilings[:, part]
             search = _Search(spaces, queries[part], size, part_ceilings, excluded, limits)
-            done = np.ones(len(part), dtype=bool)
+            is_done = np.ones(len(part), dtype=bool)
             for number, result in enumerate(results):
                 places, scores = search.in_order(number)
-                done &= search.proven(number, scores, count)
+                is_done &= search.proven(number, scores, count)
                 width = min(count, places.shape[1])
                 result.places[part, :width] = places[:, :width]
                 result.scores[part, :width] = scores[:, :width]
-            left.append(part[~done])
-        todo, size = np.concatenate(left), size * GROWTH
+            unproven_parts.append(part[~is_done])
+        todo, size = np.concatenate(unproven_parts), size * GROWTH
     return results
 
 
@@ -141,8 +141,8 @@ class _Search:
             exceeds_limit = [t.amax(dim=1) > limit for t, limit in zip(tiles, highest, strict=True)]
             rows = torch.stack(exceeds_limit).any(dim=0).nonzero()[:, 0]
             parts = [tile[rows] for tile in tiles]
-            above = [t > limit[rows, None] for t, limit in zip(parts, highest, strict=True)]
-            forbidden = torch.stack(above).any(dim=0)
+            is_above = [t > limit[rows, None] for t, limit in zip(parts, highest, strict=True)]
+            forbidden = torch.stack(is_above).any(dim=0)
             for tile, products in zip(tiles, parts, strict=True):
                 tile[rows] = products.masked_fill_(forbidden, -torch.inf)
         if excluded is not None:
@@ -169,8 +169,8 @@ class _Search:
         allowed = ~np.isneginf(products)
         if self.ceilings is not None:
             for other, (space, ceiling) in enumerate(zip(self.spaces, self.ceilings, strict=True)):
-                theirs = scores if other == number else space.scores(self.queries, places)
-                allowed &= theirs <= ceiling[:, None]
+                other_scores = scores if other == number else space.scores(self.queries, places)
+                allowed &= other_scores <= ceiling[:, None]
         scores = np.where(allowed, scores, -np.inf)
         places = np.where(allowed, places, -1)
         # Of equal scores the earlier document comes first; what is not allowed is last by its score.
@@ -182,7 +182,7 @@ class _Search:
         import numpy as np
 
         lowest = self._best[number][0][:, -1].cpu().numpy().astype(np.float64)
-        everything = np.isneginf(lowest) | (self.size == len(self.spaces[0].documents))
+        has_all = np.isneginf(lowest) | (self.size == len(self.spaces[0].documents))
         if scores.shape[1] < count:
-            return np.asarray(everything)
-        return np.asarray(everything | (lowest + self.spaces[number].slack < scores[:, count - 1]))
+            return np.asarray(has_all)
+        return np.asarray(has_all | (lowest + self.spaces[number].slack < scores[:, count - 1]))

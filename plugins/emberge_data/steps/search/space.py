@@ -100,12 +100,14 @@ class Space:
         """Return the exact cosines of queries [n] and documents, [n] or [n, k], by their indices."""
         import numpy as np
 
-        wide = documents if documents.ndim == 2 else documents[:, None]
-        cosines = np.empty(wide.shape, dtype=np.float64)
-        rows = max(1, self.queries.piece // max(1, wide.shape[1]))
+        document_places = documents if documents.ndim == 2 else documents[:, None]
+        cosines = np.empty(document_places.shape, dtype=np.float64)
+        rows = max(1, self.queries.piece // max(1, document_places.shape[1]))
         for first in range(0, len(queries), rows):
             part = slice(first, first + rows)
-            cosines[part] = self._compute_cosines(queries[part], wide[part]).cpu().numpy()
+            cosines[part] = (
+                self._compute_cosines(queries[part], document_places[part]).cpu().numpy()
+            )
         return cosines.reshape(documents.shape)
 
     def _compute_cosines(self, queries: NDArray[np.int64], documents: NDArray[np.int64]) -> Tensor:

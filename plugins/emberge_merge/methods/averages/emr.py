@@ -38,9 +38,11 @@ class Emr(MergeStrategy):
         deltas, weights = block.deltas, block.weights.tolist()
         # Twice the indicator of a non-negative sum, less one: the elected sign, +1 for zero.
         elected = block.combine(weights, deltas).ge_(0).mul_(2).sub_(1)
-        largest = torch.zeros_like(elected)
+        largest_magnitudes = torch.zeros_like(elected)
         for weight, delta in zip(weights, deltas, strict=True):
-            torch.maximum(largest, (delta * elected).mul_(weight), out=largest)
+            torch.maximum(
+                largest_magnitudes, (delta * elected).mul_(weight), out=largest_magnitudes
+            )
         # Which of two zeros a maximum returns depends on its place in a block; -0 + 0 is 0.
-        largest.add_(0.0)
-        return block.add_delta(largest.mul_(elected).mul_(block.options.scale))
+        largest_magnitudes.add_(0.0)
+        return block.add_delta(largest_magnitudes.mul_(elected).mul_(block.options.scale))

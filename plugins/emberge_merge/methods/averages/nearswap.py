@@ -38,5 +38,5 @@ class NearSwap(MergeStrategy):
         delta = block.deltas[0]
         share: Tensor = block.options.t / delta.abs().clamp_(min=_LEAST)
         # From the model back by what is left of its change, so that what is taken over is so to the bit.
-        back = share.clamp_(0, 1).neg_().add_(1).mul_(delta)
-        return block.tensors[0] - back
+        undone_change = share.clamp_(0, 1).neg_().add_(1).mul_(delta)
+        return block.tensors[0] - undone_change

@@ -63,9 +63,9 @@ class RamPlus(Ram):
     def measure(self, block: Block, stats: Stats) -> Measures:
         moved_deltas, count = moved(block)
         places = moved_deltas.sign().abs_()
-        every = _sum_by_model(places)
+        moved_counts = _sum_by_model(places)
         unique = _sum_by_model(places.mul_((count == 1).to(places)))
-        return {"all": every.double(), "unique": unique.double()}
+        return {"all": moved_counts.double(), "unique": unique.double()}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         unique = stats[-1]["unique"]
@@ -76,11 +76,11 @@ class RamPlus(Ram):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         moved_deltas, count = moved(block)
         strength: Tensor = stats[0]["strength"]
-        alone = (count == 1).to(moved_deltas)
-        merged = moved_deltas.sum(0).div_(count.clamp_(min=1)).mul_(1 - alone)
+        is_unshared = (count == 1).to(moved_deltas)
+        merged = moved_deltas.sum(0).div_(count.clamp_(min=1)).mul_(1 - is_unshared)
         factors = strength.to(moved_deltas).view(-1, *[1] * (moved_deltas.dim() - 1))
         strengthened = moved_deltas.mul_(factors).sum(0)
-        return block.add_delta(merged.add_(strengthened.mul_(alone)))
+        return block.add_delta(merged.add_(strengthened.mul_(is_unshared)))
 
 
 def moved(block: Block) -> tuple[Tensor, Tensor]:

@@ -40,9 +40,9 @@ class Rescale(MergeTransform):
         return {"before": block.original.delta_sums(1), "after": block.delta_sums(1)}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        before, after = stats[-1]["before"], stats[-1]["after"]
-        lost = (before < _TINY) | (after < _TINY)
-        return {"factor": (before / after.clamp(min=_TINY)).masked_fill(lost, 1.0)}
+        sums_before, sums_after = stats[-1]["before"], stats[-1]["after"]
+        is_zero = (sums_before < _TINY) | (sums_after < _TINY)
+        return {"factor": (sums_before / sums_after.clamp(min=_TINY)).masked_fill(is_zero, 1.0)}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         if self.rescale_mode == "l1":

@@ -61,9 +61,11 @@ class SelectImportant(Ranking):
         import torch
 
         measures = dict(super().conclude(block, stats))
-        first = stats[0]["divergence"]
+        divergence = stats[0]["divergence"]
         # One number a row, measured once: the softmaxes are not needed again.
-        measures["divergence"] = torch.cat(first, dim=1) if isinstance(first, list) else first
+        measures["divergence"] = (
+            torch.cat(divergence, dim=1) if isinstance(divergence, list) else divergence
+        )
         return measures
 
     def apply(self, block: Block, stats: Stats) -> Block:
@@ -72,19 +74,21 @@ class SelectImportant(Ranking):
         return block.with_deltas(scores.ge_(limits).mul_(block.deltas))
 
     @staticmethod
-    def _compute_thresholds(cuts: Sequence[Cut], like: Tensor) -> Tensor:
-        quartiles = like.new_tensor([cut.value(like.dtype) for cut in cuts]).view(-1, 3)
-        first, median, third = quartiles.unbind(1)
-        return (median + 1.5 * (third - first)).view(-1, *[1] * (like.dim() - 1))
+    def _compute_thresholds(cuts: Sequence[Cut], template: Tensor) -> Tensor:
+        quartiles = template.new_tensor([cut.value(template.dtype) for cut in cuts]).view(-1, 3)
+        first_quartile, median, third_quartile = quartiles.unbind(1)
+        return (median + 1.5 * (third_quartile - first_quartile)).view(
+            -1, *[1] * (template.dim() - 1)
+        )
 
 
 def _score_block(block: Block, divergence: Tensor, start: int = 0) -> Block:
     """Return the block with importances for changes; `divergence` is that of rows from element `start` on."""
     width = math.prod(block.shape[-1:])
-    first = (block.start - start) // width
+    first_row = (block.start - start) // width
     scores = block.copy_deltas().abs_()
     rows = scores.view(len(scores), -1, width)
-    rows.mul_(divergence[:, first : first + rows.shape[1], None])
+    rows.mul_(divergence[:, first_row : first_row + rows.shape[1], None])
     return block.with_deltas(scores)
 
 
@@ -104,8 +108,10 @@ def row_divergence(block: Block, *, precise: bool) -> Tensor:
 
     base = probabilities(block.base)
     rows = [
-        _take_logarithms(torch.div(theirs, base, out=pooled_like(base))).mul_(theirs).sum(-1)
-        for theirs in map(probabilities, block.tensors.unbind(0))
+        _take_logarithms(torch.div(model_rows, base, out=pooled_like(base)))
+        .mul_(model_rows)
+        .sum(-1)
+        for model_rows in map(probabilities, block.tensors.unbind(0))
     ]
     return torch.stack(rows).to(block.tensors.dtype)
 

@@ -39,11 +39,17 @@ class Span:
     @classmethod
     def of(cls, products: Tensor, differences: Tensor) -> Span:
         """Build a span from inner products of vectors, and of the first vector and differences from it."""
-        plain, other = products.cpu().numpy(), differences.cpu().numpy()
-        squares = plain.diagonal(axis1=-2, axis2=-1)
-        squared_distance = other.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
+        plain_products, difference_products = products.cpu().numpy(), differences.cpu().numpy()
+        squares = plain_products.diagonal(axis1=-2, axis2=-1)
+        squared_distance = difference_products.diagonal(axis1=-2, axis2=-1)[..., 1:].max(
+            -1, initial=0.0
+        )
         turned = squared_distance <= squares.min(-1) / 4
-        span = cls(np.where(turned[..., None, None], other, plain), turned, np.sqrt(squares))
+        span = cls(
+            np.where(turned[..., None, None], difference_products, plain_products),
+            turned,
+            np.sqrt(squares),
+        )
         # Lengths that agree with the products to the last bit, as their differences count.
         norms = np.where(squares > NO_DIRECTION**2, span.lengths(np.eye(squares.shape[-1])), 0.0)
         return cls(span.gram, turned, norms)
@@ -51,17 +57,17 @@ class Span:
     @property
     def units(self) -> np.ndarray:
         """The vectors' directions [..., n, n], one per row; a zero vector stays zero."""
-        pointed = self.norms > NO_DIRECTION
-        inverse = np.where(pointed, 1 / np.where(pointed, self.norms, 1.0), 1.0)
+        has_direction = self.norms > NO_DIRECTION
+        inverse = np.where(has_direction, 1 / np.where(has_direction, self.norms, 1.0), 1.0)
         return np.asarray(inverse[..., None] * np.eye(inverse.shape[-1]))
 
     def lengths(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the lengths [..., m] of combinations [..., m, n]."""
-        first = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
+        leading = np.where(self.turned[..., None], coefficients.sum(-1), coefficients[..., 0])
         later_factors = np.broadcast_to(
-            coefficients[..., 1:], (*first.shape, coefficients.shape[-1] - 1)
+            coefficients[..., 1:], (*leading.shape, coefficients.shape[-1] - 1)
         )
-        factors = np.concatenate([first[..., None], later_factors], -1)
+        factors = np.concatenate([leading[..., None], later_factors], -1)
         squares = np.einsum("...mi,...ij,...mj->...m", factors, self.gram, factors)
         return np.asarray(np.sqrt(squares.clip(min=0.0)))
 
@@ -85,9 +91,9 @@ def slerp_coefficients(
     directions are opposite, else "".
     """
     units = span.units
-    directed = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
+    have_direction = np.asarray((span.norms > NO_DIRECTION).all(-1, keepdims=True))
     ends = units[..., 0, :], units[..., 1, :]
-    return _compute_circle_factors(span, ends, directed, t, linear_threshold)
+    return _compute_circle_factors(span, ends, have_direction, t, linear_threshold)
 
 
 def slerp_in_turn(
@@ -104,9 +110,9 @@ def slerp_in_turn(
     for j in range(1, count):
         t = float(weights[j] / sums[j]) if sums[j] else 0.0
         walked, length = span.normalised(factors)
-        directed = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
+        have_direction = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
         ends = walked, span.units[..., j, :]
-        shares, warning = _compute_circle_factors(span, ends, directed, t, linear_threshold)
+        shares, warning = _compute_circle_factors(span, ends, have_direction, t, linear_threshold)
         factors = shares[..., :1] * factors + shares[..., 1:] * np.eye(count)[j]
         warned = warned or warning
     return factors, warned
@@ -115,19 +121,21 @@ def slerp_in_turn(
 def _compute_circle_factors(
     span: Span,
     ends: tuple[np.ndarray, np.ndarray],
-    directed: np.ndarray,
+    have_direction: np.ndarray,
     t: float,
     linear_threshold: float | None,
 ) -> tuple[np.ndarray, str]:
-    """Return two vectors' factors and a warning; `directed` [..., 1] is True if both have a direction."""
+    """Return two vectors' factors and a warning; `have_direction` [..., 1] is True if both have one."""
     difference_length, sum_length = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])
     theta = 2 * np.arctan2(difference_length, sum_length)
-    opposite = directed & (sum_length <= OPPOSITE)
-    curved = directed & (theta >= SAME_DIRECTION) & ~opposite
+    opposite = have_direction & (sum_length <= OPPOSITE)
+    is_curved = have_direction & (theta >= SAME_DIRECTION) & ~opposite
     if linear_threshold is not None:
-        curved = curved & (np.abs(1 - difference_length**2 / 2) <= linear_threshold)
+        is_curved = is_curved & (np.abs(1 - difference_length**2 / 2) <= linear_threshold)
     share = np.array([1 - t, t])
-    factors = np.where(curved, np.sin(share * theta) / np.where(curved, np.sin(theta), 1.0), share)
+    factors = np.where(
+        is_curved, np.sin(share * theta) / np.where(is_curved, np.sin(theta), 1.0), share
+    )
     return factors, _CANCELLED if opposite.any() else ""
 
 
@@ -143,14 +151,16 @@ def mean_direction(
     """
     shares = weights / weights.sum()
     units = span.units
-    directed = shares * (span.norms > NO_DIRECTION)
-    total = directed.sum(-1, keepdims=True)
-    aimless = np.abs(total) <= NO_DIRECTION
-    directed = directed / np.where(aimless, 1.0, total)
-    mean, length = span.normalised((directed[..., None] * units).sum(-2))
-    cancelled = ~aimless & (length <= ANTIPODAL)
-    mean = _iterate_mean(span, mean, units, directed, (steps, tolerance))
-    factors = np.where(aimless | cancelled, shares, (span.norms @ shares)[..., None] * mean)
+    directed_weights = shares * (span.norms > NO_DIRECTION)
+    total = directed_weights.sum(-1, keepdims=True)
+    has_no_direction = np.abs(total) <= NO_DIRECTION
+    directed_weights = directed_weights / np.where(has_no_direction, 1.0, total)
+    mean, length = span.normalised((directed_weights[..., None] * units).sum(-2))
+    cancelled = ~has_no_direction & (length <= ANTIPODAL)
+    mean = _iterate_mean(span, mean, units, directed_weights, (steps, tolerance))
+    factors = np.where(
+        has_no_direction | cancelled, shares, (span.norms @ shares)[..., None] * mean
+    )
     return factors, _CANCELLED if cancelled.any() else ""
 
 
@@ -158,13 +168,15 @@ def _iterate_mean(
     span: Span,
     mean: np.ndarray,
     units: np.ndarray,
-    directed: np.ndarray,
+    directed_weights: np.ndarray,
     until: tuple[int, float],
 ) -> np.ndarray:
     """Return the mean after steps of the Karcher iteration; each vector of a batch stops independently."""
     steps, tolerance = until
     for _ in range(steps):
-        step = (directed[..., None] * _map_to_tangents(span, mean[..., None, :], units)).sum(-2)
+        step = (
+            directed_weights[..., None] * _map_to_tangents(span, mean[..., None, :], units)
+        ).sum(-2)
         size = span.length(step)
         moving = size > tolerance
         if not moving.any():
@@ -191,5 +203,5 @@ def _map_to_tangents(span: Span, mean: np.ndarray, units: np.ndarray) -> np.ndar
 
 
 def _compute_sinc(x: np.ndarray) -> np.ndarray:
-    small = np.abs(x) <= 1e-4
-    return np.asarray(np.where(small, 1 - x * x / 6, np.sin(x) / np.where(small, 1.0, x)))
+    is_small = np.abs(x) <= 1e-4
+    return np.asarray(np.where(is_small, 1 - x * x / 6, np.sin(x) / np.where(is_small, 1.0, x)))

@@ -73,8 +73,8 @@ class GramStrategy(MergeStrategy):
         if self.granularity == "row":
             merged = self._merge_rows(vectors, block)
         else:
-            mixed = _combine_vectors(vectors.flatten(2), stats[0]["coefficients"][None])
-            merged = mixed.reshape(vectors.shape[1:])
+            combined = _combine_vectors(vectors.flatten(2), stats[0]["coefficients"][None])
+            merged = combined.reshape(vectors.shape[1:])
         return block.add_delta(merged) if deltas else merged
 
     def _select_vectors(self, block: Block) -> Tensor:

@@ -64,9 +64,9 @@ class ModelStock(GramStrategy):
         cosines = gram / pairs.where(pairs > 0, pairs.new_tensor(1.0))
         total = cosines.clamp(-1, 1).triu(1).sum((-2, -1))
         cosine = total / (count * (count - 1) / 2)
-        below = 1 + (count - 1) * cosine
-        sound = below.abs() >= _SINGULAR
-        ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(
-            sound, below.new_tensor(0.0)
+        denominator = 1 + (count - 1) * cosine
+        sound = denominator.abs() >= _SINGULAR
+        ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(1.0))).where(
+            sound, denominator.new_tensor(0.0)
         )
         return ratio.clamp(0, 1) if self.clamp else ratio

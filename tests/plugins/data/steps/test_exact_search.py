@@ -215,7 +215,7 @@ def test_the_number_of_higher_documents_is_that_of_brute_force(
     assert found.tolist() == (higher & counted).sum(axis=1).tolist()
     own = given["excluded"].own
     spared = np.array([[place in own[i].tolist() for place in range(m)] for i in range(n)])
-    found = count_higher(space, np.arange(n), documents, among, spared=own, limits=TIGHT)
+    found = count_higher(space, np.arange(n), documents, among, spared_by_pair=own, limits=TIGHT)
     assert found.tolist() == (higher & counted & ~spared).sum(axis=1).tolist()
 
 
