@@ -20,9 +20,9 @@ from typing import Any
 
 from emberge.errors import PluginError
 
-_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_TABLES = ("auto_mappings.py", "configuration_auto.py")
-_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
+_CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_AUTO_FILES = ("auto_mappings.py", "configuration_auto.py")
+_TYPE_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Architecture:
 
 
 # Maps a model type to the plugin that adds it and to its classes.
-_KNOWN: dict[str, tuple[str, Architecture]] = {}
+_ADDED: dict[str, tuple[str, Architecture]] = {}
 _REGISTERED: dict[str, Architecture] = {}
 _LOCK = threading.RLock()
 
@@ -63,7 +63,7 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
     if not isinstance(architecture, Architecture):
         raise PluginError(f"{label} must be an Architecture, not a {type(architecture).__name__}")
     for place in (architecture.config, *architecture.classes.values()):
-        if not _PLACE.fullmatch(place):
+        if not _CLASS_PLACE.fullmatch(place):
             raise PluginError(f"{label}: '{place}' must be written as 'module:Class'")
     if model_type in _read_stock_types():
         raise PluginError(
@@ -71,7 +71,7 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
             f"another name, and EMBERGE_BLOCK={plugin} leaves the plugin out"
         )
     with _LOCK:
-        owner, earlier = _KNOWN.get(model_type, (plugin, architecture))
+        owner, earlier = _ADDED.get(model_type, (plugin, architecture))
         if owner != plugin:
             raise PluginError(
                 f"plugins '{owner}' and '{plugin}' both add the model type '{model_type}'; block one of "
@@ -79,7 +79,7 @@ def add_architecture(plugin: str, model_type: str, architecture: Architecture) -
             )
         if earlier != architecture and model_type in _REGISTERED:
             raise PluginError(f"{label} has other classes than before; start a new process")
-        _KNOWN[model_type] = plugin, architecture
+        _ADDED[model_type] = plugin, architecture
 
 
 def find_config_class(model_type: str | None) -> Any:
@@ -94,8 +94,8 @@ def find_config_class(model_type: str | None) -> Any:
     from transformers import CONFIG_MAPPING
 
     with _LOCK:
-        if model_type in _KNOWN and model_type not in _REGISTERED:
-            plugin, architecture = _KNOWN[model_type]
+        if model_type in _ADDED and model_type not in _REGISTERED:
+            plugin, architecture = _ADDED[model_type]
             try:
                 _register(model_type, architecture)
             except Exception as error:
@@ -110,10 +110,10 @@ def find_config_class(model_type: str | None) -> Any:
 def find_source(model_type: str) -> Path | None:
     """Return the file of the model class that a plugin has for a model type; None if no plugin has it."""
     with _LOCK:
-        owned = _KNOWN.get(model_type)
-    if owned is None:
+        plugin_and_architecture = _ADDED.get(model_type)
+    if plugin_and_architecture is None:
         return None
-    spec = find_spec(owned[1].model.partition(":")[0])
+    spec = find_spec(plugin_and_architecture[1].model.partition(":")[0])
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
@@ -137,9 +137,11 @@ def _read_stock_types() -> frozenset[str]:
     """Return transformers' own model types, read from its source: importing it takes a second."""
     spec = find_spec("transformers")
     places = spec.submodule_search_locations if spec is not None else None
-    tables = (Path(folder, "models", "auto", name) for folder in places or () for name in _TABLES)
+    tables = (
+        Path(folder, "models", "auto", name) for folder in places or () for name in _AUTO_FILES
+    )
     texts = (table.read_text("utf-8") for table in tables if table.is_file())
-    return frozenset(model_type for text in texts for model_type in _ENTRY.findall(text))
+    return frozenset(model_type for text in texts for model_type in _TYPE_ENTRY.findall(text))
 
 
 @contextlib.contextmanager

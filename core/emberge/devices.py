@@ -72,12 +72,12 @@ def limit_torch_threads(count: int) -> Iterator[None]:
     """Let torch use `count` threads in the block; restore the previous number at its end."""
     import torch
 
-    before = torch.get_num_threads()
+    previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_count)
 
 
 def _find_devices(requested: str | None) -> tuple[str, ...]:
@@ -91,12 +91,12 @@ def _find_devices(requested: str | None) -> tuple[str, ...]:
     if requested is None:
         return cuda or ("cpu",)
     names = [name.strip() for name in requested.split(",") if name.strip()]
-    present = ("cpu", *cuda)
+    existing_devices = ("cpu", *cuda)
     devices = [d for name in names for d in (cuda if name == "cuda" else (name,))]
-    unknown = [name for name in devices if name not in present]
+    unknown = [name for name in devices if name not in existing_devices]
     if unknown or not devices:
         raise RecipeError(
             f"--devices {requested}: {', '.join(unknown) or 'no such device'} is not here; "
-            f"this machine has {', '.join(present)}"
+            f"this machine has {', '.join(existing_devices)}"
         )
     return tuple(dict.fromkeys(devices))

@@ -19,7 +19,7 @@ __all__ = [
     "RequirementError",
     "UnwrittenError",
     "exits_refused",
-    "is_passing",
+    "is_temporary",
     "suggest",
 ]
 
@@ -78,7 +78,7 @@ class RequirementError(EmbergeError):
 
 # Errors that repeating the command does not remove: a file is missing, or may not be read or
 # written.
-_LASTING = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+_PERMANENT_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,10 @@ def exits_refused(whose: str) -> Iterator[None]:
         ) from error
 
 
-def is_passing(error: BaseException) -> bool:
+def is_temporary(error: BaseException) -> bool:
     """Return whether an error comes from a disk or a network, so that the same command may succeed later."""
     cause = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(cause, OSError) and not isinstance(cause, _LASTING)
+    return isinstance(cause, OSError) and not isinstance(cause, _PERMANENT_ERRORS)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -42,13 +42,13 @@ LARGE = 1 << 20
 # Number of files that `UserHashes` remembers; if there are more, it forgets the oldest entries.
 _MOST_FILES = 4096
 # A file that changed this many nanoseconds ago could change again within one tick of its clock.
-_FRESH = 100_000_000
+_FRESH_NANOSECONDS = 100_000_000
 # A megabyte stays in the processor's cache, so that a second hash of it costs half of a read.
-_READ = 1 << 20
+_READ_BYTES = 1 << 20
 # Bytes that are mapped at once, so that little memory is resident: a multiple of every machine's
 # page size. Hashing them takes far longer than the time for which another thread, importing torch,
 # blocks the interpreter.
-_MAPPED = 256 << 20
+_MAPPED_BYTES = 256 << 20
 
 
 class HashCache:
@@ -116,7 +116,7 @@ class HashCache:
             self._remember(file, file.stat(), digest)
 
     def _remember(self, file: Path, status: os.stat_result, digest: str) -> None:
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH:
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _FRESH_NANOSECONDS:
             self._known[self._hash_key(file)] = [*_read_stamp(status), digest]
             self._changed = True
             if self._shared is not None:
@@ -182,16 +182,16 @@ class UserHashes:
         self._new = {}
 
 
-def read_file_pieces(path: Path, size: int = _READ) -> Iterator[memoryview]:
+def read_file_pieces(path: Path, size: int = _READ_BYTES) -> Iterator[memoryview]:
     """Yield a file's bytes in order, at most `size` at once; mapped, as copying is slower than hashing."""
     with path.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size
-        for start in range(0, left, _MAPPED):
-            mapped = min(_MAPPED, left - start)
-            announce(stream.fileno(), start, start + mapped)
-            window = mmap.mmap(stream.fileno(), mapped, access=mmap.ACCESS_READ, offset=start)
+        remaining_bytes = os.fstat(stream.fileno()).st_size
+        for start in range(0, remaining_bytes, _MAPPED_BYTES):
+            window_bytes = min(_MAPPED_BYTES, remaining_bytes - start)
+            announce(stream.fileno(), start, start + window_bytes)
+            window = mmap.mmap(stream.fileno(), window_bytes, access=mmap.ACCESS_READ, offset=start)
             view = memoryview(window)
-            yield from (view[offset : offset + size] for offset in range(0, mapped, size))
+            yield from (view[offset : offset + size] for offset in range(0, window_bytes, size))
 
 
 def sha256_of(path: Path) -> str:
@@ -230,7 +230,7 @@ def _hash_file(file: Path) -> str:
     # XXH3 because hashing must not cost more than merging does: SHA-256 reads a sixteenth as fast.
     # It distinguishes contents, but does not protect against forgery.
     hasher = xxhash.xxh3_128()
-    for piece in read_file_pieces(file, _MAPPED):
+    for piece in read_file_pieces(file, _MAPPED_BYTES):
         hasher.update(piece)
     return str(hasher.hexdigest())
 

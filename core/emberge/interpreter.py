@@ -47,9 +47,9 @@ def return_freed_memory() -> None:
     live longer. glibc reuses few of the holes, so a process can grow for hours although its work needs no
     more memory than at its start.
     """
-    trim = _find_glibc_function("malloc_trim")
-    if trim is not None:
-        trim(0)
+    malloc_trim = _find_glibc_function("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("EMBERGE_HASH_CACHE")
     # Files that changed this moment are not trusted; those of a test are all that young.
-    monkeypatch.setattr("emberge.hashes._FRESH", -(1 << 62))
+    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", -(1 << 62))
     return tmp_path / "cache"
 
 
@@ -78,7 +78,7 @@ def test_a_changed_file_is_read_again_also_under_its_old_date(
 def test_a_file_that_changed_this_moment_is_not_remembered(
     cache: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emberge.hashes._FRESH", 1 << 62)
+    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", 1 << 62)
     reads(file)
     assert reads(file)[1] == 1
 

@@ -215,22 +215,22 @@ def test_where_every_file_has_another_owner_and_mode_those_are_ours(
     seen, real = list(place.lstat()[:10]), place.lstat()
     for mode, uid in ((seen[0], STRANGER + 2), (seen[0] & ~0o777, real.st_uid)):
         sample = os.stat_result((mode, *seen[1:4], uid, *seen[5:]))
-        monkeypatch.setattr(ours, "_SAMPLES", {real.st_dev: sample})
+        monkeypatch.setattr(ours, "_FOLDER_STATUS_BY_DISK", {real.st_dev: sample})
         with pytest.raises(NotOursError):
             require_ours(place)
-    monkeypatch.setattr(ours, "_SAMPLES", {real.st_dev: real})
+    monkeypatch.setattr(ours, "_FOLDER_STATUS_BY_DISK", {real.st_dev: real})
     require_ours(place)
 
 
 def test_a_disk_is_asked_once_and_nothing_is_left_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ours, "_SAMPLES", {})
+    monkeypatch.setattr(ours, "_FOLDER_STATUS_BY_DISK", {})
     tmp_path.chmod(0o777)
     for _ in range(2):
         with pytest.raises(NotOursError):
             require_ours(tmp_path)
-    assert len(ours._SAMPLES) == 1
+    assert len(ours._FOLDER_STATUS_BY_DISK) == 1
     assert list(tmp_path.iterdir()) == []
     tmp_path.chmod(0o700)
 

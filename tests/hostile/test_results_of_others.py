@@ -144,7 +144,7 @@ def test_a_finished_run_again_reads_no_file_twice(
     for path in (out / "a").resolve().rglob("*"):
         os.utime(path, (1, 1))
     rerun(out)
-    monkeypatch.setattr("emberge.hashes._FRESH", 0)
+    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", 0)
     rerun(out)  # by now every file is known, however fresh it was
 
     def refuse(file: Path) -> str:

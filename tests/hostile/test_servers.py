@@ -374,7 +374,7 @@ _COMMAND = """
 import signal, sys
 from emberge.cli import ended_by_signal
 from emberge.cli.main import main
-ended_by_signal.LONGEST_END = 600.0
+ended_by_signal.LONGEST_END_SECONDS = 600.0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main(sys.argv[1:]))
 """

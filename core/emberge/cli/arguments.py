@@ -128,12 +128,12 @@ class _Parser(argparse.ArgumentParser):
 
     def require_different_outputs(self, options: argparse.Namespace) -> None:
         """Refuse two output options that name the same file."""
-        named: dict[Path, str] = {}
+        option_by_path: dict[Path, str] = {}
         for action in self._actions:
             path = getattr(options, action.dest, None) if action.type is output_file else None
             if (
                 path is not None
-                and (other := named.setdefault(path.resolve(), action.dest)) != action.dest
+                and (other := option_by_path.setdefault(path.resolve(), action.dest)) != action.dest
             ):
                 self.error(f"--{other} and --{action.dest} are one file, {path}; name two")
 
@@ -153,9 +153,11 @@ def requires_plugins(words: Sequence[str]) -> bool:
 def list_plugin_files(words: Sequence[str]) -> list[Path]:
     """Return the plugin files that the command line gives by --plugin; they may add verbs."""
     pairs = itertools.pairwise(words)
-    named = [after for word, after in pairs if word == "--plugin"]
-    named += [word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")]
-    return [Path(name) for name in named]
+    plugin_files = [after for word, after in pairs if word == "--plugin"]
+    plugin_files += [
+        word.removeprefix("--plugin=") for word in words if word.startswith("--plugin=")
+    ]
+    return [Path(name) for name in plugin_files]
 
 
 def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace:
@@ -186,14 +188,16 @@ def _list_written_files(options: argparse.Namespace, actions: Sequence[Any]) -> 
     Raises:
         RecipeError: if the verb will also read one of them.
     """
-    paths = {a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)}
-    written = {a: p for a, p in paths.items() if _is_output(a)}
-    for action, path in written.items():
-        for other, other_path in paths.items():
-            if other not in written and os.path.realpath(other_path) == os.path.realpath(path):
-                second = (other.option_strings or [other.metavar])[0]
+    path_by_action = {
+        a: p for a in actions if isinstance(p := getattr(options, a.dest, None), Path)
+    }
+    outputs = {a: p for a, p in path_by_action.items() if _is_output(a)}
+    for action, path in outputs.items():
+        for other, other_path in path_by_action.items():
+            if other not in outputs and os.path.realpath(other_path) == os.path.realpath(path):
+                option_name = (other.option_strings or [other.metavar])[0]
                 raise RecipeError(
-                    f"{action.option_strings[0]} {path}: {second} names the same file; choose another"
+                    f"{action.option_strings[0]} {path}: {option_name} names the same file; choose another"
                 )
         if path.parent.is_dir():
             yield path
@@ -209,12 +213,12 @@ def _list_actions(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
 
 
 def _build_parser(added: Mapping[str, Verb]) -> _Parser:
-    parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_RAW)
+    parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_PARSER_OPTIONS)
     parser.add_argument("--version", action="version", version=f"emberge {_read_version()}")
     _add_common(parser, default=None)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, (summary, examples) in VERBS.items():
-        _ADD[name](_add_verb(verbs, name, summary, examples))
+        _ADD_OPTIONS[name](_add_verb(verbs, name, summary, examples))
     for name, verb in added.items():
         verb_parser = _add_verb(verbs, name, verb.summary, verb.examples)
         verb.add_options(verb_parser)
@@ -224,16 +228,16 @@ def _build_parser(added: Mapping[str, Verb]) -> _Parser:
 
 
 def _add_verb(verbs: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    shown = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
-    about = f"{summary[0].upper()}{summary[1:]}."
+    epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
+    description = f"{summary[0].upper()}{summary[1:]}."
     parser: argparse.ArgumentParser = verbs.add_parser(
-        name, help=summary, description=about, epilog=shown, **_RAW
+        name, help=summary, description=description, epilog=epilog, **_PARSER_OPTIONS
     )
     _add_common(parser, default=argparse.SUPPRESS)
     return parser
 
 
-_RAW: dict[str, Any] = {
+_PARSER_OPTIONS: dict[str, Any] = {
     "formatter_class": argparse.RawDescriptionHelpFormatter,
     "allow_abbrev": False,
 }
@@ -407,7 +411,7 @@ def _add_safetensors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the model's folder")
 
 
-_ADD: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+_ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "run": _add_run,
     "check": _add_check,
     "rehearse": _add_rehearse,
@@ -469,8 +473,8 @@ def _find_positional(words: Sequence[str]) -> Iterator[str]:
 
 
 def _skip_plugin_files(words: Sequence[str]) -> Iterator[str]:
-    before = ["", *words]
-    return (word for word, last in zip(words, before, strict=False) if last != "--plugin")
+    preceding_words = ["", *words]
+    return (word for word, last in zip(words, preceding_words, strict=False) if last != "--plugin")
 
 
 def _read_version() -> str:

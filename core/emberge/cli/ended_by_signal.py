@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-AGAIN = 2.0
+RAISE_AGAIN_SECONDS = 2.0
 """Seconds after a signal in which a second one counts as the same: groups and supervisors send it twice."""
-LONGEST_END = 30.0
+LONGEST_END_SECONDS = 30.0
 """Seconds after a signal in which the work must end; then the process is ended, as if it were killed."""
 
 # A signal that is ignored unless it has a handler, and that has no other use here.
-_WAKE = signal.SIGURG
-_POLL = 0.1
+_WAKE_SIGNAL = signal.SIGURG
+_POLL_SECONDS = 0.1
 # The ends of pipes to which the system writes signals now.
 _PIPES: list[int] = []
 
@@ -47,22 +47,24 @@ def ended_by_signal(stopped: Callable[[int], int]) -> Iterator[None]:
         return
     watch = _Watch(stopped)
     handlers: dict[signal.Signals, Callable[[int, object], None]]
-    handlers = {signal.SIGTERM: watch.interrupt, _WAKE: _ignore_signal}
+    handlers = {signal.SIGTERM: watch.interrupt, _WAKE_SIGNAL: _ignore_signal}
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         handlers[signal.SIGINT] = watch.interrupt
     hook = sys.unraisablehook
     sys.unraisablehook = watch.guarded(hook)
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    previous = signal.set_wakeup_fd(watch.writer, warn_on_full_buffer=False)
+    previous_handlers = {
+        number: signal.signal(number, handler) for number, handler in handlers.items()
+    }
+    previous_wakeup_fd = signal.set_wakeup_fd(watch.writer, warn_on_full_buffer=False)
     _PIPES.append(watch.writer)
     watch.start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(previous)
+        signal.set_wakeup_fd(previous_wakeup_fd)
         _PIPES.remove(watch.writer)
         watch.close()
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
         sys.unraisablehook = hook
 
@@ -89,7 +91,7 @@ class _Watch:
         os.set_blocking(self.writer, False)
         self._main = threading.get_ident()
         self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
-        self._raised, self._number = -AGAIN, 0
+        self._raised, self._number = -RAISE_AGAIN_SECONDS, 0
         self._until: float | None = None
         self._dropped = False
         self._closed = threading.Event()
@@ -106,9 +108,9 @@ class _Watch:
         os.close(self._reader)
 
     def interrupt(self, number: int, _: object) -> None:
-        """Raise the signal's exception, unless it was raised less than `AGAIN` seconds ago."""
+        """Raise the signal's exception, unless it was raised less than `RAISE_AGAIN_SECONDS` seconds ago."""
         now = time.monotonic()
-        if now - self._raised < AGAIN:
+        if now - self._raised < RAISE_AGAIN_SECONDS:
             return
         self._raised, self._number = now, number
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -116,37 +118,40 @@ class _Watch:
     def guarded(self, hook: Callable[[sys.UnraisableHookArgs], object]) -> Callable[..., None]:
         """Return a hook for unraisable exceptions: a signal's is raised again, others go to `hook`."""
 
-        def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        def handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
             if not issubclass(unraisable.exc_type, KeyboardInterrupt) or not self._number:
                 hook(unraisable)
                 return
-            self._raised, self._dropped = -AGAIN, True
+            self._raised, self._dropped = -RAISE_AGAIN_SECONDS, True
             os.write(self.writer, bytes([self._number]))
 
-        return dropped
+        return handle_unraisable
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            left = None if self._until is None else max(0.0, self._until - time.monotonic())
-            if not select.select([self._reader], [], [], left)[0]:
+            seconds_left = None if self._until is None else max(0.0, self._until - time.monotonic())
+            if not select.select([self._reader], [], [], seconds_left)[0]:
                 self._end_process()
             for number in os.read(self._reader, 512):
                 self._wake_main_thread(number)
 
     def _wake_main_thread(self, number: int) -> None:
         """Wake the main thread repeatedly until it has handled a signal."""
-        if number == _WAKE:
+        if number == _WAKE_SIGNAL:
             return
         if self._until is None:
             self._number = number
-            self._until = time.monotonic() + LONGEST_END
-        while not self._closed.wait(_POLL) and time.monotonic() - self._raised > AGAIN:
+            self._until = time.monotonic() + LONGEST_END_SECONDS
+        while (
+            not self._closed.wait(_POLL_SECONDS)
+            and time.monotonic() - self._raised > RAISE_AGAIN_SECONDS
+        ):
             if time.monotonic() > self._until:
                 self._end_process()
             if self._dropped:
                 self._dropped = False
                 _thread.interrupt_main(signal.Signals(self._number))
-            signal.pthread_kill(self._main, _WAKE)
+            signal.pthread_kill(self._main, _WAKE_SIGNAL)
 
     def _end_process(self) -> None:
         """End the process at once; the next run resumes as after a kill."""

@@ -81,14 +81,14 @@ def _run_verb(words: list[str]) -> int:
         return int(importlib.import_module("emberge.recipes.run.step_call").work(line))
     with exits_refused("a plugin that is being loaded"):
         plugins = _load_plugins(words)
-    added = plugins.verbs if plugins is not None else {}
-    options = parse(words, added)
+    plugin_verbs = plugins.verbs if plugins is not None else {}
+    options = parse(words, plugin_verbs)
     options.words = words
     if options.verb is None:
         return 0
     with _reserve_files(options.written), exits_refused("a plugin"):
         if plugins is not None:
-            return added[options.verb].call(options, plugins)
+            return plugin_verbs[options.verb].call(options, plugins)
         verbs = importlib.import_module("emberge.cli.verbs")
         verb: Callable[[argparse.Namespace], int] = getattr(verbs, options.verb.replace("-", "_"))
         return verb(options)
@@ -128,18 +128,18 @@ def _show_user_error(error: EmbergeError, debug: bool) -> int:
 
 
 def _show_interruption(code: int, words: Sequence[str]) -> int:
-    goes_on = "; the same command goes on from here" if {"run", "merge"} & set(words) else ""
-    print(f"stopped{goes_on}", file=sys.stderr)
+    continue_hint = "; the same command goes on from here" if {"run", "merge"} & set(words) else ""
+    print(f"stopped{continue_hint}", file=sys.stderr)
     return code
 
 
 def _show_unforeseen_error(error: Exception, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    first = (str(error).splitlines() or [""])[0]
+    first_line = (str(error).splitlines() or [""])[0]
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("in step ")]
     note_text = f" {notes[0]}" if notes else ""
-    _print_error("error", f"{type(error).__name__}{note_text}: {first} (--debug shows where)")
+    _print_error("error", f"{type(error).__name__}{note_text}: {first_line} (--debug shows where)")
     return 1
 
 
@@ -177,12 +177,12 @@ def guard_output() -> Iterator[None]:
     A listener that draws with terminal escapes writes to `sys.stdout.unguarded`, and must escape its texts
     itself.
     """
-    before = sys.stdout
-    sys.stdout = cast(TextIO, _GuardedStream(before))
+    previous_stdout = sys.stdout
+    sys.stdout = cast(TextIO, _GuardedStream(previous_stdout))
     try:
         yield
     finally:
-        sys.stdout = before
+        sys.stdout = previous_stdout
 
 
 def _print_error(label: str, line: object) -> None:

@@ -53,8 +53,8 @@ def _list_references(request: OneDiff) -> list[str]:
 
 def _find_model(text: str, plugins: Plugins) -> Model:
     """Find a model by its reference; a bare name that is a folder here means the folder."""
-    bare = not is_folder(text) and Path(text).is_dir()
-    located = locate_model(ModelRef(f"./{text}" if bare else text), plugins)
+    names_local_folder = not is_folder(text) and Path(text).is_dir()
+    located = locate_model(ModelRef(f"./{text}" if names_local_folder else text), plugins)
     return Model(located.name, located.folder, "", adapter=located.adapter)
 
 

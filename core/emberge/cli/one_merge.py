@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
-from emberge.errors import Problem, RecipeError, is_passing
+from emberge.errors import Problem, RecipeError, is_temporary
 from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
 from emberge.plugins import Plugins
 from emberge.recipes import (
@@ -144,14 +144,14 @@ def run_one_merge(
             _remove_work(work_folder)  # the process was killed after all work was done
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     recipe = merge.recipe(plugins)
-    last = _find_last_step(recipe)
+    final_step_id = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
     try:
         results = run_recipe(recipe, work_folder, plugins, machine=machine, quiet=quiet)
         sync(
             work_folder / ".work"
         )  # otherwise a power cut could restore work that looks unfinished
-        publish(results[last].resolve(), out)
+        publish(results[final_step_id].resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
             _remove_work(work_folder)
@@ -179,7 +179,7 @@ def _is_worth_keeping(error: Exception) -> bool:
     """Return whether to keep the work folder: another process uses it, or only a disk or network failed."""
     if isinstance(error, StepsFailedError):
         return any(map(_is_worth_keeping, error.errors.values()))
-    return is_passing(error) or isinstance(error, OutInUseError)
+    return is_temporary(error) or isinstance(error, OutInUseError)
 
 
 def _is_under_way(beside: Path) -> bool:

@@ -64,9 +64,9 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     machine = _find_machine(options)
     launcher = _build_launcher(options, plugins) if options.launcher is not None else None
     form = functools.partial(_form_team, machine, options.shard)
-    ranked = rank_team(options.words, machine, options.ranks, form)
+    team_context = rank_team(options.words, machine, options.ranks, form)
     if rank_and_size()[0] != 0:
-        with ranked as team:
+        with team_context as team:
             assert team is not None
             team.follow(recipe, options.out, plugins, machine)
         yield None
@@ -74,7 +74,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     out = options.out if options.verb == "run" else None
     _require_check(check_recipe(recipe, plugins, out=out), options.quiet)
     arguments: dict[str, Any] = {"machine": machine, "quiet": options.quiet, "launcher": launcher}
-    with ranked as team:
+    with team_context as team:
         yield recipe, plugins, {**arguments, "team": team}
 
 
@@ -131,11 +131,11 @@ def check(options: argparse.Namespace) -> int:
 
 def _show_notes(report: CheckReport) -> None:
     """Print what each step shows of its plan and data, equal notes of several steps once."""
-    steps_of: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    steps_by_note: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
     for note in report.notes:
         key = note.title, note.lines
-        steps_of[key] = (*steps_of.get(key, ()), note.step)
-    for (title, lines), (first, *other_steps) in steps_of.items():
+        steps_by_note[key] = (*steps_by_note.get(key, ()), note.step)
+    for (title, lines), (first, *other_steps) in steps_by_note.items():
         others_text = f" and {count_noun(len(other_steps), 'more step')}" if other_steps else ""
         print(f"{first}{others_text}: {title}")
         print("".join(f"  {line}\n" for line in lines), end="")

@@ -36,7 +36,7 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
-_DIGITS = 18  # largest number of digits of a count
+_MOST_DIGITS = 18  # largest number of digits of a count
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
 
@@ -76,7 +76,7 @@ def _parse_catalogue(
     """Return the catalogue of a file's text; cached, as the steps of a recipe share few catalogues."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        repeated = find_alias_problem(root)
+        alias_problem = find_alias_problem(root)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None
@@ -84,8 +84,8 @@ def _parse_catalogue(
         raise DataError(f"{shown(path)}: not YAML: {printable(error)}") from None
     except RecursionError:
         raise DataError(f"{shown(path)}: the catalogue is nested too deeply") from None
-    if repeated is not None:
-        raise DataError(f"{shown(path)}:{repeated[0]}: {repeated[1]}")
+    if alias_problem is not None:
+        raise DataError(f"{shown(path)}:{alias_problem[0]}: {alias_problem[1]}")
     return _CatalogueReader(path).catalogue(root)
 
 
@@ -158,7 +158,7 @@ class _NodeReader:
 
     def count(self, node: yaml.Node) -> int:
         word = self.text(node)
-        if not word.isdecimal() or len(word) > _DIGITS or not int(word):
+        if not word.isdecimal() or len(word) > _MOST_DIGITS or not int(word):
             raise self.error(node, f"expected a whole number above 0, not '{printable(word, 80)}'")
         return int(word)
 
@@ -214,8 +214,10 @@ class _CatalogueReader(_NodeReader):
 
     def train(self, node: yaml.Node) -> DataEntry:
         keys = self.mapping(node)
-        self.known(keys, {*_TRAIN, "path", "file", "columns", "name"}, node)
-        options = {key: read(self, keys[key][1]) for key, read in _TRAIN.items() if key in keys}
+        self.known(keys, {*_TRAIN_READERS, "path", "file", "columns", "name"}, node)
+        options = {
+            key: read(self, keys[key][1]) for key, read in _TRAIN_READERS.items() if key in keys
+        }
         where = self.one_of(keys, ("path", "file"), node, needed="hub" not in keys)
         if where is not None and "hub" in keys:
             raise self.error(node, "a set has a path or a hub id, not both")
@@ -227,8 +229,10 @@ class _CatalogueReader(_NodeReader):
 
     def evaluation(self, node: yaml.Node) -> EvalSet:
         keys = self.mapping(node)
-        self.known(keys, {*_EVAL, "task", "path", "dir", "folder", "name"}, node)
-        options = {key: read(self, keys[key][1]) for key, read in _EVAL.items() if key in keys}
+        self.known(keys, {*_EVAL_READERS, "task", "path", "dir", "folder", "name"}, node)
+        options = {
+            key: read(self, keys[key][1]) for key, read in _EVAL_READERS.items() if key in keys
+        }
         options.setdefault("prompt", instruction_prompt(options.get("instruction", "")))
         options["task"] = self.task(self.need(keys, "task", node))
         if options["task"] == "text":
@@ -294,7 +298,7 @@ class _CatalogueReader(_NodeReader):
                 raise self.error(node, f"two sets under {kind} are named '{name}'; rename one")
 
 
-_TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
+_TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "hub": _CatalogueReader.text,
     "subset": _CatalogueReader.text,
     "folder": _CatalogueReader.text,
@@ -314,7 +318,7 @@ _TRAIN: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "ind_tasks": _CatalogueReader.names,
     "language": _CatalogueReader.text,
 }
-_EVAL: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
+_EVAL_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "language": _CatalogueReader.text,
     "symmetric": _CatalogueReader.flag,
     "domain": _CatalogueReader.domain,

@@ -114,9 +114,9 @@ def _list_catalogue_sources(
             f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
-    listed = _select_split(catalogue, entry)
-    sets = pick(listed, entry.only)
-    if listed is not catalogue:
+    split_catalogue = _select_split(catalogue, entry)
+    sets = pick(split_catalogue, entry.only)
+    if split_catalogue is not catalogue:
         entry = dataclasses.replace(entry, split="train")
     if not sets:
         raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
@@ -159,10 +159,12 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
 
 def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reader]) -> DataSource:
     """Return the source of a catalogue's set; options in the recipe replace the set's options."""
-    nothing = DataEntry()
+    default_entry = DataEntry()
     names = {option.name for option in dataclasses.fields(entry)} - {"path", "only"}
     recipe_options = {
-        name: value for name in names if (value := getattr(entry, name)) != getattr(nothing, name)
+        name: value
+        for name in names
+        if (value := getattr(entry, name)) != getattr(default_entry, name)
     }
     entry = _fill_prompt(dataclasses.replace(each, **recipe_options), each.prompt)
     if entry.path is None:
@@ -194,18 +196,18 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
     Raises:
         DataError: if no reader fits; lists the formats that can be read.
     """
-    fits = [
+    matching_suffixes = [
         (len(suffix), i)
         for i, reader in enumerate(readers)
         for suffix in reader.suffixes
         if path.name.lower().endswith(suffix)
     ]
-    if not fits:
+    if not matching_suffixes:
         suffixes = ", ".join(sorted(suffix for reader in readers for suffix in reader.suffixes))
         raise DataError(
             f"{shown(path)}: no reader for this kind of file; known: {suffixes or 'none'}"
         )
-    return readers[max(fits)[1]]
+    return readers[max(matching_suffixes)[1]]
 
 
 def _sort_suffixes(reader: Reader) -> list[str]:
@@ -248,18 +250,20 @@ def in_domain_tasks(
     Raises:
         DataError: if a catalogue cannot be read, or no entry declares its tasks.
     """
-    declared: list[tuple[str, ...]] = []
-    unseen = False
+    declared_tasks: list[tuple[str, ...]] = []
+    has_unseen_catalogue = False
     for entry in entries:
         sets = [entry]
         path = resolve(entry.path) if entry.path is not None else None
-        unseen |= entry.path is not None and path is None
+        has_unseen_catalogue |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
             sets += pick(load_catalogue(path), entry.only)
-        declared += [set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None]
-    if entries and not declared and not unseen:
+        declared_tasks += [
+            set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None
+        ]
+    if entries and not declared_tasks and not has_unseen_catalogue:
         places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
         raise DataError(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )
-    return tuple(dict.fromkeys(task for tasks in declared for task in tasks))
+    return tuple(dict.fromkeys(task for tasks in declared_tasks for task in tasks))

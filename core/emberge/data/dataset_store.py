@@ -23,7 +23,7 @@ from emberge.errors import DataError
 from emberge.files import publish, write_json
 
 FORMAT = 2
-_MEDIA = "media.json"
+_MEDIA_FILE = "media.json"
 DRAWN_NEGATIVES = 3
 
 
@@ -59,14 +59,14 @@ def open_rows(
     Without a store, the rows are in a temporary folder that exists as long as the result. If a file has bad
     rows, none of its rows are stored, and only the summary is returned.
     """
-    stored_folder = _read_kept(store, key) if store is not None and key is not None else None
+    stored_folder = _find_rows_folder(store, key) if store is not None and key is not None else None
     if stored_folder is not None and (stored_folder / "summary.json").is_file():
         rows = Rows(stored_folder)
         return rows, rows.summary
     if store is not None:
         store.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".reading-", dir=store))
-    lasts = False
+    is_stored = False
     try:
         summary = write(folder)
         if summary.bad_row_count or not summary.rows:
@@ -76,14 +76,14 @@ def open_rows(
             return Rows(stored_folder), summary
         rows = Rows(folder)
         weakref.finalize(rows, shutil.rmtree, folder, ignore_errors=True)
-        lasts = True
+        is_stored = True
         return rows, summary
     finally:
-        if not lasts:
+        if not is_stored:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read_kept(store: Path, key: str) -> Path:
+def _find_rows_folder(store: Path, key: str) -> Path:
     """Return the folder of rows with this key and unchanged media; without one, the first unused folder."""
     places = (store / (f"{key}-{turn}" if turn else key) for turn in itertools.count())
     return next(folder for folder in places if not folder.is_dir() or _is_media_unchanged(folder))
@@ -92,7 +92,7 @@ def _read_kept(store: Path, key: str) -> Path:
 def _is_media_unchanged(folder: Path) -> bool:
     """Return whether the media files of rows are unchanged, by path, size and time."""
     try:
-        listed = json.loads((folder / _MEDIA).read_text(encoding="utf-8"))
+        listed = json.loads((folder / _MEDIA_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return True
     return all(_read_stamp(path) == stamp for path, *stamp in listed)
@@ -134,7 +134,9 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
     summary.digest = digest.hexdigest()
     if media:
         summary.stored = stored_digest.hexdigest()
-        write_json(folder / _MEDIA, [[path, *_read_stamp(path)] for path in media], durable=False)
+        write_json(
+            folder / _MEDIA_FILE, [[path, *_read_stamp(path)] for path in media], durable=False
+        )
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
 
@@ -214,7 +216,7 @@ def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float,
     return decisions.scaled(summary.lowest), decisions.scaled(summary.highest)
 
 
-class _ByLabel:
+class _LabelledTexts:
     """The choice of positives and negatives for rows of a text and a label, from all rows of the file.
 
     The texts drawn for a row depend only on the dataset's name and the row, so they are equal in every epoch
@@ -246,14 +248,14 @@ def _draw_positive(same: Sequence[int], number: int, name: str) -> int:
     return other_rows[even_place(name, number) % len(other_rows)]
 
 
-def _group_by_label(name: str, rows: Rows) -> _ByLabel:
+def _group_by_label(name: str, rows: Rows) -> _LabelledTexts:
     groups: dict[str, list[int]] = {}
     for number in range(len(rows)):
         groups.setdefault(str(rows[number].label), []).append(number)
     require_pairs(
         {label: len(label_rows) for label, label_rows in groups.items()}, rows.summary.place
     )
-    return _ByLabel(name, rows, groups)
+    return _LabelledTexts(name, rows, groups)
 
 
 def require_pairs(rows_by_label: Mapping[str, int], place: str) -> None:
@@ -262,11 +264,11 @@ def require_pairs(rows_by_label: Mapping[str, int], place: str) -> None:
     Raises:
         DataError: if a label has only one row, or there is only one label.
     """
-    lonely = [label for label, rows in rows_by_label.items() if rows < 2]
-    if lonely:
+    single_row_labels = [label for label, rows in rows_by_label.items() if rows < 2]
+    if single_row_labels:
         raise DataError(
-            f"{place}: label '{lonely[0]}' has one row only, so it has no positive "
-            f"({len(lonely)} such labels); give each label two rows or more"
+            f"{place}: label '{single_row_labels[0]}' has one row only, so it has no positive "
+            f"({len(single_row_labels)} such labels); give each label two rows or more"
         )
     if len(rows_by_label) < 2:
         raise DataError(

@@ -75,12 +75,12 @@ def check_eval_sets(
         if expected is None or not expected.sets:
             return [], []
         label = f"${reference.step}"
-        to_come = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
-        sets = _pick_named(to_come, only, label)
+        announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
+        sets = _pick_named(announced_sets, only, label)
     except DataError as error:
         return [], [str(error)]
-    lacking = f"{label} makes no development halves; write split: test"
-    return sets, [lacking] if split == "dev" else []
+    problem_text = f"{label} makes no development halves; write split: test"
+    return sets, [problem_text] if split == "dev" else []
 
 
 def lacking_half(one: EvalSet, split: Split) -> str | None:
@@ -134,14 +134,14 @@ def load_eval_set(
         raise DataError(
             f"{_describe_place(eval_set)}{shown(eval_set.folder)}: there is no such folder"
         )
-    return _LOADERS[eval_set.task](_Half(eval_set, readers, split, limit, store))
+    return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
 
 
 def _describe_place(eval_set: EvalSet) -> str:
     return f"{eval_set.where}: " if eval_set.where else ""
 
 
-class _Half:
+class _HalfReader:
     """One half of a set, while it is read."""
 
     def __init__(
@@ -202,7 +202,7 @@ class _Half:
         return [rows[i].anchor for i in sample], [labels[i] for i in sample]
 
 
-def _load_pairs(half: _Half) -> PairData:
+def _load_pairs(half: _HalfReader) -> PairData:
     rows, decisions = half.rows(half.split, half.eval_set.task)
     subsets = []
     for row, (where, fields) in zip(rows, half.plain(half.split), strict=True):
@@ -222,15 +222,15 @@ def _load_pairs(half: _Half) -> PairData:
     )
 
 
-def _load_classification(half: _Half) -> ClassificationData:
+def _load_classification(half: _HalfReader) -> ClassificationData:
     return ClassificationData(*half.labelled("train"), *half.labelled(half.split))
 
 
-def _load_clustering(half: _Half) -> ClusteringData:
+def _load_clustering(half: _HalfReader) -> ClusteringData:
     return ClusteringData(*half.labelled(half.split))
 
 
-def _load_reranking(half: _Half) -> RerankingData:
+def _load_reranking(half: _HalfReader) -> RerankingData:
     rows, _ = half.rows(half.split, "reranking")
     for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
         if not row.negatives:
@@ -243,7 +243,7 @@ def _load_reranking(half: _Half) -> RerankingData:
     )
 
 
-def _load_retrieval(half: _Half) -> EvalData:
+def _load_retrieval(half: _HalfReader) -> EvalData:
     return read_retrieval(
         half.eval_set,
         corpus=half.plain("corpus"),
@@ -254,7 +254,7 @@ def _load_retrieval(half: _Half) -> EvalData:
     )
 
 
-_LOADERS: Mapping[str, Callable[[_Half], EvalData]] = {
+_LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
     "retrieval": _load_retrieval,
     "reranking": _load_reranking,
     "classification": _load_classification,
@@ -265,14 +265,14 @@ _LOADERS: Mapping[str, Callable[[_Half], EvalData]] = {
 
 
 _GRADE = re.compile(r"-?[0-9]{1,9}")
-Placed = Iterable[tuple[str, Mapping[str, Any]]]
+PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 def read_retrieval(
     eval_set: EvalSet,
     *,
-    corpus: Placed,
-    queries: Placed,
+    corpus: PlacedRows,
+    queries: PlacedRows,
     split: str,
     limit: int | None,
     media: MediaValues,
@@ -283,11 +283,11 @@ def read_retrieval(
         DataError: if a row has no id or text, an id occurs twice, or a judgement names an unknown id.
     """
     path = _find_judgement_file(eval_set, split)
-    judged = _read_judgements(path)
+    judgements = _read_judgements(path)
     texts = _read_texts(queries, media, titled=False)
     documents = _read_texts(corpus, media, titled=True)
     relevant: dict[str, dict[str, int]] = {}
-    for line, (query, document, grade) in judged:
+    for line, (query, document, grade) in judgements:
         for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
             if name not in texts_by_id:
                 raise DataError(
@@ -318,12 +318,12 @@ def _reduce_corpus(
 
 
 def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
-    named = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
-    for path in (eval_set.folder / named, eval_set.folder / "qrels" / f"{split}.tsv"):
+    file_name = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+    for path in (eval_set.folder / file_name, eval_set.folder / "qrels" / f"{split}.tsv"):
         if path.is_file():
             return path
     raise DataError(
-        f"{shown(eval_set.folder)} has no {named} with the judgements of its {split} half"
+        f"{shown(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
     )
 
 
@@ -343,7 +343,7 @@ def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
     return judgements
 
 
-def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, str]:
+def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[str, str]:
     texts: dict[str, str] = {}
     for where, row in rows:
         name, text = row.get("_id"), _read_text(where, row, media)
@@ -363,10 +363,10 @@ def _read_texts(rows: Placed, media: MediaValues, *, titled: bool) -> dict[str, 
             raise DataError(
                 f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
             )
-        joined = f"{plain_text(title)} {text}".strip()
-        if not joined:
+        joined_text = f"{plain_text(title)} {text}".strip()
+        if not joined_text:
             raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
-        texts[str(name)] = joined
+        texts[str(name)] = joined_text
     return texts
 
 

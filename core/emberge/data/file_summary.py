@@ -28,7 +28,7 @@ from emberge.wording import printable
 
 SHOWN_BAD_ROWS = 20
 # Names of task kinds in records of other tools.
-_KINDS: Mapping[str, TaskKind] = {
+_TASK_BY_KIND: Mapping[str, TaskKind] = {
     **{kind: kind for kind in TASK_KINDS},
     "symmetric_class": "classification",
     "symmetric_clustering": "clustering",
@@ -79,10 +79,10 @@ class FileSummary:
         scores = (*(row.positive_scores or ()), *(row.negative_scores or ()))
         self.lines.setdefault("with scores" if scores else "without scores", line)
         if scores:
-            first = not self.scored
+            is_first_scored = not self.scored
             self.scored += 1
-            self.lowest = min(scores) if first else min(self.lowest, *scores)
-            self.highest = max(scores) if first else max(self.highest, *scores)
+            self.lowest = min(scores) if is_first_scored else min(self.lowest, *scores)
+            self.highest = max(scores) if is_first_scored else max(self.highest, *scores)
             self.zero_or_one &= all(score in (0, 1) for score in scores)
         for samples, value in ((self.prompts, row.prompt), (self.kinds, row.kind)):
             if value not in samples and len(samples) < 3:
@@ -135,9 +135,9 @@ class FileSummary:
     def problems(self) -> list[Problem]:
         """Return the bad rows as problems: the first twenty, then a count."""
         problems = [Problem(message, f"{self.place}:{line}") for line, message in self.bad_rows]
-        left = self.bad_row_count - len(problems)
-        if left:
-            problems.append(Problem(f"{left} more rows cannot be used", self.place))
+        omitted_count = self.bad_row_count - len(problems)
+        if omitted_count:
+            problems.append(Problem(f"{omitted_count} more rows cannot be used", self.place))
         return problems
 
     def plain(self) -> dict[str, Any]:
@@ -269,8 +269,8 @@ def _decide_task(summary: FileSummary, entry: DataEntry) -> tuple[TaskKind, list
         return entry.task, []
     if summary.single:
         return "text", []
-    if len(summary.kinds) == 1 and summary.kinds[0] in _KINDS:
-        return _KINDS[str(summary.kinds[0])], []
+    if len(summary.kinds) == 1 and summary.kinds[0] in _TASK_BY_KIND:
+        return _TASK_BY_KIND[str(summary.kinds[0])], []
     if summary.scored and summary.negatives:
         return "retrieval", [
             "rows with negatives and scores are taken for retrieval with a teacher"

@@ -24,7 +24,7 @@ from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import Columns, DataEntry
 from emberge.data.file_summary import FileSummary, decide_data, understood
-from emberge.data.hub_datasets import recently
+from emberge.data.hub_datasets import compute_cache_period
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
 from emberge.data.set_size import SetSize
@@ -180,7 +180,7 @@ def _foresee_size(source: DataSource, head: FirstRows | None) -> SetSize:
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
     """Return problems and facts of a source's first rows, cached while its file is unchanged."""
     if source.path is None:
-        return _read_cached_rows(source, limit_rows, (recently(),))
+        return _read_cached_rows(source, limit_rows, (compute_cache_period(),))
     try:
         status = source.path.stat()
     except OSError:
@@ -272,22 +272,22 @@ def check_datasets(
     A problem without a `file:line` in the data has the line of `option`. With `show`, the first example of
     each dataset becomes a note. Without permission to use the network, hub datasets are `unseen`.
     """
-    checked = check_entries(
+    checked_data = check_entries(
         entries,
         readers=context.readers,
         resolve=context.data,
         limit_rows=limit_rows,
         network=context.deep,
     )
-    context.count("set", [size.place for size in checked.sizes])
-    for head in checked.heads if show else ():
+    context.count("set", [size.place for size in checked_data.sizes])
+    for head in checked_data.heads if show else ():
         context.note(head.title, head.lines)
     problems = (
         dataclasses.replace(problem, where=problem.where or context.where(option))
-        for problem in checked.problems
+        for problem in checked_data.problems
     )
-    sizes = (*checked.sizes, *_foresee_results(entries, context))
-    return dataclasses.replace(checked, problems=tuple(problems), sizes=sizes)
+    sizes = (*checked_data.sizes, *_foresee_results(entries, context))
+    return dataclasses.replace(checked_data, problems=tuple(problems), sizes=sizes)
 
 
 def _foresee_results(entries: Sequence[DataEntry], context: Preflight) -> Iterator[SetSize]:

@@ -14,8 +14,8 @@ from emberge.data.entry import DataEntry
 from emberge.errors import AccessError, DataError
 from emberge.network import hub_client
 
-_PATIENCE = 3.0  # seconds to wait for a hub's answer
-_REMEMBERED = 300.0  # seconds for which an answer is reused
+_ANSWER_SECONDS = 3.0  # seconds to wait for a hub's answer
+_ANSWER_CACHE_SECONDS = 300.0  # seconds for which an answer is reused
 
 
 def describe_hub_entry(entry: DataEntry) -> str:
@@ -111,10 +111,10 @@ def hash_hub_rows(entry: DataEntry) -> str:
 
     hub_client.guard()
     with _explain_error(entry):
-        built = datasets.load_dataset_builder(
+        builder = datasets.load_dataset_builder(
             entry.hub, entry.subset, data_dir=entry.folder, revision=entry.revision
         )
-    return f"{built.config_id}/{built.hash}[{entry.split}]"
+    return f"{builder.config_id}/{builder.hash}[{entry.split}]"
 
 
 def _require_answer(entry: DataEntry) -> None:
@@ -125,16 +125,16 @@ def _require_answer(entry: DataEntry) -> None:
     """
     if Path(str(entry.hub)).exists():  # a local folder instead of a hub dataset
         return
-    if not _does_answer(str(entry.hub), entry.revision, recently()):
+    if not _does_answer(str(entry.hub), entry.revision, compute_cache_period()):
         raise ConnectionError(
             f"dataset {describe_hub_entry(entry)} cannot be looked up: the hub cannot be reached; "
             "connect, or give a file as path"
         )
 
 
-def recently() -> int:
+def compute_cache_period() -> int:
     """Return a number that changes every five minutes, for a cache key that soon expires."""
-    return int(time.monotonic() // _REMEMBERED)
+    return int(time.monotonic() // _ANSWER_CACHE_SECONDS)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -144,7 +144,9 @@ def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: AR
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
-        hub_client.ask(lambda: HfApi().dataset_info(hub, revision=revision, timeout=_PATIENCE))
+        hub_client.ask(
+            lambda: HfApi().dataset_info(hub, revision=revision, timeout=_ANSWER_SECONDS)
+        )
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
         return True  # offline, `datasets` only uses its cache
     except Exception:  # several libraries raise it: unknown host, no route, or timeout

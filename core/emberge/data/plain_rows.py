@@ -19,7 +19,7 @@ from emberge.errors import DataError
 from emberge.media import MediaFolder
 from emberge.wording import printable
 
-_SHOWN = 20  # largest number of bad rows that an error lists
+_MOST_SHOWN_ROWS = 20  # largest number of bad rows that an error lists
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def read_plain_rows(
     limits = [n for n in (limit, entry.limit) if n is not None]
     row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
     key = "" if first is not None else source.key()
-    chosen = [rows[row] for row in row_numbers]
-    return PlainRows(source.name, source.place, key, chosen, media)  # type: ignore[arg-type]
+    chosen_rows = [rows[row] for row in row_numbers]
+    return PlainRows(source.name, source.place, key, chosen_rows, media)  # type: ignore[arg-type]
 
 
 def _read_rows(
@@ -107,11 +107,11 @@ def _refuse_bad_rows(
     if bad_rows:
         lines = [
             f"{source.place}:{number}: {printable(message)}"
-            for number, message in bad_rows[:_SHOWN]
+            for number, message in bad_rows[:_MOST_SHOWN_ROWS]
         ]
         count_line = (
-            [f"{source.place}: … and {len(bad_rows) - _SHOWN} more"]
-            if len(bad_rows) > _SHOWN
+            [f"{source.place}: … and {len(bad_rows) - _MOST_SHOWN_ROWS} more"]
+            if len(bad_rows) > _MOST_SHOWN_ROWS
             else []
         )
         raise DataError("\n".join([*lines, *count_line]))

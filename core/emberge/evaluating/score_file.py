@@ -238,7 +238,7 @@ def _select_finite(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 
 def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
-    places = tuple(
+    points = tuple(
         CurvePlace(
             float(point["at"]),
             tuple(point["models"]),
@@ -246,7 +246,7 @@ def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
         )
         for point in entry["points"]
     )
-    return ScoreCurve(str(entry["name"]), str(entry["variable"]), places)
+    return ScoreCurve(str(entry["name"]), str(entry["variable"]), points)
 
 
 def _read_task(entry: Mapping[str, Any]) -> Task:

@@ -268,14 +268,14 @@ class Scores:
 
     def tasks_by_domain(self) -> dict[str, list[str]]:
         """Map the title in `DOMAINS` of each domain with tasks to the names of its tasks."""
-        by_domain = {
+        names_by_domain = {
             title: [task.name for task in self.tasks if task.domain == domain]
             for domain, title in DOMAINS.items()
         }
-        return {title: names for title, names in by_domain.items() if names}
+        return {title: names for title, names in names_by_domain.items() if names}
 
     @property
-    def means_known(self) -> tuple[str, ...]:
+    def known_means(self) -> tuple[str, ...]:
         """Names of the means that any model has, in the order of `MEANS`."""
         return tuple(m for m in MEANS if any(m in self.means.get(name, {}) for name in self.models))
 
@@ -285,7 +285,7 @@ class Scores:
         Means over a single task are left out.
         """
         tasks = tuple(task.name for task in self.tasks)
-        means = tuple(m for m in self.means_known if self._is_needed_mean(m))
+        means = tuple(m for m in self.known_means if self._is_needed_mean(m))
         return (*means, *tasks) if len(tasks) > FEW else (*tasks, *means)
 
     def forgotten(self, model: str) -> Estimate | None:
@@ -307,8 +307,8 @@ class Scores:
 
     def headlines(self) -> tuple[str, ...]:
         """Return the names of the means that summarise a run: one per domain, else the mean over tasks."""
-        domains = tuple(mean for mean in self.means_known if mean in ("in", "out", "elsewhere"))
-        return domains or self.means_known[:1] or self.columns()[:1]
+        domains = tuple(mean for mean in self.known_means if mean in ("in", "out", "elsewhere"))
+        return domains or self.known_means[:1] or self.columns()[:1]
 
     def difference(self, model: str, on: str, reference: str | None = None) -> Comparison | None:
         """Return the comparison of a model with the reference on a task or mean; None without both scores.

@@ -46,9 +46,11 @@ def score_model(
     """
     scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
-        share = _ShareOfProgress(workspace, name, place * len(plans) + column, of * len(plans))
-        scores |= score_tasks(evaluator, model, tasks, share)
-        share.finish()
+        progress_share = _ShareOfProgress(
+            workspace, name, place * len(plans) + column, of * len(plans)
+        )
+        scores |= score_tasks(evaluator, model, tasks, progress_share)
+        progress_share.finish()
     for task, score in scores.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return scores
@@ -90,9 +92,9 @@ class _ShareOfProgress:
         if self._parts == 1:
             self._workspace.progress(done, total, unit, note)
             return
-        share = done / total if total else 1.0
-        words = f"{self._model} · {note}" if note else self._model
-        self._workspace.progress(self._place + share, self._parts, "models", words)
+        done_share = done / total if total else 1.0
+        note_text = f"{self._model} · {note}" if note else self._model
+        self._workspace.progress(self._place + done_share, self._parts, "models", note_text)
 
     def finish(self) -> None:
         """Report that this evaluator has scored the model."""

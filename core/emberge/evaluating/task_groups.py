@@ -17,18 +17,18 @@ from emberge.wording import join_some
 MEAN_OF = {"all": "task", "type": "type", "in": "in", "out": "out", "elsewhere": "elsewhere"}
 _DOMAINS = ("in", "out", "elsewhere")
 # Prefix of the name of a group that is one kind of task, as a task may have the name of a kind.
-_KIND = "kind:"
+_KIND_PREFIX = "kind:"
 
 
 def kind_of_group(group: str) -> str | None:
     """Return the kind of task of a group such as `kind:retrieval`; None for other groups."""
-    return group.removeprefix(_KIND) if group.startswith(_KIND) else None
+    return group.removeprefix(_KIND_PREFIX) if group.startswith(_KIND_PREFIX) else None
 
 
 def groups_with_means(tasks: Sequence[TaskInfo]) -> list[str]:
     """Return the groups that have means: groups of `MEAN_OF` with tasks, and kinds if there are two."""
     kinds = dict.fromkeys(task.kind for task in tasks)
-    kind_groups = [f"{_KIND}{kind}" for kind in kinds] if len(kinds) > 1 else []
+    kind_groups = [f"{_KIND_PREFIX}{kind}" for kind in kinds] if len(kinds) > 1 else []
     return [*(group for group in MEAN_OF if parts_of_group(tasks, group)), *kind_groups]
 
 
@@ -44,12 +44,12 @@ def _select_tasks(tasks: Sequence[TaskInfo], group: str) -> list[TaskInfo]:
         return [task for task in tasks if task.kind == kind]
     if group in _DOMAINS:
         return [task for task in tasks if task.domain == group]
-    named = [
+    named_tasks = [
         task
         for task in tasks
         if group in (task.name, task.name_without_size, task.name_without_seed, task.plain_name)
     ]
-    return named or [task for task in tasks if task.kind == group]
+    return named_tasks or [task for task in tasks if task.kind == group]
 
 
 def parts_of_group(tasks: Sequence[TaskInfo], group: str) -> list[list[TaskInfo]]:
@@ -85,7 +85,7 @@ def means_over_tasks(
 GROUP_OF = {"all": "all", "kinds": "type", "ind": "in", "ood": "out", "elsewhere": "elsewhere"}
 
 
-_WHERE = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
+_DOMAIN_TEXT = {"ind": "in domain", "ood": "out of domain", "elsewhere": "elsewhere"}
 
 
 def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
@@ -97,12 +97,14 @@ def required_tasks(word: str, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
     matching = [task for part in parts_of_group(tasks, GROUP_OF.get(word, word)) for task in part]
     if matching:
         return matching
-    if word in _WHERE:
+    if word in _DOMAIN_TEXT:
         raise RecipeError(
-            f"`tasks: {word}`: none of the tasks is {_WHERE[word]}; give `domain` in the catalogue"
+            f"`tasks: {word}`: none of the tasks is {_DOMAIN_TEXT[word]}; give `domain` in the catalogue"
         )
     names = dict.fromkeys([*GROUP_OF, *(t.kind for t in tasks), *(t.name for t in tasks)])
-    longer = [name for name in names if name.startswith(word)]  # development data have a suffix
-    hint = f"; did you mean '{longer[0]}'?" if longer else suggest(word, names)
+    completions = [
+        name for name in names if name.startswith(word)
+    ]  # development data have a suffix
+    hint = f"; did you mean '{completions[0]}'?" if completions else suggest(word, names)
     ending = hint or f"; there are {join_some(names, 8)}"
     raise RecipeError(f"`tasks: {word}`: there is no such task or kind of task{ending}")

@@ -25,11 +25,11 @@ from emberge.errors import CheckpointError, EmbergeError, Problem, UnwrittenErro
 from emberge.files.ours import is_side_name, require_ours, side_name
 from emberge.wording import human_size
 
-_AGAIN = "run again: what is done is kept"
+_RUN_AGAIN = "run again: what is done is kept"
 _ADVICE = {
-    errno.ENOSPC: f"make room and {_AGAIN}",
-    errno.EDQUOT: f"make room and {_AGAIN}",
-    errno.EFBIG: f"files may not be as large here (`ulimit -f`); allow larger ones and {_AGAIN}",
+    errno.ENOSPC: f"make room and {_RUN_AGAIN}",
+    errno.EDQUOT: f"make room and {_RUN_AGAIN}",
+    errno.EFBIG: f"files may not be as large here (`ulimit -f`); allow larger ones and {_RUN_AGAIN}",
     errno.EACCES: "choose another place",
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
@@ -54,8 +54,8 @@ def sync_tree(folder: Path, *, skipped: str = "", deep: bool = True) -> None:
     """
     for directory, _, files in os.walk(folder, topdown=False) if deep else [next(os.walk(folder))]:
         for path in [Path(directory, name) for name in sorted(files)]:
-            passed_over = bool(skipped) and path.name.endswith(skipped)
-            if path.is_file() and not path.is_symlink() and not passed_over:
+            is_skipped = bool(skipped) and path.name.endswith(skipped)
+            if path.is_file() and not path.is_symlink() and not is_skipped:
                 sync(path)
         sync(Path(directory))
 
@@ -300,7 +300,7 @@ def writing(place: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_AGAIN}")
+        advice = _ADVICE.get(error.errno or 0, f"see to the disk and {_RUN_AGAIN}")
         raise UnwrittenError(
             f"{place}: {what} could not be written ({error.strerror}); {advice}"
         ) from error

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from emberge.errors import CheckpointError, EmbergeError, is_passing
+from emberge.errors import CheckpointError, EmbergeError, is_temporary
 from emberge.files.atomic import make_folder, sync, writing
 from emberge.files.ours import claim_folder, open_ours, require_tree_ours
 from emberge.files.strangers import open_regular
@@ -115,7 +115,7 @@ def _remove_if_useless(folder: Path) -> Iterator[None]:
     try:
         yield
     except EmbergeError as error:
-        if not is_passing(error):
+        if not is_temporary(error):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -32,8 +32,8 @@ from typing import IO, Literal
 from emberge.errors import EmbergeError
 from emberge.wording import printable
 
-_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would wait for its other end
-_FLAGS = {
+_SAFE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would wait for its other end
+_FLAGS_BY_MODE = {
     "ab": os.O_WRONLY | os.O_APPEND | os.O_CREAT,
     "ab+": os.O_RDWR | os.O_APPEND | os.O_CREAT,
     "rb": os.O_RDONLY,
@@ -44,9 +44,9 @@ Mode = Literal["ab", "ab+", "rb", "rb+", "xb"]
 # Never writable for everybody, whatever the umask.
 _FILE, _FOLDER = 0o664, 0o775
 _SIDE_NAME = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
-_SAMPLES: dict[int, os.stat_result] = {}  # by disk
+_FOLDER_STATUS_BY_DISK: dict[int, os.stat_result] = {}  # by disk
 _LONGEST_NAME = 200  # characters of a name in its side name, which a file system must take too
-_FOREIGN = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
+_ADVICE = "remove it or choose another --out; a copy (`cp -r`) is yours if you trust what is in it"
 
 
 class NotOursError(EmbergeError):
@@ -64,7 +64,7 @@ def open_ours(path: Path, mode: Mode) -> IO[bytes]:
         OSError: if the file cannot be opened; FileExistsError for `xb` if the path exists.
     """
     try:
-        handle = os.open(path, _FLAGS[mode] | _SAFE, _FILE)
+        handle = os.open(path, _FLAGS_BY_MODE[mode] | _SAFE_FLAGS, _FILE)
     except OSError:
         _refuse_link(path)
         if path.is_dir() and mode != "xb":
@@ -179,13 +179,13 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
 
 def _require_owner(path: Path, status: os.stat_result) -> None:
     """Require that a path is this user's and not writable by everybody."""
-    theirs = status.st_uid not in (our_uid(), 0)
-    if not (theirs or status.st_mode & stat.S_IWOTH):
+    is_foreign = status.st_uid not in (our_uid(), 0)
+    if not (is_foreign or status.st_mode & stat.S_IWOTH):
         return
     sample = _sample_folder(path if stat.S_ISDIR(status.st_mode) else path.parent)
-    if theirs and (sample is None or sample.st_uid != status.st_uid):
+    if is_foreign and (sample is None or sample.st_uid != status.st_uid):
         raise NotOursError(
-            f"{printable(path)}: belongs to another user ({_find_user_name(status.st_uid)}); {_FOREIGN}"
+            f"{printable(path)}: belongs to another user ({_find_user_name(status.st_uid)}); {_ADVICE}"
         )
     if status.st_mode & stat.S_IWOTH and not (sample and sample.st_mode & stat.S_IWOTH):
         raise NotOursError(
@@ -205,15 +205,15 @@ def _sample_folder(folder: Path) -> os.stat_result | None:
     Owner and mode of a new folder are the same everywhere on one disk.
     """
     disk = folder.stat().st_dev
-    if disk not in _SAMPLES:
+    if disk not in _FOLDER_STATUS_BY_DISK:
         sample = folder / side_name("owner")
         try:
             sample.mkdir(0o700)
-            _SAMPLES[disk] = sample.lstat()
+            _FOLDER_STATUS_BY_DISK[disk] = sample.lstat()
             sample.rmdir()
         except OSError:
             return None
-    return _SAMPLES[disk]
+    return _FOLDER_STATUS_BY_DISK[disk]
 
 
 def _find_user_name(uid: int) -> str:

@@ -87,11 +87,11 @@ def read_json(path: Path, *, limit: int = JSON_LIMIT) -> Any:
     raw = read_regular(path, limit=limit)
     try:
         content = json.loads(raw.decode("utf-8"))
-        half = find_half_surrogate(raw, content)
+        lone_surrogate = find_half_surrogate(raw, content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if half is not None:
-        raise ValueError(f"has {half}, half a surrogate pair, which is no character")
+    if lone_surrogate is not None:
+        raise ValueError(f"has {lone_surrogate}, half a surrogate pair, which is no character")
     return content
 
 

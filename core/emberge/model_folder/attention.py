@@ -12,8 +12,8 @@ from emberge.wording import join_some
 Attention = Literal["as is", "causal", "bidirectional"]
 
 # Kinds of layers, by transformers' names, that carry a state from one token to the next.
-_ONE_WAY = frozenset({"linear_attention", "conv", "hybrid", "hybrid_sliding"})
-_FLAG = "use_bidirectional_attention"
+_ONE_WAY_LAYERS = frozenset({"linear_attention", "conv", "hybrid", "hybrid_sliding"})
+_SWITCH = "use_bidirectional_attention"
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
@@ -33,7 +33,7 @@ def declared_attention(config: Mapping[str, Any]) -> Attention:
     The class may ignore the config; only a test of the model shows its actual attention.
     """
     text = _find_text_config(config)
-    flag = text.get(_FLAG)
+    flag = text.get(_SWITCH)
     if text.get("is_causal") is False or flag == "all" or (flag and _is_gemma(text)):
         return "bidirectional"
     return "causal" if text.get("is_causal") is True else "as is"
@@ -50,24 +50,24 @@ def with_attention(config: Mapping[str, Any], attention: Attention) -> dict[str,
         CheckpointError: if some layers would ignore the switch; if a Gemma 3 has both switches, or a window
             that would change by saving and loading.
     """
-    changed = copy.deepcopy(dict(config))
+    changed_config = copy.deepcopy(dict(config))
     if attention != "as is":
-        _refuse_encoder_decoder(changed)
-        _set_attention(_find_text_config(changed), attention)
-    if declared_attention(changed) == "bidirectional":
-        _refuse_hybrid(changed)
-        _refuse_wrong_window(_find_text_config(changed))
-    return changed
+        _refuse_encoder_decoder(changed_config)
+        _set_attention(_find_text_config(changed_config), attention)
+    if declared_attention(changed_config) == "bidirectional":
+        _refuse_hybrid(changed_config)
+        _refuse_wrong_window(_find_text_config(changed_config))
+    return changed_config
 
 
 def _set_attention(text: Any, attention: Attention) -> None:
     if not _is_gemma(text):
         text["is_causal"] = attention == "causal"
     elif attention == "causal":
-        text |= {"is_causal": True, _FLAG: False}
+        text |= {"is_causal": True, _SWITCH: False}
     elif text.get("is_causal") is not False:
         text.pop("is_causal", None)
-        text[_FLAG] = True
+        text[_SWITCH] = True
 
 
 def _is_gemma(text: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ def _refuse_encoder_decoder(config: Mapping[str, Any]) -> None:
 def _refuse_hybrid(config: Mapping[str, Any]) -> None:
     """Refuse a hybrid model, in which some layers always attend to earlier tokens only."""
     layers = _list_layer_kinds(config)
-    one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY]
+    one_way_layers = [f"{i} ({name})" for i, name in enumerate(layers) if name in _ONE_WAY_LAYERS]
     if one_way_layers:
         kind = _find_text_config(config).get("model_type")
         raise CheckpointError(
@@ -135,18 +135,18 @@ def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
         return []
     try:
         # Files give layers by old names, or by every how many layers has attention.
-        built = CONFIG_MAPPING[kind].from_dict(dict(whole)).get_text_config()
+        loaded_config = CONFIG_MAPPING[kind].from_dict(dict(whole)).get_text_config()
     except Exception:  # each class refuses in its own way, and again where the model is loaded
         return []
-    return [*(getattr(built, "layer_types", None) or ())]
+    return [*(getattr(loaded_config, "layer_types", None) or ())]
 
 
 def _refuse_wrong_window(text: Mapping[str, Any]) -> None:
-    if not _is_gemma(text) or not text.get(_FLAG):
+    if not _is_gemma(text) or not text.get(_SWITCH):
         return
     if text.get("is_causal") is False:
         raise CheckpointError(
-            f"a Gemma 3 with both is_causal: false and {_FLAG} gets a window that neither of them "
+            f"a Gemma 3 with both is_causal: false and {_SWITCH} gets a window that neither of them "
             "means; take is_causal out of config.json"
         )
     window = text.get("sliding_window") or 0

@@ -39,10 +39,10 @@ from emberge.wording import printable
 if TYPE_CHECKING:
     from emberge.tensor_files import TensorReader
 
-_PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_PICKLE_PATTERNS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 # States of a training are beside weights and are none.
-_STATES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
-_EXPORTS = (
+_STATE_FILES = ("optimizer", "scheduler", "rng_state", "scaler", "training_args")
+_EXPORT_PATTERNS = (
     ("GGUF", ("*.gguf", "gguf/*.gguf")),
     ("ONNX", ("*.onnx", "onnx/*.onnx")),
     ("OpenVINO", ("openvino*.xml", "openvino/*.xml")),
@@ -64,9 +64,9 @@ _OTHER_TOKENIZERS = (
 
 def _find_pickles(folder: Path) -> Iterator[Path]:
     """Yield the files of pickled weights, except those of a training state."""
-    for pattern in _PICKLES:
+    for pattern in _PICKLE_PATTERNS:
         paths = sorted(folder.glob(pattern))
-        yield from (path for path in paths if not path.name.startswith(_STATES))
+        yield from (path for path in paths if not path.name.startswith(_STATE_FILES))
 
 
 def other_format(folder: Path) -> str | None:
@@ -77,17 +77,17 @@ def other_format(folder: Path) -> str | None:
             f"{folder}: is an adapter (adapter_config.json), not a whole model; name it with its base, "
             f"as {base}+{folder}"
         )
-    for kind, patterns in _EXPORTS:
+    for kind, patterns in _EXPORT_PATTERNS:
         export = next((path for p in patterns for path in sorted(folder.glob(p))), None)
         if export is not None:
             return (
                 f"{folder}: has only an export to {kind} ({export.relative_to(folder).as_posix()}), which "
                 "cannot be merged; get the model's safetensors"
             )
-    strange = sorted(p.name for p in folder.glob("*.safetensors"))
-    if strange:
+    unknown_files = sorted(p.name for p in folder.glob("*.safetensors"))
+    if unknown_files:
         return (
-            f"{folder}: has {strange[0]}, but neither model.safetensors nor an index of it; "
+            f"{folder}: has {unknown_files[0]}, but neither model.safetensors nor an index of it; "
             "get the missing file, or rename this one if it is the whole model"
         )
     return None
@@ -227,23 +227,25 @@ class Checkpoint:
         `names` are this model's tensors by name, with an adapter's changes if it has one; by default `specs`.
         """
         names = names or self.names
-        theirs = dict(template._number_modules())
-        renamed = {part: theirs.get(key, part) for key, part in self._number_modules()}
-        if all(old == new for old, new in renamed.items()):
+        template_prefixes = dict(template._number_modules())
+        prefix_by_part = {
+            part: template_prefixes.get(key, part) for key, part in self._number_modules()
+        }
+        if all(old == new for old, new in prefix_by_part.items()):
             return names
         specs = {}
         for name, spec in names.specs.items():
-            part = next((p for p in renamed if name.startswith(p)), "")
-            specs[renamed.get(part, "") + name.removeprefix(part)] = spec
+            part = next((p for p in prefix_by_part if name.startswith(p)), "")
+            specs[prefix_by_part.get(part, "") + name.removeprefix(part)] = spec
         return replace(names, specs=specs)
 
     def _number_modules(self) -> Iterator[tuple[tuple[str, int], str]]:
         """Yield (kind of a module with weights, number within its kind) and the prefix of its tensors."""
-        counted: Counter[str] = Counter()
+        number_by_kind: Counter[str] = Counter()
         for module in self.modules:
             if f"{module.path}." in self.parts:
-                yield (module.kind, counted[module.kind]), f"{module.path}."
-            counted[module.kind] += 1
+                yield (module.kind, number_by_kind[module.kind]), f"{module.path}."
+            number_by_kind[module.kind] += 1
 
     @functools.cached_property
     def metadata(self) -> Mapping[str, str]:
@@ -259,8 +261,8 @@ class Checkpoint:
 
     def _is_bag_of_words(self) -> bool:
         """Return whether the model is a bag of words, whose first module has no weights."""
-        has = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
-        return len(self.parts) > 1 and not has and not any(_find_pickles(self.trunk))
+        has_weight_files = any(_list_weight_files(self.trunk)) or _is_transformer(self.trunk)
+        return len(self.parts) > 1 and not has_weight_files and not any(_find_pickles(self.trunk))
 
     def _read_specs(self, folder: Path) -> dict[str, TensorSpec]:
         files = _list_weight_files(folder)
@@ -282,8 +284,10 @@ class Checkpoint:
 
 def _can_be_quantised(specs: Iterable[TensorSpec], config: Mapping[str, Any]) -> bool:
     """Return whether weights may be quantised, by the config or a dtype that is neither float nor index."""
-    named = any(config.get(key) for key in ("quantization_config", "compression_config"))
-    return named or not all(spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs)
+    is_declared = any(config.get(key) for key in ("quantization_config", "compression_config"))
+    return is_declared or not all(
+        spec.mergeable or spec.dtype in ("int64", "bool") for spec in specs
+    )
 
 
 def _require_distinct(name: str, spec: TensorSpec, others: Mapping[str, TensorSpec]) -> None:

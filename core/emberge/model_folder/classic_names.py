@@ -18,9 +18,9 @@ POOLING = {
     "max": ("max", "pooling_mode_max_tokens"),
     "mean_sqrt_len": ("mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens"),
 }
-_NEW = "sentence_transformers."
-_SPARSE = "sentence_transformers.sparse_encoder.models."
-_OUTPUTS = {"feature-extraction": "last_hidden_state", "fill-mask": "logits"}
+_NEW_PREFIX = "sentence_transformers."
+_SPARSE_PREFIX = "sentence_transformers.sparse_encoder.models."
+_OUTPUT_BY_TASK = {"feature-extraction": "last_hidden_state", "fill-mask": "logits"}
 # An option that a class does not know makes a release before 6 fail.
 _TRANSFORMER_OPTIONS = frozenset(
     {"max_seq_length", "do_lower_case", "model_args", "tokenizer_args", "config_args"}
@@ -29,7 +29,7 @@ _POOLING_OPTIONS = frozenset(
     {"pooling_mode", "embedding_dimension", "word_embedding_dimension", "include_prompt"}
 )
 # The packages of modules of embedders; `LayerNorm` and the like follow no rule and keep their names.
-_TODAY = {
+_PACKAGE_BY_KIND = {
     **{"Transformer": "base", "Normalize": "base", "Dense": "base"},
     "Pooling": "sentence_transformer",
 }
@@ -38,24 +38,24 @@ _IN_AND_OUT = ("module_input_name", "module_output_name")
 _Config = dict[str, Any]
 
 
-def is_new(type_: str) -> bool:
+def needs_new_release(type_: str) -> bool:
     """Return whether only SentenceTransformers from release 6 can load a module's type."""
-    return type_.startswith(_NEW) and not type_.startswith((CLASSIC, _SPARSE))
+    return type_.startswith(_NEW_PREFIX) and not type_.startswith((CLASSIC, _SPARSE_PREFIX))
 
 
 def new_type(type_: str) -> str:
     """Return the name of a module's type in release 6; a type without such a name is returned unchanged."""
     kind = type_.rpartition(".")[2]
-    package = _TODAY.get(kind)
-    return f"{_NEW}{package}.modules.{kind.lower()}.{kind}" if package is not None else type_
+    package = _PACKAGE_BY_KIND.get(kind)
+    return f"{_NEW_PREFIX}{package}.modules.{kind.lower()}.{kind}" if package is not None else type_
 
 
 def pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return emberge's names for the pooling modes in a config of any release; `mean` by default."""
     mode = config.get("pooling_mode")
-    ours = {name: word for word, (name, _) in POOLING.items()}
+    name_by_word = {name: word for word, (name, _) in POOLING.items()}
     if mode is not None:
-        return tuple(ours.get(m, m) for m in ([mode] if isinstance(mode, str) else mode))
+        return tuple(name_by_word.get(m, m) for m in ([mode] if isinstance(mode, str) else mode))
     return tuple(word for word, (_, flag) in POOLING.items() if config.get(flag)) or ("mean",)
 
 
@@ -64,7 +64,7 @@ def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config]
 
     A module whose code is not in the library is returned unchanged.
     """
-    if not type_.startswith(_NEW):
+    if not type_.startswith(_NEW_PREFIX):
         return type_, dict(config)
     kind = type_.rpartition(".")[2]
     if kind in ("Transformer", "MLMTransformer"):
@@ -72,28 +72,33 @@ def classic_module(type_: str, config: Mapping[str, Any]) -> tuple[str, _Config]
     convert = _CONVERSIONS.get(kind)
     classic = convert(dict(config)) if convert is not None else None
     sparse = kind in ("SpladePooling", "SparseAutoEncoder")
-    return None if classic is None else ((_SPARSE if sparse else CLASSIC) + kind, classic)
+    return None if classic is None else ((_SPARSE_PREFIX if sparse else CLASSIC) + kind, classic)
 
 
 def _convert_transformer(kind: str, config: Mapping[str, Any]) -> tuple[str, _Config] | None:
     masked = kind == "MLMTransformer"
     task = config.get("transformer_task", "fill-mask" if masked else "feature-extraction")
-    type_ = f"{_SPARSE}MLMTransformer" if task == "fill-mask" else f"{CLASSIC}Transformer"
+    type_ = f"{_SPARSE_PREFIX}MLMTransformer" if task == "fill-mask" else f"{CLASSIC}Transformer"
     if not set(config) & {"transformer_task", "modality_config", "module_output_name"}:
         return type_, dict(config)
     # What releases before had no name for: it must be as they behaved.
-    usual = {
+    default_options = {
         "transformer_task": task,
         "modality_config": {
-            "text": {"method": "forward", "method_output_name": _OUTPUTS.get(task)}
+            "text": {"method": "forward", "method_output_name": _OUTPUT_BY_TASK.get(task)}
         },
         "module_output_name": "token_embeddings",
     }
     options = {k: v for k, v in config.items() if v is not None}
-    new = {k: v for k, v in options.items() if k not in _TRANSFORMER_OPTIONS}
-    if task not in _OUTPUTS or any(usual.get(k) != v for k, v in new.items()):
+    new_options = {k: v for k, v in options.items() if k not in _TRANSFORMER_OPTIONS}
+    if task not in _OUTPUT_BY_TASK or any(
+        default_options.get(k) != v for k, v in new_options.items()
+    ):
         return None
-    return type_, {"do_lower_case": False, **{k: v for k, v in options.items() if k not in new}}
+    return type_, {
+        "do_lower_case": False,
+        **{k: v for k, v in options.items() if k not in new_options},
+    }
 
 
 def _convert_pooling(config: _Config) -> _Config | None:

@@ -26,16 +26,23 @@ _MUST_AGREE = (
     "position_embedding_type",
 )
 # Configs inside those of models with more than text, the outer ones first.
-_NESTED = ("thinker_config", "text_config", "language_config", "llm_config")
+_NESTED_CONFIGS = ("thinker_config", "text_config", "language_config", "llm_config")
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", *_MUST_AGREE[1:])
 # Keys that only place images among positions; text has the same position on every axis.
-_OF_IMAGES = frozenset({"mrope_section", "mrope_interleaved", "type"})
+_IMAGE_ROPE_KEYS = frozenset({"mrope_section", "mrope_interleaved", "type"})
 _SHOULD_AGREE = (
     *("rope_theta", "rope_parameters", "rope_scaling", "sliding_window", "is_causal"),
     # Routing: experts of a token, and how their gates are scaled.
     *("num_experts_per_tok", "top_k", "norm_topk_prob", "normalize_gates", "gate_scale"),
 )
-_SHAPES = ("in_features", "out_features", "dimension", "input_dim", "hidden_dim", "out_channels")
+_MODULE_SIZES = (
+    "in_features",
+    "out_features",
+    "dimension",
+    "input_dim",
+    "hidden_dim",
+    "out_channels",
+)
 _COLBERT = "artifact.metadata"
 _COLBERT_KEYS = (
     *("query_maxlen", "doc_maxlen", "query_token_id", "doc_token_id", "mask_punctuation"),
@@ -74,7 +81,7 @@ class ModelPair:
             yield f"the modules are {kinds[0]} in one and {kinds[1]} in the other (modules.json)"
             return
         for module, first_config, second_config in self._pair_modules():
-            for key in _SHAPES:
+            for key in _MODULE_SIZES:
                 file = f" ({module.path}/config.json)"
                 yield from _compare_key(key, first_config, second_config, f"{module.kind}'s ", file)
 
@@ -97,9 +104,14 @@ class ModelPair:
             return
         for key in _SIZES:
             yield from _compare_key(key, first_config, second_config, "the text config's ")
-        ropes = rope_options(first_config), rope_options(second_config)
-        for key in sorted(ropes[0].keys() | ropes[1].keys()) if positions else ():
-            a, b = (_shorten_value(rope[key]) if key in rope else "missing" for rope in ropes)
+        rope_options_pair = rope_options(first_config), rope_options(second_config)
+        for key in (
+            sorted(rope_options_pair[0].keys() | rope_options_pair[1].keys()) if positions else ()
+        ):
+            a, b = (
+                _shorten_value(rope[key]) if key in rope else "missing"
+                for rope in rope_options_pair
+            )
             if a != b:
                 yield f"the text config's {key} is {a} in one and {b} in the other"
 
@@ -108,7 +120,9 @@ class ModelPair:
         kinds = [[module.kind for module in c.chain] for c in (self.first, self.second)]
         if self.first.modules and self.second.modules and kinds[0] == kinds[1]:
             for module, first_config, second_config in self._pair_modules():
-                for key in sorted((first_config.keys() & second_config.keys()) - set(_SHAPES)):
+                for key in sorted(
+                    (first_config.keys() & second_config.keys()) - set(_MODULE_SIZES)
+                ):
                     file = f" ({module.path}/config.json)"
                     yield from _compare_key(
                         key, first_config, second_config, f"{module.kind}'s ", file
@@ -142,7 +156,9 @@ class ModelPair:
 
 def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
-    inner = next((config[key] for key in _NESTED if isinstance(config.get(key), dict)), None)
+    inner = next(
+        (config[key] for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None
+    )
     return config if inner is None else trunk_config(inner)
 
 
@@ -152,11 +168,13 @@ def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:
     Values that a config does not state, and values that only affect positions in images, are omitted.
     """
     config = trunk_config(config)
-    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    stated_options = config.get("rope_parameters") or config.get("rope_scaling") or {}
     options = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if key in config}
-    kind = stated.get("rope_type", stated.get("type", "default"))
+    kind = stated_options.get("rope_type", stated_options.get("type", "default"))
     options["rope_type"] = "default" if kind == "mrope" else kind
-    return options | {k: v for k, v in stated.items() if k not in {*_OF_IMAGES, "rope_type"}}
+    return options | {
+        k: v for k, v in stated_options.items() if k not in {*_IMAGE_ROPE_KEYS, "rope_type"}
+    }
 
 
 def _compare_key(
@@ -221,10 +239,10 @@ def _find_labels(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
         or block.get("activation_fn")
         or config.get("sbert_ce_default_activation_function")
     )
-    labelling: dict[str, Any] = {}
+    label_facts: dict[str, Any] = {}
     if activation:
-        labelling["activation_fn"] = str(activation).rpartition(".")[2]
+        label_facts["activation_fn"] = str(activation).rpartition(".")[2]
     labels = config.get("id2label")
     if isinstance(labels, dict) and not all(str(v).startswith("LABEL_") for v in labels.values()):
-        labelling["id2label"] = {str(k): v for k, v in labels.items()}
-    return labelling
+        label_facts["id2label"] = {str(k): v for k, v in labels.items()}
+    return label_facts

@@ -28,8 +28,8 @@ _TYPES: Mapping[str, _Types] = {
     **dict.fromkeys(("dict", "Mapping", "PreTrainedConfig", "RopeParameters"), (dict,)),
 }
 _DTYPE = re.compile(r"(torch\.)?(auto|half|double|float|b?float(16|32|64)|float8_\w+)")
-_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-_NAMES |= {list: "a list", dict: "an object", type(None): "null"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_TYPE_NAMES |= {list: "a list", dict: "an object", type(None): "null"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def field_faults(config: Mapping[str, Any]) -> Iterator[str]:
     for name in ("dtype", "torch_dtype"):
         if config.get(name) is not None and not _DTYPE.fullmatch(str(config[name])):
             yield f"{name} is no type of numbers such as float32"
-    decodes = config.get("is_decoder") or config.get("is_encoder_decoder")
-    if config.get("add_cross_attention") and not decodes:
+    is_decoder = config.get("is_decoder") or config.get("is_encoder_decoder")
+    if config.get("add_cross_attention") and not is_decoder:
         yield "add_cross_attention asks for layers that only a decoder has"
 
 
@@ -98,13 +98,13 @@ def _is_of_types(value: Any, types: _Types) -> bool:
 
 
 def _type_fault(name: str, value: Any, types: _Types, kind: str) -> str:
-    type_name = _NAMES.get(type(value), type(value).__name__)
+    type_name = _TYPE_NAMES.get(type(value), type(value).__name__)
     return f"{name} is {type_name}, and {kind} takes {_name_types(types)}"
 
 
 def _name_types(types: _Types) -> str:
     return " or ".join(
-        dict.fromkeys(_NAMES[list if isinstance(one, _ListOf) else one] for one in types)
+        dict.fromkeys(_TYPE_NAMES[list if isinstance(one, _ListOf) else one] for one in types)
     )
 
 

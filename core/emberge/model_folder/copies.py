@@ -38,13 +38,22 @@ from emberge.model_folder.folder_files import (
 from emberge.model_folder.st_layout import classic_files
 from emberge.wording import join_some
 
-_NO_MODEL = "no file of a model"
+_NOT_OF_MODEL = "no file of a model"
 # Keys that name code, or that trust it, and the type of their values.
-_KEYS: Mapping[str, type] = {"auto_map": dict, "custom_pipelines": dict, "trust_remote_code": bool}
+_CODE_KEYS: Mapping[str, type] = {
+    "auto_map": dict,
+    "custom_pipelines": dict,
+    "trust_remote_code": bool,
+}
 # Mixtures of experts that transformers has no class for, and the model on the hub with their code.
-_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
+_CODE_ON_HUB = {"nomic_bert": "nomic-ai/nomic-bert-2048"}
 # Long files of a tokenizer, from which no library reads such keys.
-_OF_WORDS = ("tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json")
+_BAG_OF_WORDS_FILES = (
+    "tokenizer.json",
+    "vocab.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
 _QUANTISED = ("quantization_config", "compression_config")
 _SHOWN_NAMES = 3
 
@@ -83,22 +92,22 @@ def files_not_copied(checkpoint: Checkpoint) -> dict[str, list[str]]:
 
     Weights are not listed, as a result has its own weights.
     """
-    left: dict[str, list[str]] = {}
+    files_by_reason: dict[str, list[str]] = {}
     weights = {s.file for s in checkpoint.specs.values()} if checkpoint.has_weights else set()
     inside = set(_list_model_folders(checkpoint))
-    above = {parent for folder in inside for parent in folder.parents}
+    parent_folders = {parent for folder in inside for parent in folder.parents}
     for folder in inside - {checkpoint.folder / name for name in FOLDERS}:
         for path in folder.iterdir():
-            index = path.name == "model.safetensors.index.json"
+            is_index = path.name == "model.safetensors.index.json"
             rule = rule_of(path.name, folder=path.is_dir())
-            if path in inside | above or path in weights or index:
+            if path in inside | parent_folders or path in weights or is_index:
                 continue
             if rule is None or not rule.copied or path.is_dir():
                 name = path.relative_to(checkpoint.folder).as_posix() + "/" * path.is_dir()
-                left.setdefault(_explain_omission(rule), []).append(name)
+                files_by_reason.setdefault(_explain_omission(rule), []).append(name)
     return {
-        reason: sorted(left[reason], key=_sort_by_depth)
-        for reason in sorted(left, key=_rank_reason)
+        reason: sorted(files_by_reason[reason], key=_sort_by_depth)
+        for reason in sorted(files_by_reason, key=_rank_reason)
     }
 
 
@@ -118,13 +127,13 @@ def published_files(folder: Path) -> Iterator[Path]:
 
 def _list_model_folders(checkpoint: Checkpoint) -> list[Path]:
     modules = [checkpoint.folder / module.path for module in checkpoint.chain]
-    others = [checkpoint.folder / name for name in FOLDERS]
-    places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *others])
+    other_folders = [checkpoint.folder / name for name in FOLDERS]
+    places = dict.fromkeys([checkpoint.folder, checkpoint.trunk, *modules, *other_folders])
     return [place for place in places if place.is_dir()]
 
 
 def _explain_omission(rule: FileRule | None) -> str:
-    return _NO_MODEL if rule is None or rule.copied else rule.why
+    return _NOT_OF_MODEL if rule is None or rule.copied else rule.why
 
 
 def _rank_reason(reason: str) -> int:
@@ -145,24 +154,26 @@ class ClassCode:
 
 def code_of_class(config: Mapping[str, Any]) -> ClassCode | None:
     """Return the trusted code of a config's class; None if there is none or it is a third party's."""
-    mapped = config.get("auto_map")
-    if not isinstance(mapped, dict) or not isinstance(mapped.get("AutoModel"), str):
+    class_by_auto = config.get("auto_map")
+    if not isinstance(class_by_auto, dict) or not isinstance(class_by_auto.get("AutoModel"), str):
         return None
     kind = str(config.get("model_type"))
     file = find_source(kind)
-    places = {f"{file.stem}." if file else f"{_ON_HUB.get(kind)}--"}
-    if file is None and not (kind in _ON_HUB and config.get("num_experts")):
+    places = {f"{file.stem}." if file else f"{_CODE_ON_HUB.get(kind)}--"}
+    if file is None and not (kind in _CODE_ON_HUB and config.get("num_experts")):
         return None
-    ours = all(isinstance(v, str) and v.startswith(tuple(places)) for v in mapped.values())
-    return ClassCode(mapped["AutoModel"], file) if ours else None
+    is_trusted = all(
+        isinstance(v, str) and v.startswith(tuple(places)) for v in class_by_auto.values()
+    )
+    return ClassCode(class_by_auto["AutoModel"], file) if is_trusted else None
 
 
 def _list_code_modules(checkpoint: Checkpoint) -> list[str]:
     """Return the code modules named in a model's configs, as files or models on the hub."""
     modules: dict[str, None] = {}
     for name in ("config.json", "tokenizer_config.json"):
-        mapped = read_object_if_any(checkpoint.trunk / name).get("auto_map")
-        for value in mapped.values() if isinstance(mapped, dict) else ():
+        class_by_auto = read_object_if_any(checkpoint.trunk / name).get("auto_map")
+        for value in class_by_auto.values() if isinstance(class_by_auto, dict) else ():
             for entry in value if isinstance(value, list) else [value]:
                 if isinstance(entry, str) and (module := _parse_code_module(entry)):
                     modules[module] = None
@@ -183,8 +194,8 @@ def _drop_code(template: Checkpoint, out: Path) -> None:
             content = read_json(path)
         except CheckpointError:
             continue  # no library reads it either
-        if (new := _strip_code(content)) != content:
-            write_json(path, new, durable=False)
+        if (stripped := _strip_code(content)) != content:
+            write_json(path, stripped, durable=False)
     if class_code is not None and class_code.file is not None:
         _copy_file(class_code.file, trunk / class_code.file.name, class_code.file.parent)
 
@@ -196,7 +207,7 @@ def _find_json_files(template: Checkpoint, out: Path) -> Iterator[Path]:
     )
     for folder in places:
         for path in sorted(folder.glob("*.json")):
-            if path.name not in _OF_WORDS and not path.name.endswith(".index.json"):
+            if path.name not in _BAG_OF_WORDS_FILES and not path.name.endswith(".index.json"):
                 yield path
 
 
@@ -205,7 +216,9 @@ def _strip_code(value: Any) -> Any:
         return [_strip_code(one) for one in value]
     if not isinstance(value, dict):
         return value
-    without_code = {k: v for k, v in value.items() if not (k in _KEYS and isinstance(v, _KEYS[k]))}
+    without_code = {
+        k: v for k, v in value.items() if not (k in _CODE_KEYS and isinstance(v, _CODE_KEYS[k]))
+    }
     return {key: _strip_code(inner) for key, inner in without_code.items()}
 
 
@@ -258,9 +271,9 @@ def copy_template(
     if tokenizer is not None:
         _copy_tokenizer(Checkpoint(tokenizer), trunk)
     if template.config:
-        new = _set_dtype(dict(template.config if config is None else config), dtype)
-        if new != template.config:
-            write_json(trunk / "config.json", new, durable=False)
+        new_config = _set_dtype(dict(template.config if config is None else config), dtype)
+        if new_config != template.config:
+            write_json(trunk / "config.json", new_config, durable=False)
     for module in template.chain:
         # An installed package may have lost folders that have no file, such as `2_Normalize`.
         (out / module.path).mkdir(parents=True, exist_ok=True)
@@ -280,9 +293,9 @@ def _copy_tokenizer(source: Checkpoint, trunk: Path) -> None:
 def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     if dtype == "float32" and not {"torch_dtype", "dtype"} & set(config):
         return config  # a config without a dtype means float32
-    old = "torch_dtype" in config
-    changed = {**config, "torch_dtype" if old else "dtype": dtype}
-    if old and "dtype" in config:
+    has_old_key = "torch_dtype" in config
+    changed = {**config, "torch_dtype" if has_old_key else "dtype": dtype}
+    if has_old_key and "dtype" in config:
         changed["dtype"] = dtype
     # New weights are never quantised, whatever the template's are.
     return {key: value for key, value in changed.items() if key not in _QUANTISED}
@@ -291,11 +304,11 @@ def _set_dtype(config: dict[str, Any], dtype: str) -> dict[str, Any]:
 def origin_line(template: Checkpoint) -> str:
     """Return one line about the template: its name, and the files that are not copied, with reasons."""
     name = template.folder.name
-    left = [
+    omitted_texts = [
         f"{join_some(names, _SHOWN_NAMES)} ({reason})"
         for reason, names in files_not_copied(template).items()
     ]
-    omitted = f"; left out: {', '.join(left)}" if left else ""
+    omitted = f"; left out: {', '.join(omitted_texts)}" if omitted_texts else ""
     return f"configs, tokenizer and modules come from '{name}'{omitted}"
 
 

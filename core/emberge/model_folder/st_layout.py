@@ -17,7 +17,7 @@ from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,
     classic_module,
-    is_new,
+    needs_new_release,
     new_type,
     pooling_modes,
 )
@@ -329,7 +329,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
     Empty if no file differs, if a module has no classic name, or if a module does what older releases cannot.
     """
     modules = read_modules(folder)
-    if not any(is_new(module.type) for module in modules):
+    if not any(needs_new_release(module.type) for module in modules):
         return {}
     changed: dict[str, Any] = {}
     types: dict[tuple[str, str], str] = {}

@@ -86,7 +86,7 @@ def test_a_signal_that_is_sent_twice_is_raised_once() -> None:
 
 def test_a_later_signal_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """By somebody to whom cleaning takes too long."""
-    monkeypatch.setattr(subject, "AGAIN", 0.0)
+    monkeypatch.setattr(subject, "RAISE_AGAIN_SECONDS", 0.0)
 
     def work() -> None:
         with pytest.raises(Terminated):
@@ -104,7 +104,7 @@ def test_work_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> Non
         codes.append(code)
         ended.set()
 
-    monkeypatch.setattr(subject, "LONGEST_END", 0.0)
+    monkeypatch.setattr(subject, "LONGEST_END_SECONDS", 0.0)
     monkeypatch.setattr(os, "_exit", leave)
     with ended_by_signal(lambda number: 128 + number):
         with pytest.raises(Terminated):

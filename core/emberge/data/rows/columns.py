@@ -37,7 +37,7 @@ UNDECIDED = frozenset(
         *("sentence2", "sentence_2", "sentence_b", "text2", "question2"),
     }
 )
-_HOW = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
+_HINT = "write columns: {anchor: …, positive: …} (and negative, score or label) in the entry"
 
 
 class LayoutError(Exception):
@@ -89,8 +89,8 @@ def find_layout(
     Raises:
         LayoutError: if the parts cannot be assigned; lists the existing columns, and how to name them.
     """
-    explicit = {part: name for part, name in vars(columns).items() if name is not None}
-    for part, name in explicit.items():
+    named_columns = {part: name for part, name in vars(columns).items() if name is not None}
+    for part, name in named_columns.items():
         if name not in names and not _find_numbered(name, names):
             raise LayoutError(
                 f"columns: {part} names '{name}', which is not there{suggest(name, names)} "
@@ -98,13 +98,13 @@ def find_layout(
             )
     if task == "text" or (task is None and len(names) == 1 and names[0] in TEXTS):
         return ColumnLayout(columns.anchor or _find_text_column(names), single=True)
-    unused = [name for name in names if name not in explicit.values()]
+    unused = [name for name in names if name not in named_columns.values()]
     anchor = columns.anchor or _find_one(unused, ANCHORS, "anchor", names)
     unused = [name for name in unused if name != anchor]
     positive = columns.positive or _find_one(unused, POSITIVES, "positive", names)
     unused = [name for name in unused if name != positive]
     anchor, positive = _place_media(unused, anchor, positive, names)
-    if explicit:
+    if named_columns:
         layout = ColumnLayout(anchor or "", label=columns.label, score=columns.score)
         negative = columns.negative
     else:
@@ -123,13 +123,13 @@ def find_layout(
     if positive is None:
         return _find_labelled_layout(layout, columns, names)
     if anchor is None:
-        raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HOW}")
+        raise LayoutError(f"no column for the anchor among {', '.join(names)}; {_HINT}")
     layout = replace(
         layout,
         positives=_find_family(positive, names),
         negatives=_find_family(negative, names) if negative else (),
     )
-    return layout if explicit else _place_label(layout, positive)
+    return layout if named_columns else _place_label(layout, positive)
 
 
 def column_kind(name: str) -> MediaKind | None:
@@ -171,7 +171,7 @@ def _find_labelled_layout(
         return replace(layout, anchor=text)
     named = f" (anchor is '{columns.anchor}')" if columns.anchor else ""
     raise LayoutError(
-        f"no column for the {'positive' if text else 'anchor'}{named} among {', '.join(names)}; {_HOW}"
+        f"no column for the {'positive' if text else 'anchor'}{named} among {', '.join(names)}; {_HINT}"
     )
 
 
@@ -196,15 +196,15 @@ def _find_one(
     matches = [name for name in unused if name in usual]
     if len(matches) > 1:
         raise LayoutError(
-            f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HOW}"
+            f"{' and '.join(matches)} could both be the {part} (columns: {', '.join(names)}); {_HINT}"
         )
     return matches[0] if matches else None
 
 
 def _find_numbered(name: str, names: Iterable[str]) -> list[str]:
     pattern = re.compile(rf"{re.escape(name)}_?(\d+)")
-    numbered = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
-    return [n for _, n in sorted(numbered)]
+    numbered_names = [(int(match[1]), n) for n in names if (match := pattern.fullmatch(n))]
+    return [n for _, n in sorted(numbered_names)]
 
 
 def _find_first_numbered(usual: Sequence[str], names: Sequence[str]) -> str | None:

@@ -38,7 +38,7 @@ class LongLineError(ValueError):
         )
 
 
-class _Unpacked(io.RawIOBase):
+class _BoundedGzipReader(io.RawIOBase):
     """Reader of a gzip file, which raises an error if the unpacked bytes are too many for the file's size."""
 
     def __init__(self, packed: IO[bytes]) -> None:
@@ -81,7 +81,7 @@ def open_data_file(path: Path) -> IO[bytes]:
         raise DataError(f"{printable(path)}: cannot be opened ({reason})") from None
     if not path.name.lower().endswith(".gz"):
         return file
-    return cast("IO[bytes]", io.BufferedReader(_Unpacked(file), 1 << 17))
+    return cast("IO[bytes]", io.BufferedReader(_BoundedGzipReader(file), 1 << 17))
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -155,7 +155,7 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
     return row
 
 
-_JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 
 
 def read_texts(path: Path) -> list[str]:
@@ -166,7 +166,7 @@ def read_texts(path: Path) -> list[str]:
             row's line.
     """
     lines = ((number, line) for number, line in read_text_lines(path) if line)
-    if path.name.lower().endswith(_JSON):
+    if path.name.lower().endswith(_JSON_SUFFIXES):
         texts = [_read_text(line, number, path) for number, line in lines if line.strip()]
     else:
         texts = [line for _, line in lines]

@@ -11,13 +11,13 @@ from emberge.data.rows.columns import column_kind
 from emberge.errors import DataError
 from emberge.media import MediaFolder, decode_clip, decode_image, open_image, upright_size
 
-_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
+_MEDIA_KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 _FORMS = (
     "a medium is {image: path}, {audio: path}, {bytes: …}, {array: …, sampling_rate: …}, or several parts: "
     '{parts: [{image: path}, "a text"]}'
 )
 # First bytes of sound files; a file without any of them counts as an image.
-_SOUNDS = (
+_SOUND_SIGNATURES = (
     b"RIFF",
     b"RIFX",
     b"RF64",
@@ -82,7 +82,7 @@ class MediaValues:
             return self._read_listed_parts(fields, column)
         if "array" in fields or "bytes" in fields or set(fields) == {"path"}:
             return [self._read_stored(fields, column)]
-        if not set(fields) & set(_KINDS) or not set(fields) <= {"text", *_KINDS}:
+        if not set(fields) & set(_MEDIA_KINDS) or not set(fields) <= {"text", *_MEDIA_KINDS}:
             raise DataError(
                 f"'{column}' must be text, not an object ({', '.join(value) or 'empty'}); {_FORMS}"
             )
@@ -94,12 +94,12 @@ class MediaValues:
         ]
 
     def _read_listed_parts(self, fields: Mapping[str, Any], column: str) -> list[str | Media]:
-        listed = fields["parts"]
-        if len(fields) > 1 or not isinstance(listed, list | tuple) or not listed:
+        listed_parts = fields["parts"]
+        if len(fields) > 1 or not isinstance(listed_parts, list | tuple) or not listed_parts:
             raise DataError(f"'{column}' needs a list under parts, and nothing beside it; {_FORMS}")
-        if any(isinstance(item, Mapping) and "parts" in item for item in listed):
+        if any(isinstance(item, Mapping) and "parts" in item for item in listed_parts):
             raise DataError(f"'{column}' has parts within parts; write them as one list")
-        return [part for item in listed for part in self._read_parts(item, column)]
+        return [part for item in listed_parts for part in self._read_parts(item, column)]
 
     def without_bytes(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the row with the bytes of its columns written to files, and paths in their place.
@@ -180,7 +180,9 @@ def _read_text_part(value: Any, column: str) -> str:
 
 
 def _find_kind(content: bytes) -> MediaKind:
-    return "audio" if content.startswith(_SOUNDS) and content[8:12] != b"WEBP" else "image"
+    return (
+        "audio" if content.startswith(_SOUND_SIGNATURES) and content[8:12] != b"WEBP" else "image"
+    )
 
 
 def _look_at_content(media: Media, content: bytes, thorough: bool) -> Look:

@@ -360,7 +360,7 @@ def test_a_hash_that_was_taken_is_not_taken_again(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    monkeypatch.setattr("emberge.hashes._FRESH", -1)
+    monkeypatch.setattr("emberge.hashes._FRESH_NANOSECONDS", -1)
     cache = HashCache()
     cache.learn({file: "as somebody said"})
     assert cache.of(file) == "as somebody said"
