@@ -14,8 +14,8 @@ from typing import Any, get_args
 from emberge.contracts import is_sound_number, limits_of
 from emberge.errors import PluginError
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_VERB_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_FUNCTION_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class Verb:
             PluginError: if either is malformed; the message names the plugin and the verb.
         """
         label = f"verb '{name}' of plugin '{plugin}'"
-        if not _NAME.fullmatch(name):
+        if not _VERB_NAME.fullmatch(name):
             raise PluginError(f"{label}: a name is small letters and digits, with - between words")
-        if not _PLACE.fullmatch(self.run):
+        if not _FUNCTION_PLACE.fullmatch(self.run):
             raise PluginError(f"{label}: its place is written 'module:function', not '{self.run}'")
 
     def call(self, options: argparse.Namespace, plugins: Any) -> int:

@@ -72,7 +72,7 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "leaderboard": ("register_leaderboards", (Leaderboard,)),
 }
 # Words for kinds of component in messages, where they differ from the kind's own name.
-_WORDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
+_WORDS_BY_KINDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Plugins:
         Raises:
             PluginError: if there is no such component (with a suggestion) or more than one.
         """
-        word = _WORDS.get(kinds, " or ".join(kinds))
+        word = _WORDS_BY_KINDS.get(kinds, " or ".join(kinds))
         by_name = self.of(*kinds)
         plugin, colon, bare = name.rpartition(":")
         matches = [
@@ -293,17 +293,19 @@ class Plugins:
                 added = implementation.function(
                     **{n: arguments[n] for n in implementation.argnames}
                 )
-                new = {
+                text_by_name = {
                     _require_file_name(name): _require_text(text)
                     for name, text in dict(added or {}).items()
                 }
-                if clashing := sorted(new.keys() & completion.files.keys()):
+                if clashing := sorted(text_by_name.keys() & completion.files.keys()):
                     raise PluginError(f"another plugin adds {clashing[0]}")
             except (Exception, SystemExit) as error:
-                why = printable(str(error) or repr(error), most=200)
-                completion.failures.append(f"plugin '{plugin}' has failed and adds nothing: {why}")
+                reason = printable(str(error) or repr(error), most=200)
+                completion.failures.append(
+                    f"plugin '{plugin}' has failed and adds nothing: {reason}"
+                )
             else:
-                completion.files.update(new)
+                completion.files.update(text_by_name)
         return completion
 
     def announce(self, event: str, **details: Any) -> None:
@@ -384,7 +386,7 @@ def _call_register_hook(module: object, source: PluginSource, hook: str) -> Mapp
 
 
 def _find_entry_points() -> list[tuple[PluginSource, EntryPoint]]:
-    by_entry: dict[tuple[str, str, str], tuple[PluginSource, EntryPoint]] = {}
+    plugin_by_entry: dict[tuple[str, str, str], tuple[PluginSource, EntryPoint]] = {}
     for distribution in distributions():
         entries = [entry for entry in distribution.entry_points if entry.group == GROUP]
         if not entries:
@@ -393,8 +395,8 @@ def _find_entry_points() -> list[tuple[PluginSource, EntryPoint]]:
         name, version = metadata["Name"], metadata["Version"]
         for entry in entries:
             source = PluginSource(entry.name, name, version)
-            by_entry.setdefault((name, entry.name, entry.value), (source, entry))
-    return [by_entry[key] for key in sorted(by_entry)]
+            plugin_by_entry.setdefault((name, entry.name, entry.value), (source, entry))
+    return [plugin_by_entry[key] for key in sorted(plugin_by_entry)]
 
 
 def _load(entry: EntryPoint, source: PluginSource) -> object:

@@ -56,9 +56,9 @@ def last_lines(printed: Iterable[str]) -> list[str]:
 
 def describe_end(code: int, printed: Iterable[str]) -> str:
     """Return why a child ended: the last error that it printed, else its signal or exit code."""
-    last = [line for line in last_lines(printed) if line.startswith(_ERROR)][-1:]
-    if last:
-        return last[0].removeprefix(_ERROR)
+    error_lines = [line for line in last_lines(printed) if line.startswith(_ERROR)][-1:]
+    if error_lines:
+        return error_lines[0].removeprefix(_ERROR)
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
@@ -206,11 +206,11 @@ def _require_possible(count: int, started: int, machine: Machine) -> None:
         raise RecipeError(f"--ranks {count}: at least one rank is needed")
     if started not in (1, count):
         raise RecipeError(f"--ranks {count}, and the launcher started {started}; leave --ranks out")
-    gpus = len(machine.devices)
+    device_count = len(machine.devices)
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", count))
-    if machine.device.startswith("cuda") and ranks_here > gpus:
+    if machine.device.startswith("cuda") and ranks_here > device_count:
         raise RecipeError(
-            f"{ranks_here} ranks on this machine, which has {gpus} GPUs for them; take as many, or "
+            f"{ranks_here} ranks on this machine, which has {device_count} GPUs for them; take as many, or "
             "--devices cpu"
         )
 
@@ -229,12 +229,17 @@ class RankProcesses:
         self._listener = socket.create_server((HOST, 0))
         port = self._listener.getsockname()[1]
         values_by_name = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        shared = {name: str(value) for name, value in values_by_name.items()}
-        shared |= {"MASTER_ADDR": HOST, SECRET: secrets.token_hex(32)}
-        first = {**shared, RANK: "0", "LOCAL_RANK": "0", LISTENER: str(self._listener.fileno())}
-        self._before = {name: os.environ.get(name) for name in first}
-        environment = {**os.environ, **shared, LEASH: "1"}
-        os.environ.update(first)
+        shared_variables = {name: str(value) for name, value in values_by_name.items()}
+        shared_variables |= {"MASTER_ADDR": HOST, SECRET: secrets.token_hex(32)}
+        first_rank_variables = {
+            **shared_variables,
+            RANK: "0",
+            "LOCAL_RANK": "0",
+            LISTENER: str(self._listener.fileno()),
+        }
+        self._before = {name: os.environ.get(name) for name in first_rank_variables}
+        environment = {**os.environ, **shared_variables, LEASH: "1"}
+        os.environ.update(first_rank_variables)
         self._processes = [
             subprocess.Popen(
                 python_command("-m", "emberge", *words),
@@ -293,8 +298,8 @@ class RankProcesses:
         process.wait()
         if self._over.is_set():
             return
-        why = describe_end(process.returncode, printed.splitlines())
-        self._ended[rank] = f"rank {rank} has ended ({why})"
+        reason = describe_end(process.returncode, printed.splitlines())
+        self._ended[rank] = f"rank {rank} has ended ({reason})"
         if not self._over.wait(GRACE):
             # The first rank hangs in a call that no signal interrupts.
             for other in self._processes:
@@ -401,8 +406,8 @@ def _require_folders(launch: Launch) -> None:
 
 def _list_thread_variables(threads: int, machine: Machine) -> dict[str, str]:
     """Return environment variables that libraries read at import; the first two affect results' bytes."""
-    tokenizers = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizers}
+    tokenizer_variables = {"RAYON_NUM_THREADS": str(max(1, machine.workers))}
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), **tokenizer_variables}
 
 
 def _read_last_lines(launch: Launch) -> str:

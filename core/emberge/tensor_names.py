@@ -57,8 +57,8 @@ TIED: Mapping[str, str] = {
     "cls.predictions.decoder.bias": "cls.predictions.bias",
     "lm_head.decoder.bias": "lm_head.bias",
 }
-_NORMS = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
-_USUAL = {"gamma": "weight", "beta": "bias"}
+_NORM_PARAMETER = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
+_USUAL_PARAMETER = {"gamma": "weight", "beta": "bias"}
 _EMBEDDED = frozenset({*EMBEDDINGS, "shared.weight"})
 _BUFFERS = (
     *("position_ids", "token_type_ids", "inv_freq", "cos_cached", "sin_cached", "masked_bias"),
@@ -66,7 +66,7 @@ _BUFFERS = (
 )
 _VOCABULARY_BIAS = ("cls.predictions.bias", "lm_head.bias", "decoder.bias", "vocab_projector.bias")
 # First words of heads' names, by which heads are recognised if the backbone's names have no prefix.
-_KNOWN = frozenset(
+_KNOWN_HEADS = frozenset(
     {
         *("cls", "classifier", "pre_classifier", "score", "qa_outputs", "linear", "lm_head"),
         *("predictions", "vocab_transform", "vocab_layer_norm", "vocab_projector"),
@@ -89,7 +89,7 @@ _TOWERS = (
 _NUMBERED = re.compile(r"\b(layers?|h|blocks?)\.\d+\.")
 _TASK = re.compile(r"(For[A-Z]\w*|LMHeadModel|WithProjection)$")
 _CLASS = re.compile(r"[A-Z]")
-_SAME = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
+_TASK_ALIASES = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one more head
 
 
 def layer_of(name: str) -> str:
@@ -100,9 +100,9 @@ def layer_of(name: str) -> str:
     """
     match = LAYER.search(name)
     if match:
-        space = name[: match.start()]
+        tower = name[: match.start()]
         label = f"layers.{match[2]}"
-        return label if space in _TRUNK else f"{space}.{match[1]}.{match[2]}"
+        return label if tower in _TRUNK else f"{tower}.{match[1]}.{match[2]}"
     first = name.partition(".")[0]
     if first.startswith(("embed", "wte", "wpe")):
         return EMBEDDING_LAYER
@@ -111,25 +111,27 @@ def layer_of(name: str) -> str:
 
 def layer_number(name: str) -> int | None:
     """Return the number of a tensor's layer in the text trunk, by canonical name; None outside the layers."""
-    space, _, number = layer_of(name).rpartition(".")
-    return int(number) if space == "layers" and number.isdecimal() else None
+    tower, _, number = layer_of(name).rpartition(".")
+    return int(number) if tower == "layers" and number.isdecimal() else None
 
 
 def depths(names: Iterable[str]) -> dict[str, float]:
     """Return each name's relative depth: l / (L - 1) in layer l of a tower of L layers, else 0."""
-    numbered: dict[str, tuple[str, int]] = {}
-    heights: dict[str, int] = {}
-    depth: dict[str, float] = {}
+    layer_by_name: dict[str, tuple[str, int]] = {}
+    last_layer_by_tower: dict[str, int] = {}
+    depth_by_name: dict[str, float] = {}
     for name in names:
-        depth[name] = 0.0
+        depth_by_name[name] = 0.0
         match = LAYER.search(name)
         if match:
             tower, number = layer_of(name).rpartition(".")[0], int(match[2])
-            numbered[name] = tower, number
-            heights[tower] = max(heights.get(tower, 0), number)
-    for name, (tower, number) in numbered.items():
-        depth[name] = number / heights[tower] if heights[tower] else 0.0
-    return depth
+            layer_by_name[name] = tower, number
+            last_layer_by_tower[tower] = max(last_layer_by_tower.get(tower, 0), number)
+    for name, (tower, number) in layer_by_name.items():
+        depth_by_name[name] = (
+            number / last_layer_by_tower[tower] if last_layer_by_tower[tower] else 0.0
+        )
+    return depth_by_name
 
 
 def part_of(name: str, shape: Sequence[int]) -> Part:
@@ -188,7 +190,7 @@ def usual_name(name: str) -> str:
     """Return the name that current transformers releases give a tensor of the backbone."""
     if name.endswith(f".{HEAD}"):
         return HEAD
-    return _NORMS.sub(lambda found: f"{found[1]}.{_USUAL[found[2]]}", name)
+    return _NORM_PARAMETER.sub(lambda found: f"{found[1]}.{_USUAL_PARAMETER[found[2]]}", name)
 
 
 def task_of(config: Mapping[str, Any]) -> str | None:
@@ -197,7 +199,7 @@ def task_of(config: Mapping[str, Any]) -> str | None:
     if not isinstance(listed, list) or not listed or not _CLASS.match(str(listed[0])):
         return None
     match = _TASK.search(str(listed[0]))
-    return _SAME.get(match[1], match[1]) if match else ""
+    return _TASK_ALIASES.get(match[1], match[1]) if match else ""
 
 
 def head_of(name: str) -> str:
@@ -214,13 +216,13 @@ def heads_in(outside: Iterable[str], inside: Iterable[str], *, wrapped: bool) ->
     """
     heads = {name for name in inside if head_of(name) == POOLER}
     if not wrapped:
-        heads |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN}
+        heads |= {name for name in inside if head_of(name).partition(".")[0] in _KNOWN_HEADS}
         return frozenset(heads)
     outside = list(outside)
-    layered = {head_of(name) for name in outside if _NUMBERED.search(name)}
+    layered_heads = {head_of(name) for name in outside if _NUMBERED.search(name)}
     for name in outside:
         head = head_of(name)
-        if head not in layered and not any(word in head for word in _TOWERS):
+        if head not in layered_heads and not any(word in head for word in _TOWERS):
             heads.add(name)
     return frozenset(heads)
 
@@ -308,8 +310,8 @@ class Names:
 
     def stands_for(self, name: str) -> TensorSpec | None:
         """Return the tensor that a tied model uses for `name`, of which it has no copy; None if untied."""
-        by_class = self.task != "" and self.tied is not False
-        return self.original(name) if by_class or self.tied is True else None
+        ties_by_class = self.task != "" and self.tied is not False
+        return self.original(name) if ties_by_class or self.tied is True else None
 
     def shares_head(self, other: Names, name: str) -> bool:
         """Return whether both models have, for the same task, the head that the tensor `name` belongs to."""
@@ -323,8 +325,8 @@ class Names:
         """Return whether a tied model derives this tensor itself, or only other models have this head."""
         if name == HEAD:
             return self.tied is True or name not in self.specs
-        copied = self.original(name) is not None
-        return copied and (self.tied is not False or name not in self.specs)
+        has_copy = self.original(name) is not None
+        return has_copy and (self.tied is not False or name not in self.specs)
 
     def is_outside_trunk(self, name: str) -> bool:
         """Return whether a tensor is of a tower, a projector or a module, by canonical name."""
@@ -341,16 +343,21 @@ class Names:
                 f"{self.folder}: has no single input embedding, by which its text trunk would be known; "
                 "leave out 'part: text'"
             )
-        left = [
+        removed_names = [
             name
             for name in self.specs
             if name in self.heads or name == HEAD or self.is_outside_trunk(name)
         ]
-        if not left:
+        if not removed_names:
             return self
-        trunk = {name: spec for name, spec in self.specs.items() if name not in left}
+        trunk = {name: spec for name, spec in self.specs.items() if name not in removed_names}
         return replace(
-            self, specs=trunk, heads=frozenset(), task="", tied=None, left=(*self.left, *left)
+            self,
+            specs=trunk,
+            heads=frozenset(),
+            task="",
+            tied=None,
+            left=(*self.left, *removed_names),
         )
 
     def out_name(self, spec: TensorSpec) -> str:

@@ -68,20 +68,26 @@ def model_fingerprint(
     names = {file.relative_to(folder).as_posix(): file for file in hashed_files(folder)}
     if not names:
         raise CheckpointError(f"{folder}: has no model: neither configs nor weights")
-    remote = {
+    remote_hash_by_name = {
         name: RemoteFile.read(f).content for name, f in names.items() if RemoteFile.is_note(f)
     }
-    parts = (cache or HashCache()).of_files(
-        {name: f for name, f in names.items() if name not in remote}
+    files_hash = (cache or HashCache()).of_files(
+        {name: f for name, f in names.items() if name not in remote_hash_by_name}
     )
-    parts = stable_hash([parts, remote]) if remote else parts
+    files_hash = (
+        stable_hash([files_hash, remote_hash_by_name]) if remote_hash_by_name else files_hash
+    )
     if adapter is None:
-        return parts
-    return stable_hash([parts, model_fingerprint(adapter, cache)])
+        return files_hash
+    return stable_hash([files_hash, model_fingerprint(adapter, cache)])
 
 
 def _list_hashed(folder: Path) -> list[Path]:
     rules = {path: rule_of(path.name) for path in sorted(folder.iterdir()) if path.is_file()}
-    hashed = {path: rule.hashed for path, rule in rules.items() if rule is not None}
-    alone = not any(path.suffix == ".safetensors" for path in hashed)
-    return [p for p, how in hashed.items() if how == "yes" or (how == "alone" and alone)]
+    treatment_by_path = {path: rule.hashed for path, rule in rules.items() if rule is not None}
+    has_no_safetensors = not any(path.suffix == ".safetensors" for path in treatment_by_path)
+    return [
+        p
+        for p, how in treatment_by_path.items()
+        if how == "yes" or (how == "alone" and has_no_safetensors)
+    ]

@@ -15,7 +15,7 @@ from emberge.tensor_names import POOLER, head_of, is_buffer
 
 # Names that configs have for the number of experts of a layer, and for those that a token is sent to.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_CHOSEN = (
+_CHOSEN_EXPERTS = (
     "num_experts_per_tok",
     "num_experts_per_token",
     "experts_per_token",
@@ -23,8 +23,8 @@ _CHOSEN = (
     "top_k",
 )
 # One tensor an expert, and tensors of all experts, first to last along the rows.
-_SINGLE = re.compile(r"\.experts\.\d+\.")
-_STACKED = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")
+_SINGLE_EXPERT = re.compile(r"\.experts\.\d+\.")
+_STACKED_EXPERTS = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")
 
 
 def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
@@ -40,13 +40,13 @@ def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
         return _count_by_config(checkpoint)
     names = checkpoint.names
     heads = {name for name in names.heads if head_of(name) != POOLER}
-    counted = {
+    counted_specs = {
         name: spec
         for name, spec in names.specs.items()
         if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
     }
     words = names.embedding()
-    return _count_specs(checkpoint.config, counted, words.elements if words is not None else 0)
+    return _count_specs(checkpoint.config, counted_specs, words.elements if words is not None else 0)
 
 
 def _count_by_config(checkpoint: Checkpoint) -> ParameterCount:
@@ -65,23 +65,23 @@ def _count_by_config(checkpoint: Checkpoint) -> ParameterCount:
             )
     except Exception as error:  # of a stranger's config, in any line of a model's code
         raise CheckpointError(f"{checkpoint.folder}: transformers builds no model of it") from error
-    counted = {
+    counted_specs = {
         name: TensorSpec(name, tuple(weight.shape), "float32")
         for name, weight in model.named_parameters()
     }
     table = model.get_input_embeddings()
-    return _count_specs(config, counted, table.weight.numel() if table is not None else 0)
+    return _count_specs(config, counted_specs, table.weight.numel() if table is not None else 0)
 
 
 def _count_specs(
-    config: Mapping[str, Any], counted: Mapping[str, TensorSpec], table: int
+    config: Mapping[str, Any], counted_specs: Mapping[str, TensorSpec], table: int
 ) -> ParameterCount:
-    total = sum(spec.elements for spec in counted.values())
+    total = sum(spec.elements for spec in counted_specs.values())
     idle = 0
     if (share := _count_experts(config)) is not None:
         experts, active = share
-        of_experts = sum(s.elements for s in counted.values() if _is_of_experts(s, experts))
-        idle = of_experts * (experts - active) // experts
+        expert_size = sum(s.elements for s in counted_specs.values() if _is_of_experts(s, experts))
+        idle = expert_size * (experts - active) // experts
     return ParameterCount(total, total - idle, total - idle - table)
 
 
@@ -93,7 +93,7 @@ def expert_count(config: Mapping[str, Any]) -> int:
 def _count_experts(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return (experts of a layer, experts that a token uses); None for a dense model."""
     for part in _list_text_configs(config):
-        experts, active = _read_number(part, _EXPERTS), _read_number(part, _CHOSEN)
+        experts, active = _read_number(part, _EXPERTS), _read_number(part, _CHOSEN_EXPERTS)
         if experts and active:
             return experts, active
     return None
@@ -115,5 +115,5 @@ def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 def _is_of_experts(spec: TensorSpec, experts: int) -> bool:
     """Return whether a tensor belongs to one expert or to all experts of a layer."""
-    stacked = len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED.search(spec.name)
-    return bool(stacked or _SINGLE.search(spec.name))
+    stacked = len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED_EXPERTS.search(spec.name)
+    return bool(stacked or _SINGLE_EXPERT.search(spec.name))

@@ -37,7 +37,7 @@ _TRUNK_SETTINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_LONGEST = 2**31 - 1
+_LONGEST_TEXT = 2**31 - 1
 """Largest number of tokens of a text that a tokenizer can count."""
 _LONGEST_NAME = 255
 """Largest number of bytes of a name in a file system."""
@@ -45,8 +45,8 @@ _MODULE_CONFIGS = (
     *("config.json", "cnn_config.json", "lstm_config.json", "wordembedding_config.json"),
 )
 # Stock modules that may come after a transformer, and why the others may not.
-_AFTER = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
-_REFUSED = {
+_KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
+_REFUSAL_BY_KIND = {
     "Router": "has an encoder for each kind of text; use the folder of one of them",
     "Asym": "has an encoder for each kind of text; use the folder of one of them",
     "CNN": "lets the padding of a batch change a text's embedding",
@@ -200,10 +200,10 @@ def read_trunk_settings(trunk: Path) -> dict[str, Any]:
     path = trunk_settings_path(trunk)
     settings = read_object(path) if path.is_file() else {}
     length = settings.get("max_seq_length")
-    if length is not None and not (type(length) is int and 1 <= length <= _LONGEST):
+    if length is not None and not (type(length) is int and 1 <= length <= _LONGEST_TEXT):
         raise CheckpointError(
             f"{path}: max_seq_length is {printable(length, 40)}; write a whole number of tokens from 1 to "
-            f"{_LONGEST:,}, or null"
+            f"{_LONGEST_TEXT:,}, or null"
         )
     return settings
 
@@ -280,17 +280,17 @@ def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
 
 def _require_embedder(path: Path, after: Sequence[ModuleFolder]) -> None:
     """Refuse modules that do not turn a transformer's states into one embedding per text."""
-    pooled = False
+    has_pooling = False
     for module in after:
-        if module.kind not in _AFTER:
-            why = _REFUSED.get(module.kind, "is not known to work after a Transformer")
+        if module.kind not in _KINDS_AFTER_TRUNK:
+            why = _REFUSAL_BY_KIND.get(module.kind, "is not known to work after a Transformer")
             raise CheckpointError(f"{path}: module '{module.kind}' {why}")
-        if not pooled and module.kind != "Pooling":
+        if not has_pooling and module.kind != "Pooling":
             raise CheckpointError(
                 f"{path}: module '{module.kind}' comes before Pooling, where it works on tokens; "
                 "that is a multi-vector model, which text_encoder does not train"
             )
-        pooled = True
+        has_pooling = True
 
 
 def _read_config(folder: Path, module: ModuleFolder) -> dict[str, Any] | None:
@@ -331,7 +331,7 @@ def classic_files(folder: Path) -> dict[str, Any]:
     modules = read_modules(folder)
     if not any(needs_new_release(module.type) for module in modules):
         return {}
-    changed: dict[str, Any] = {}
+    changed_files: dict[str, Any] = {}
     types: dict[tuple[str, str], str] = {}
     for module in modules:
         path = module_config_path(folder, module)
@@ -341,13 +341,13 @@ def classic_files(folder: Path) -> dict[str, Any]:
             return {}
         types[module.path, module.type], config = classic
         if config != stored:
-            changed[path] = config
+            changed_files[path] = config
     listed = _read_entries(folder / _MODULES)
     entries = [
         {**entry, "type": types[str(entry.get("path", "")), str(entry.get("type", ""))]}
         for entry in listed
     ]
-    return changed if entries == listed else {_MODULES: entries, **changed}
+    return changed_files if entries == listed else {_MODULES: entries, **changed_files}
 
 
 def write_modalities(target: Path, modalities: Sequence[str]) -> None:
@@ -359,12 +359,15 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _read_entries(path)]
     write_json(path, entries, durable=False)
     settings = trunk_settings_path(target / read_modules(target)[0].path)
-    way = {"method": "forward", "method_output_name": "last_hidden_state"}
-    ways: dict[str, Any] = dict.fromkeys(modalities, way)
+    input_method = {"method": "forward", "method_output_name": "last_hidden_state"}
+    method_by_modality: dict[str, Any] = dict.fromkeys(modalities, input_method)
     config = read_object_if_any(settings)
     new = {
         "transformer_task": "feature-extraction",
-        "modality_config": {**ways, "message": {**way, "format": "structured"}},
+        "modality_config": {
+            **method_by_modality,
+            "message": {**input_method, "format": "structured"},
+        },
         "module_output_name": "token_embeddings",
     }
     write_json(settings, {**config, **new}, durable=False)
@@ -391,8 +394,11 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
 
 
 def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> None:
-    same = (layout.pooling, layout.include_prompt) == (before.pooling, before.include_prompt)
-    if same and path.is_file():
+    is_unchanged = (layout.pooling, layout.include_prompt) == (
+        before.pooling,
+        before.include_prompt,
+    )
+    if is_unchanged and path.is_file():
         return
     old = read_object_if_any(path)
     if "pooling_mode" in old:
@@ -406,8 +412,8 @@ def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> No
 
 def _write_lengths(layout: Layout, before: Layout, target: Path) -> None:
     path = trunk_settings_path(target / layout.trunk)
-    same = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
-    if not same or not path.is_file():
+    is_unchanged = (layout.max_length, layout.lower_case) == (before.max_length, before.lower_case)
+    if not is_unchanged or not path.is_file():
         new = {"max_seq_length": layout.max_length, "do_lower_case": layout.lower_case}
         write_json(path, read_object_if_any(path) | new, durable=False)
 
@@ -416,10 +422,10 @@ def _write_prompts(layout: Layout, before: Layout, target: Path) -> None:
     path = target / _SETTINGS
     if path.is_file() and dict(layout.prompts) == dict(before.prompts):
         return
-    usual: dict[str, Any] = {
+    default_settings: dict[str, Any] = {
         "similarity_fn_name": "cosine",
         "prompts": {},
         "default_prompt_name": None,
     }
-    settings = read_settings(target) if path.is_file() else usual
+    settings = read_settings(target) if path.is_file() else default_settings
     write_json(path, {**settings, "prompts": dict(layout.prompts)}, durable=False)

@@ -29,7 +29,7 @@ from emberge.tensor_names import Names, layer_number
 from emberge.wording import printable
 
 # Modules that may have neither files nor, as packages lose empty folders, a folder.
-_EMPTY = frozenset({"Normalize"})
+_KINDS_WITHOUT_FILES = frozenset({"Normalize"})
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 _TRANSFORMERS = ("Transformer", "MLMTransformer", "CLIPModel")
 # Keys that configs have for the width of the rows of the input embedding.
@@ -103,7 +103,7 @@ def _check_config(template: Checkpoint) -> Iterator[str]:
 
 def _find_missing(folder: Path, module: ModuleFolder) -> str | None:
     """Return a message about the missing part of a module's folder; None if the folder is complete."""
-    if not module.path or module.kind in _EMPTY:
+    if not module.path or module.kind in _KINDS_WITHOUT_FILES:
         return None
     module_folder = folder / module.path
     if not module_folder.is_dir():
@@ -122,8 +122,11 @@ def _check_module_config(folder: Path, module: ModuleFolder) -> Iterator[str]:
     config = read_object_if_any(path)
     faults = [printable(fault, 200) for fault in module_faults(module.kind, config)]
     if module.kind == "Pooling" and not faults:
-        odd = [mode for mode in pooling_modes(config) if mode not in POOLING]
-        faults = [f"pooling_mode '{printable(m, 40)}' is none of {', '.join(POOLING)}" for m in odd]
+        unknown_modes = [mode for mode in pooling_modes(config) if mode not in POOLING]
+        faults = [
+            f"pooling_mode '{printable(m, 40)}' is none of {', '.join(POOLING)}"
+            for m in unknown_modes
+        ]
     yield from (f"{path}: {fault}; get the file again" for fault in faults)
 
 
@@ -132,8 +135,8 @@ def size_faults(template: Checkpoint, names: Names, *, vocabulary: bool = True) 
 
     Without `vocabulary`, sizes of the vocabulary are not checked, as the result gets another vocabulary.
     """
-    stated = trunk_config(template.config)
-    config = {**declared_defaults(stated.get("model_type")), **stated}
+    trunk_settings = trunk_config(template.config)
+    config = {**declared_defaults(trunk_settings.get("model_type")), **trunk_settings}
     path = template.folder / template.in_trunk("config.json")
     words = names.embedding()
     if words is not None and len(words.shape) == 2:
@@ -166,14 +169,14 @@ def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _check_layers(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
-    stated = next(((key, config[key]) for key in _LAYERS if isinstance(config.get(key), int)), None)
-    if stated is None or str(config.get("model_type")) in _SHARED_LAYERS:
+    key = next((key for key in _LAYERS if isinstance(config.get(key), int)), None)
+    if key is None or str(config.get("model_type")) in _SHARED_LAYERS:
         return
     layer_numbers = {layer_number(name) for name in names.specs} - {None}
     # A class may store more, as for predicting several tokens.
-    if layer_numbers and len(layer_numbers) < stated[1]:
+    if layer_numbers and len(layer_numbers) < config[key]:
         yield (
-            f"{path}: {stated[0]} is {stated[1]:,}, and the weights have {len(layer_numbers):,} layers; "
+            f"{path}: {key} is {config[key]:,}, and the weights have {len(layer_numbers):,} layers; "
             "get the whole model, or the config of these weights"
         )
 

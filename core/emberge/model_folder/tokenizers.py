@@ -28,7 +28,7 @@ _VOCABULARIES = (
     *("*.model", "*.spm", "*.bpe", "*.tiktoken"),
 )
 # Classes of tokenizers that have no words and no padding token but those of their files.
-_GENERIC = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+_GENERIC_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 # Tokens that a tokenizer inserts into every sequence.
 _INSERTED_TOKENS = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_token", "unk_token")
 
@@ -61,8 +61,8 @@ def _is_vocabulary(vocab: Any) -> bool:
     """Return whether a value is a vocabulary: ids by token or, for Unigram, pairs of token and score."""
     if isinstance(vocab, Mapping):
         return all(type(number) is int for number in vocab.values())
-    pairs = isinstance(vocab, list)
-    return pairs and all(isinstance(one, list) and len(one) == 2 for one in vocab)
+    is_pair_list = isinstance(vocab, list)
+    return is_pair_list and all(isinstance(one, list) and len(one) == 2 for one in vocab)
 
 
 def _is_added(entry: Any) -> bool:
@@ -120,8 +120,8 @@ def require_vocabulary(tokenizer: Any, folder: Path) -> None:
             f"{len(vocabulary)} special tokens); get the tokenizer's files"
         )
     rows = _find_rows(folder)
-    placed = [getattr(tokenizer, f"{name}_id") for name in _INSERTED_TOKENS]
-    largest = max([*words, *(number for number in placed if isinstance(number, int))])
+    special_ids = [getattr(tokenizer, f"{name}_id") for name in _INSERTED_TOKENS]
+    largest = max([*words, *(number for number in special_ids if isinstance(number, int))])
     if rows is not None and largest >= rows:
         raise CheckpointError(
             f"{folder}: its tokenizer has tokens up to id {largest:,}, and the model has {rows:,} rows of "
@@ -139,7 +139,7 @@ def tokenizer_faults(folder: Path) -> Iterator[str]:
     config = folder / "tokenizer_config.json"
     if config.is_file() and not any(path.is_file() for path in _list_vocabularies(folder)):
         named = read_object(config).get("tokenizer_class")
-        if named in _GENERIC:  # others may count bytes or characters
+        if named in _GENERIC_CLASSES:  # others may count bytes or characters
             yield f"{folder}: has tokenizer_config.json and no tokenizer.json; get the whole model"
     for path in (folder / name for name in _TOKENIZERS):
         if path.is_file():
@@ -163,8 +163,8 @@ def _find_tokenizer_fault(path: Path) -> str | None:
     tokenizer = _load_tokenizer_json(path, status.st_ino, status.st_size, status.st_mtime_ns)
     rows = trunk_config(read_object_if_any(path.with_name("config.json"))).get("vocab_size")
     pad = _read_padding_token(path.parent)
-    full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
-    if pad is not None and full and tokenizer.token_to_id(pad) is None:
+    is_full = isinstance(rows, int) and tokenizer.get_vocab_size() >= rows
+    if pad is not None and is_full and tokenizer.token_to_id(pad) is None:
         return (
             f"{path}: does not know the pad_token '{printable(pad, 40)}'; get the tokenizer again"
         )
@@ -214,7 +214,7 @@ def padding_faults(template: Checkpoint) -> Iterator[str]:
     path = folder / "tokenizer_config.json"
     if not (template.modules and path.is_file() and (folder / "tokenizer.json").is_file()):
         return
-    named = read_object(path).get("tokenizer_class") not in _GENERIC
+    named = read_object(path).get("tokenizer_class") not in _GENERIC_CLASSES
     if not named and _read_padding_token(folder) is None:
         yield (
             f"{path}: names no pad_token, without which texts of different lengths cannot be embedded "

@@ -22,11 +22,11 @@ SCHEMES = ("https", "http", "s3", "gs", "hf")
 KINDS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _PORTS = {"https": 443, "http": 80}
 # Hosts of the public hub, and those that end so: its large files are on several.
-_HUB = ("huggingface.co", "hf.co")
+_HUB_HOSTS = ("huggingface.co", "hf.co")
 # IPv6 addresses by which networks without IPv4 reach it.
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
-_IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,10 @@ def hub_origin() -> Origin:
 
 def is_of_hub(origin: Origin) -> bool:
     """Return whether a server is the public hub's, over https."""
-    hub_host = any(origin.host == host or origin.host.endswith(f".{host}") for host in _HUB)
-    return hub_host and origin.scheme == "https" and origin.port == 443
+    is_hub_host = any(
+        origin.host == host or origin.host.endswith(f".{host}") for host in _HUB_HOSTS
+    )
+    return is_hub_host and origin.scheme == "https" and origin.port == 443
 
 
 def require_redirect(named: Origin, target: Origin) -> None:
@@ -146,11 +148,11 @@ def require_address(host: str, address: str) -> None:
         )
 
 
-def _list_embedded_addresses(found: _IP) -> list[_IP]:
+def _list_embedded_addresses(found: _IPAddress) -> list[_IPAddress]:
     """Return all addresses that packets to an address may reach: an IPv6 address can embed IPv4 addresses."""
     if isinstance(found, ipaddress.IPv4Address):
         return [found]
     if found in _NAT64:
         return [ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)]
-    carried = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-    return [found, *(one for one in carried if one is not None)]
+    embedded_addresses = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+    return [found, *(one for one in embedded_addresses if one is not None)]

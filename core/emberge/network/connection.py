@@ -51,7 +51,7 @@ def connect(
         UnsoundAnswerError: if the server's certificate does not match.
         OSError: if the attempt failed for another reason.
     """
-    failed: OSError = OSError(f"{host}: has no address")
+    last_error: OSError = OSError(f"{host}: has no address")
     addresses = _resolve_addresses(host, port, ended(), seconds)
     for _, socket_address in addresses:
         require_address(host, str(socket_address[0]))
@@ -59,14 +59,14 @@ def connect(
         try:
             opened = _open_socket(family, socket_address, host, ended, seconds)
         except OSError as error:
-            failed = error
+            last_error = error
             continue
         return _encrypt_socket(opened, host, ended) if tls else WatchedSocket(opened, host, ended)
-    if failed.errno in _PERMANENT_ERRNOS:
+    if last_error.errno in _PERMANENT_ERRNOS:
         raise UnreachableError(
-            f"{host}:{port}: no connection ({failed.strerror}); see to the address and the server"
-        ) from failed
-    raise failed
+            f"{host}:{port}: no connection ({last_error.strerror}); see to the address and the server"
+        ) from last_error
+    raise last_error
 
 
 class WatchedSocket:
@@ -76,12 +76,12 @@ class WatchedSocket:
         self._socket, self._host, self._ended = opened, host, ended
         self._readers, self._closed = 0, False
         self._allowed: int | None = None
-        self._pace = _Pace(host)
+        self._pace = _RateMeter(host)
         opened.settimeout(POLL)
 
     def begin(self, allowed: int | None = None) -> None:
         """Start to count a request, whose whole answer may have `allowed` bytes."""
-        self._allowed, self._pace = allowed, _Pace(self._host)
+        self._allowed, self._pace = allowed, _RateMeter(self._host)
 
     def recv_into(self, buffer: Any, seconds: float | None = None) -> int:
         """Receive bytes into `buffer`, and return their number; 0 at the end.
@@ -91,14 +91,14 @@ class WatchedSocket:
             RequestStoppedError: if the work was ended.
             TimeoutError: if nothing arrives within `seconds`.
         """
-        got = self._move_bytes(lambda: self._socket.recv_into(buffer), seconds)
+        received_count = self._move_bytes(lambda: self._socket.recv_into(buffer), seconds)
         if self._allowed is not None:
-            self._allowed -= got
+            self._allowed -= received_count
             if self._allowed < 0:
                 raise UnsoundAnswerError(
                     f"{self._host}: sends more than it was asked for; read from another server"
                 )
-        return got
+        return received_count
 
     def sendall(self, data: Any, seconds: float | None = None) -> None:
         """Send bytes.
@@ -108,28 +108,30 @@ class WatchedSocket:
             RequestStoppedError: if the work was ended.
             TimeoutError: if nothing is accepted within `seconds`.
         """
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[self._move_bytes(functools.partial(self._socket.send, left), seconds) :]
+        unsent_bytes = memoryview(data).cast("B")
+        while unsent_bytes:
+            unsent_bytes = unsent_bytes[
+                self._move_bytes(functools.partial(self._socket.send, unsent_bytes), seconds) :
+            ]
 
     def _move_bytes(self, move: Callable[[], int], seconds: float | None) -> int:
         """Send or receive some bytes, and return their number; the time waited is counted."""
         since = now = time.monotonic()
         while seconds is None or now - since < seconds:
             require_going(self._host, self._ended())
-            moved = None
+            moved_count = None
             with contextlib.suppress(TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                moved = move()
+                moved_count = move()
             before, now = now, time.monotonic()
-            self._pace.count(moved or 0, now - before)
-            if moved is not None:
-                return moved
+            self._pace.count(moved_count or 0, now - before)
+            if moved_count is not None:
+                return moved_count
         raise TimeoutError(errno.ETIMEDOUT, f"no answer within {seconds:g} s")
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         """Return a file of incoming bytes; the socket stays open until it is closed too."""
         self._readers += 1
-        return io.BufferedReader(_Incoming(self))
+        return io.BufferedReader(_SocketReader(self))
 
     def close(self) -> None:
         """Close the socket as soon as its readers are closed."""
@@ -160,7 +162,7 @@ class WatchedSocket:
         return _encrypt_socket(self._socket, name or self._host, self._ended, context)
 
 
-class _Incoming(io.RawIOBase):
+class _SocketReader(io.RawIOBase):
     """The bytes that arrive at a socket, as a file."""
 
     def __init__(self, source: WatchedSocket) -> None:
@@ -181,7 +183,7 @@ class _Incoming(io.RawIOBase):
         super().close()
 
 
-class _Pace:
+class _RateMeter:
     """A meter of a request's rate over windows of time spent waiting; time between waits is not counted."""
 
     def __init__(self, host: str) -> None:
@@ -246,28 +248,28 @@ def _encrypt_socket(
 ) -> WatchedSocket:
     """Return the connection with encryption, after verifying the server's certificate."""
     opened.setblocking(False)
-    secure = (context or _create_context()).wrap_socket(
+    encrypted_socket = (context or _create_context()).wrap_socket(
         opened, server_hostname=host, do_handshake_on_connect=False
     )
     try:
         while True:
             try:
-                secure.do_handshake()
+                encrypted_socket.do_handshake()
                 break
             except ssl.SSLWantReadError:
-                _await(secure, host, ended, CONNECT_SECONDS, write=False)
+                _await(encrypted_socket, host, ended, CONNECT_SECONDS, write=False)
             except ssl.SSLWantWriteError:
-                _await(secure, host, ended, CONNECT_SECONDS, write=True)
+                _await(encrypted_socket, host, ended, CONNECT_SECONDS, write=True)
     except ssl.SSLError as error:
-        secure.close()
+        encrypted_socket.close()
         reason = getattr(error, "verify_message", "") or error.reason or "no encryption"
         raise UnsoundAnswerError(
             f"{host}: does not prove that it is this server ({reason}); see to its address"
         ) from error
     except BaseException:
-        secure.close()
+        encrypted_socket.close()
         raise
-    return WatchedSocket(secure, host, ended)
+    return WatchedSocket(encrypted_socket, host, ended)
 
 
 def _await(opened: socket.socket, host: str, ended: Ended, seconds: float, *, write: bool) -> None:

@@ -35,9 +35,11 @@ class HubState:
 def transport_of(library: Any, state: HubState) -> Any:
     """Return a transport for an HTTP library (httpx) that uses the connections of `emberge.network`."""
     core: Any = importlib.import_module(library.__name__.replace("httpx", "httpcore"))
-    body = type("Body", (_Body, library.SyncByteStream), {})
-    kind = type("Transport", (_Transport, library.HTTPTransport), {"state": state, "body": body})
-    transport = kind()
+    body_class = type("Body", (_Body, library.SyncByteStream), {})
+    transport_class = type(
+        "Transport", (_Transport, library.HTTPTransport), {"state": state, "body": body_class}
+    )
+    transport = transport_class()
     transport._pool = core.ConnectionPool(
         ssl_context=library.create_ssl_context(), network_backend=_Backend(core, state)
     )

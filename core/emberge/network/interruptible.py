@@ -90,7 +90,7 @@ def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: S
     """
     results: list[T] = []
     errors: list[BaseException] = []
-    done = threading.Event()
+    finished = threading.Event()
 
     def run() -> None:
         try:
@@ -98,11 +98,13 @@ def call_within(what: str, call: Callable[[], T], seconds: float | None, stop: S
         except BaseException as error:  # the caller's thread raises it
             errors.append(error)
         finally:
-            done.set()
+            finished.set()
 
     threading.Thread(target=run, name="request", daemon=True).start()
     until = None if seconds is None else time.monotonic() + seconds
-    while not done.wait(POLL if until is None else max(0.0, min(POLL, until - time.monotonic()))):
+    while not finished.wait(
+        POLL if until is None else max(0.0, min(POLL, until - time.monotonic()))
+    ):
         require_going(what, stop)
         if until is not None and time.monotonic() >= until:
             raise TimeoutError(f"{what}: no answer within {seconds:,.0f} s")

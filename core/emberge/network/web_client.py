@@ -23,13 +23,13 @@ from emberge.network.request_errors import ForbiddenAddressError, StatusError, U
 from emberge.wording import printable
 
 _MOST_REDIRECTS = 5
-_MOVED = (301, 302, 303, 307, 308)
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 # Largest number of bytes of an answer without its body: status, headers, lengths of chunks.
 _HEADER_BYTES = 256 << 10
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_STRONG = re.compile(r'"[^"]*"')
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_STRONG_ETAG = re.compile(r'"[^"]*"')
 # What stays as it is in an address: quoted already, or with a meaning.
-_SAFE = "%/:=&?~#+!$,;'@()*[]"
+_SAFE_CHARACTERS = "%/:=&?~#+!$,;'@()*[]"
 _LONGEST_WAIT = 60.0
 # Connections to a server that are kept open without use, and for how many seconds.
 _MOST_OPEN, _KEPT_OPEN = 8, 10.0
@@ -58,7 +58,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.begin(allowed)
 
 
-class _Idle:
+class _IdlePool:
     """A pool of idle open connections, shared by all clients and threads."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Idle:
                 free.pop(0).close()
 
 
-_IDLE = _Idle()
+_IDLE = _IdlePool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ class WebClient:
             version now, other statuses for other refusals. OSError: if the attempt failed, or too few bytes
             arrived.
         """
-        asked = {"Range": f"bytes={start}-{end - 1}"}
-        if _STRONG.fullmatch(version):  # not one that fits several contents
-            asked["If-Match"] = version
-        answer = self._follow_redirects("GET", asked, end - start)
+        range_headers = {"Range": f"bytes={start}-{end - 1}"}
+        if _STRONG_ETAG.fullmatch(version):  # not one that fits several contents
+            range_headers["If-Match"] = version
+        answer = self._follow_redirects("GET", range_headers, end - start)
         self._require_success(answer)
         self._require_version(answer, version)
         self._require_range(answer, start, end, size)
@@ -155,7 +155,7 @@ class WebClient:
             if redirected and answer.status in (400, 401, 403, 404, 410):
                 # Addresses of a hub's storage expire.
                 url, redirected, self._target = self.url, False, None
-            elif answer.status in _MOVED and "location" in answer.headers:
+            elif answer.status in _REDIRECT_STATUSES and "location" in answer.headers:
                 url = urljoin(url, _quote_address(answer.headers["location"]))
                 require_redirect(self._named, Origin.of(url))
             else:
@@ -170,14 +170,14 @@ class WebClient:
         sent = {"Accept-Encoding": "identity", **headers, **named_headers}
         while True:
             connection = _IDLE.take(origin)
-            used = connection.sock is not None
+            was_used = connection.sock is not None
             try:
                 connection.begin(self._stop, most + _HEADER_BYTES)
                 connection.request(method, _build_request_path(url), headers=sent)
                 answer = self._read_answer(connection, method, url, most)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
-                if not used:
+                if not was_used:
                     raise
                 continue  # the server had closed it meanwhile
             except http.client.HTTPException as error:
@@ -227,19 +227,21 @@ class WebClient:
     def _require_version(self, answer: _Answer, version: str) -> None:
         """Require that a part is of the expected version, if the server names the version."""
         etag = answer.headers.get("etag")
-        strong = etag is not None and _STRONG.fullmatch(etag) and _STRONG.fullmatch(version)
-        if strong and etag != version:
+        is_strong = (
+            etag is not None and _STRONG_ETAG.fullmatch(etag) and _STRONG_ETAG.fullmatch(version)
+        )
+        if is_strong and etag != version:
             raise StatusError(self.url, 412)
 
     def _require_range(self, answer: _Answer, start: int, end: int, size: int) -> None:
         """Require that an answer has the requested range."""
-        asked = f"bytes {start}-{end - 1}/{size}"
+        expected = f"bytes {start}-{end - 1}/{size}"
         if answer.status == 206:
-            sent_range = _RANGE.fullmatch(answer.headers.get("content-range", "").strip())
+            sent_range = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", "").strip())
             if sent_range is None or (int(sent_range[1]), int(sent_range[2])) != (start, end - 1):
                 shown = printable(answer.headers.get("content-range", "nothing"), 80)
                 raise UnsoundAnswerError(
-                    f"{self.url}: answers {shown} when asked for {asked}; download the model's folder and "
+                    f"{self.url}: answers {shown} when asked for {expected}; download the model's folder and "
                     "name that"
                 )
             if sent_range[3] not in ("*", str(size)):
@@ -264,7 +266,7 @@ def _quote_address(location: str) -> str:
     Raises:
         ForbiddenAddressError: if the address contains a name and password.
     """
-    address = quote(location.strip(), safe=_SAFE)
+    address = quote(location.strip(), safe=_SAFE_CHARACTERS)
     if "@" in urlsplit(address).netloc:
         raise ForbiddenAddressError(
             f"{printable(location, 200)}: leads to an address with a name in it; name the address itself"
@@ -274,5 +276,5 @@ def _quote_address(location: str) -> str:
 
 def _build_request_path(url: str) -> str:
     parts = urlsplit(url)
-    path = quote(parts.path or "/", safe=_SAFE)
-    return f"{path}?{quote(parts.query, safe=_SAFE)}" if parts.query else path
+    path = quote(parts.path or "/", safe=_SAFE_CHARACTERS)
+    return f"{path}?{quote(parts.query, safe=_SAFE_CHARACTERS)}" if parts.query else path

@@ -20,7 +20,7 @@ from emberge.recipes.recipe import parts_of
 from emberge.results import Input, read_artifact
 
 Files = Literal["all", "metadata", "ranges"]
-_SIGNS = ("modules.json", "config.json", "adapter_config.json")
+_MODEL_SIGN_FILES = ("modules.json", "config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,11 @@ def _locate_folder(text: str, reference: ModelRef, plugins: Plugins, files: File
 
 
 def _require_model(folder: Path, text: str) -> Path:
-    if any((folder / sign).is_file() for sign in _SIGNS):
+    if any((folder / sign).is_file() for sign in _MODEL_SIGN_FILES):
         return folder
-    model_subfolders = sorted(p.parent.name for sign in _SIGNS for p in folder.glob(f"*/{sign}"))
+    model_subfolders = sorted(
+        p.parent.name for sign in _MODEL_SIGN_FILES for p in folder.glob(f"*/{sign}")
+    )
     hint = f"; did you mean '{text.rstrip('/')}/{model_subfolders[0]}'?" if model_subfolders else ""
     raise CheckpointError(
         f"'{text}' is no model: it has neither modules.json nor config.json{hint}"
@@ -135,19 +137,21 @@ def _require_model(folder: Path, text: str) -> Path:
 
 
 def _describe_missing(text: str, reference: ModelRef, plugins: Plugins) -> str:
-    asked = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
+    asked_plugins = [i.plugin_name for i in plugins.hook.locate_model.get_hookimpls()]
     asked_text = (
-        f"asked: {', '.join(asked)}" if asked else "no plugin that looks for models is loaded"
+        f"asked: {', '.join(asked_plugins)}"
+        if asked_plugins
+        else "no plugin that looks for models is loaded"
     )
     is_local = (reference.folder / text).exists()
-    fix = (
+    advice = (
         f"write ./{text} for the folder"
         if is_local
         else f"addresses are read that begin with {', '.join(KINDS)}"
         if "://" in text
         else f"if you meant the folder ./{text} write it so"
     )
-    return f"there is no model '{text}' ({asked_text}); {fix}"
+    return f"there is no model '{text}' ({asked_text}); {advice}"
 
 
 def _suggest_name(path: Path) -> str:
@@ -287,13 +291,13 @@ class Targets:
         result = self.step(reference)
         adapter = self._locate_adapter(reference)
         if reference.part is None:
-            named = [(str(reference.step), result.folder)]
+            named_folders = [(str(reference.step), result.folder)]
         else:
             checkpoints = list_kept_checkpoints(result.folder)
-            named = [(f"{reference.step}/{folder.name}", folder) for folder in checkpoints]
-        if not named:
+            named_folders = [(f"{reference.step}/{folder.name}", folder) for folder in checkpoints]
+        if not named_folders:
             raise CheckpointError(f"'{reference}': the step kept no checkpoints; see its keep_last")
-        return [self._build_model(name, folder, result, adapter) for name, folder in named]
+        return [self._build_model(name, folder, result, adapter) for name, folder in named_folders]
 
     def _build_model(self, name: str, folder: Path, result: Result, adapter: Path | None) -> Model:
         if result.artifact.kind != "model":

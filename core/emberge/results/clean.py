@@ -35,9 +35,9 @@ from emberge.wording import human_size, printable
 _RESULT = re.compile(r"(?P<step>.+)-(?P<fingerprint>[0-9a-f]{8})")
 # Name of a folder while `remove_leftovers` removes it, so that its remains are not mistaken for a
 # complete folder.
-_GOING = ".removed-"
+_REMOVAL_PREFIX = ".removed-"
 # Name of a folder into which the rows of a data file are being written.
-_READING = ".reading-"
+_READING_PREFIX = ".reading-"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
         OutInUseError: if a run has started in the folder since `find_leftovers`.
         EmbergeError: if a leftover cannot be removed.
     """
-    confirmed = {leftover.paths for leftover in found.removable}
+    confirmed_paths = {leftover.paths for leftover in found.removable}
     with contextlib.ExitStack() as locks:
         out_folder, merge_work = OutFolder(found.out), _merge_work_folder(found.out)
         if _is_run(out_folder):
@@ -126,11 +126,13 @@ def remove_leftovers(found: Leftovers) -> Leftovers:
         if _is_folder(merge_work):
             locks.enter_context(lock_folder(merge_work / ".lock"))
         still_removable = _find_all(found.out).removable
-        gone = tuple(leftover for leftover in still_removable if leftover.paths in confirmed)
-        for leftover in gone:
+        removed_leftovers = tuple(
+            leftover for leftover in still_removable if leftover.paths in confirmed_paths
+        )
+        for leftover in removed_leftovers:
             for path in leftover.paths:
                 _remove_path(path)
-    return Leftovers(found.out, gone)
+    return Leftovers(found.out, removed_leftovers)
 
 
 def _merge_work_folder(out: Path) -> Path:
@@ -196,16 +198,16 @@ def _find_old_results(out_folder: OutFolder, last: Sequence[dict[str, Any]]) -> 
 
 def _name_kind_of_result(path: Path, steps: Iterable[str]) -> str | None:
     """Return a folder's kind as the table names it; None if no run made the folder."""
-    if path.name.startswith(_GOING):
+    if path.name.startswith(_REMOVAL_PREFIX):
         return "half removed"
-    named = _RESULT.fullmatch(path.name)
-    if named is None:
+    result_match = _RESULT.fullmatch(path.name)
+    if result_match is None:
         return None
     record = _read_json(path / ARTIFACT)
     step, fingerprint = str(record.get("step")), str(record.get("fingerprint"))
     if path.name == f"{folder_name(step)}-{fingerprint[:8]}":
         return "old result"
-    return "partial result" if not record and named["step"] in steps else None
+    return "partial result" if not record and result_match["step"] in steps else None
 
 
 def _find_links(out_folder: OutFolder) -> Iterator[Leftover]:
@@ -224,19 +226,21 @@ def _find_work(
     out_folder: OutFolder, last: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[Leftover, bool]]:
     """Yield each leftover in `.work`, and whether an unfinished step still needs it."""
-    goes_on = {str(step.get("work")) for step in last if step["state"] != "done"}
+    continued_work = {str(step.get("work")) for step in last if step["state"] != "done"}
     # The fingerprint under which such a step continues is unknown.
-    undecided = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
+    unknown_steps = {folder_name(s["id"]) for s in last if s["state"] != "done" and "work" not in s}
     for path in sorted(out_folder.work.iterdir()) if _is_folder(out_folder.work) else ():
-        named = _RESULT.fullmatch(path.name)
+        result_match = _RESULT.fullmatch(path.name)
         name = f"{out_folder.work.name}/{printable(path.name)}"
-        if not _is_folder(path) or not (named or path.name.startswith(_GOING)):
+        if not _is_folder(path) or not (result_match or path.name.startswith(_REMOVAL_PREFIX)):
             yield _build_leftover(path, "no run made it", name), True
         elif _is_locked(path):
             yield _build_leftover(path, "a process works there", name), True
         elif not last:
             yield _build_leftover(path, f"{out_folder.status.name} cannot be read", name), True
-        elif path.name in goes_on or (named is not None and named["step"] in undecided):
+        elif path.name in continued_work or (
+            result_match is not None and result_match["step"] in unknown_steps
+        ):
             yield _build_leftover(path, "the next run goes on from it", name), True
         else:
             yield _build_leftover(path, "old work", name), False
@@ -258,13 +262,13 @@ def _find_unfinished_caches(out_folder: OutFolder) -> Iterator[Leftover]:
 
 def _find_unfinished_files(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
-        left = [name for name in (*folders, *files) if _is_unfinished(name)]
-        yield from (Path(where, name) for name in left)
-        folders[:] = [name for name in folders if name not in left]
+        remaining_names = [name for name in (*folders, *files) if _is_unfinished(name)]
+        yield from (Path(where, name) for name in remaining_names)
+        folders[:] = [name for name in folders if name not in remaining_names]
 
 
 def _is_unfinished(name: str) -> bool:
-    return is_side_name(name) or name.startswith(_READING)
+    return is_side_name(name) or name.startswith(_READING_PREFIX)
 
 
 def _is_locked(path: Path) -> bool:
@@ -327,13 +331,13 @@ def _remove_path(path: Path) -> None:
         if not _is_folder(path):
             path.unlink()
             return
-        going = path.with_name(_build_removal_name(path))
-        if going != path:
-            if going.is_dir():  # the remains of an earlier removal
-                shutil.rmtree(going)
-            path.rename(going)
+        removal_path = path.with_name(_build_removal_name(path))
+        if removal_path != path:
+            if removal_path.is_dir():  # the remains of an earlier removal
+                shutil.rmtree(removal_path)
+            path.rename(removal_path)
             sync(path.parent)  # the new name must be on disk before any file is deleted
-        shutil.rmtree(going)
+        shutil.rmtree(removal_path)
     except OSError as error:
         raise EmbergeError(
             f"{error.filename or path} cannot be removed ({error.strerror}); what was removed before it "
@@ -343,4 +347,8 @@ def _remove_path(path: Path) -> None:
 
 def _build_removal_name(path: Path) -> str:
     """Return the name of a folder while it is removed."""
-    return path.name if path.name.startswith(_GOING) else f"{_GOING}{path.name.lstrip('.')}"
+    return (
+        path.name
+        if path.name.startswith(_REMOVAL_PREFIX)
+        else f"{_REMOVAL_PREFIX}{path.name.lstrip('.')}"
+    )

@@ -69,10 +69,12 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
     if isinstance(base, str) and base:
         names.setdefault(base)
     reference = artifact.details.get("base_reference")
-    words = {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
+    reference_by_base = (
+        {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
+    )
     return tuple(
-        replace(_find_parent(words[name], weights.get(name), out, origin), name=name)
-        if name in words
+        replace(_find_parent(reference_by_base[name], weights.get(name), out, origin), name=name)
+        if name in reference_by_base
         else _find_parent(name, weights.get(name), out, origin)
         for name in names
     )
@@ -131,8 +133,8 @@ def _read_card_facts(card: Mapping[str, Any]) -> dict[str, Any]:
     licence = card.get("license")
     if licence == "other":
         licence = card.get("license_name") or licence
-    shown = ", ".join(_read_texts(licence))
-    return {"licence": shown or None, "languages": _read_texts(card.get("language"))}
+    licence_text = ", ".join(_read_texts(licence))
+    return {"licence": licence_text or None, "languages": _read_texts(card.get("language"))}
 
 
 def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path | None:

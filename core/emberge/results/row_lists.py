@@ -20,7 +20,7 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
     """
     import numpy as np
 
-    written: dict[str, str] = {}
+    file_by_dataset: dict[str, str] = {}
     used_names: set[str] = set()
     for name, rows in bags.items():
         safe_name = re.sub(r"[^\w.-]", "_", name)
@@ -32,8 +32,8 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
         path = folder / FOLDER / f"{stem}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, np.asarray(rows, dtype=np.int64))
-        written[name] = path.relative_to(folder).as_posix()
-    return written
+        file_by_dataset[name] = path.relative_to(folder).as_posix()
+    return file_by_dataset
 
 
 def rows_seen(folder: Path) -> dict[str, Rows]:

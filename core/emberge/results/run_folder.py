@@ -134,10 +134,10 @@ class OutFolder:
 
 def folder_name(step: str) -> str:
     """Return a step's id as the name of a folder; ids that a file system may refuse get a hash."""
-    safe = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
-    if safe == step:
-        return safe
-    return f"{safe}-{hashlib.sha256(step.encode()).hexdigest()[:6]}"
+    safe_id = re.sub(r"[^\w.=+,@-]", "_", step).lstrip(".")[:100]
+    if safe_id == step:
+        return safe_id
+    return f"{safe_id}-{hashlib.sha256(step.encode()).hexdigest()[:6]}"
 
 
 def read_artifact(folder: Path) -> Artifact | None:
@@ -268,12 +268,12 @@ def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
     try:
         record = read_json(folder / ARTIFACT)
         listed = record["files"]
-        wrong = list(_find_differences(folder, record, listed, hashes or HashCache()))
+        differences = list(_find_differences(folder, record, listed, hashes or HashCache()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        wrong = [f"{ARTIFACT} ({printable(error)})"]
-    if wrong:
+        differences = [f"{ARTIFACT} ({printable(error)})"]
+    if differences:
         raise UnsoundResultError(
-            f"{printable(folder)}: not as its step left it: {join_some(wrong)}; put that right, or "
+            f"{printable(folder)}: not as its step left it: {join_some(differences)}; put that right, or "
             "remove the folder to have the step run again"
         )
 

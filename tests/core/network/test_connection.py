@@ -79,10 +79,10 @@ def test_waiting_for_a_connection_ends_with_the_work_and_names_the_host(
 
 def test_the_rate_is_that_of_all_bytes_in_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "SLOW_SECONDS", 1.0)
-    pace = connection._Pace("host")
+    pace = connection._RateMeter("host")
     for _ in range(10):  # 1,100 bytes a second, in windows of four counts
         pace.count(330, 0.3)
-    slow = connection._Pace("host")
+    slow = connection._RateMeter("host")
     for _ in range(3):
         slow.count(290, 0.3)
     with pytest.raises(UnsoundAnswerError, match=r"^host: slower than"):
@@ -93,7 +93,7 @@ def test_a_window_begins_with_each_request_and_after_each_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "SLOW_SECONDS", 1.0)
-    pace = connection._Pace("host")
+    pace = connection._RateMeter("host")
     pace.count(50_000, 1.0)  # a fast start is no credit
     with pytest.raises(UnsoundAnswerError):
         pace.count(999, 1.0)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from emberge.network import Stop, web_client
 from emberge.network.addresses import Origin
-from emberge.network.web_client import _Connection, _Idle
+from emberge.network.web_client import _Connection, _IdlePool
 
 HERE, THERE = Origin("https", "a.org", 443), Origin("https", "a.org", 8443)
 
@@ -28,7 +28,7 @@ def opened(origin: Origin = HERE) -> _Connection:
 
 
 def test_the_connection_that_was_left_last_is_taken_first_by_its_server_alone() -> None:
-    idle, first, second, other = _Idle(), opened(), opened(), opened(THERE)
+    idle, first, second, other = _IdlePool(), opened(), opened(), opened(THERE)
     first.stop = Stop()
     for connection in (first, second, other):
         idle.leave(connection)
@@ -42,7 +42,7 @@ def test_the_connection_that_was_left_last_is_taken_first_by_its_server_alone() 
 
 
 def test_of_too_many_open_connections_the_oldest_is_closed() -> None:
-    idle, left = _Idle(), [opened() for _ in range(10)]
+    idle, left = _IdlePool(), [opened() for _ in range(10)]
     sockets = [connection.sock for connection in left]
     for connection in left:
         idle.leave(connection)
@@ -53,7 +53,7 @@ def test_of_too_many_open_connections_the_oldest_is_closed() -> None:
 def test_a_connection_that_was_left_long_ago_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(web_client, "time", SimpleNamespace(monotonic=lambda: now))
-    idle, old, young = _Idle(), opened(), opened()
+    idle, old, young = _IdlePool(), opened(), opened()
     idle.leave(old)
     socket = old.sock
     now += 9.5

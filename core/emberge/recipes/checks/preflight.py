@@ -99,9 +99,9 @@ class CheckReport:
     @property
     def unseen_counts(self) -> str:
         """The number of inputs of each kind that could not be examined: `3 models, 12 datasets`."""
-        different = {(problem.message, problem.about) for problem in self.of("unseen")}
-        counted = Counter(about for _, about in different)
-        return ", ".join(count_noun(count, about) for about, count in sorted(counted.items()))
+        distinct_inputs = {(problem.message, problem.about) for problem in self.of("unseen")}
+        count_by_kind = Counter(about for _, about in distinct_inputs)
+        return ", ".join(count_noun(count, about) for about, count in sorted(count_by_kind.items()))
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -235,9 +235,11 @@ class _Lookup:
 
     def _look_for_all(self) -> None:
         """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
-        named = [r for step in self.recipe.steps for r in references(step.step)]
+        used_references = [r for step in self.recipe.steps for r in references(step.step)]
         references_by_text = {
-            (r.text, r.folder): r for r in named if isinstance(r, ModelRef) and r.step is None
+            (r.text, r.folder): r
+            for r in used_references
+            if isinstance(r, ModelRef) and r.step is None
         }
         with request_threads(8) as (threads, _):
             results = threads.map(self._locate_model, references_by_text.values())

@@ -147,10 +147,10 @@ class _RehearsalWatch:
         if not self.here:
             return
         step.memory = _read_peak_memory()
-        peaks = [
+        peak_bytes = [
             sys.modules["torch"].cuda.max_memory_allocated(d) for d in self._list_torch_devices()
         ]
-        step.device_memory = max(peaks, default=None)
+        step.device_memory = max(peak_bytes, default=None)
 
     def _list_torch_devices(self) -> list[str]:
         return self._devices if "torch" in sys.modules else []

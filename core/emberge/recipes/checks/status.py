@@ -145,10 +145,12 @@ def _estimate_seconds_left(progress: dict[str, Any]) -> float | None:
     try:
         began, first = progress["since"]
         rate = (progress["done"] - first) / (progress["time"] - began)
-        left = (progress["total"] - progress["done"]) / rate - (time.time() - progress["time"])
+        seconds_left = (progress["total"] - progress["done"]) / rate - (
+            time.time() - progress["time"]
+        )
     except (KeyError, ZeroDivisionError):
         return None
-    return max(0.0, float(left))
+    return max(0.0, float(seconds_left))
 
 
 def _read_finished_step(listed: StepStatus, folder: Path) -> StepStatus:
@@ -166,12 +168,12 @@ def _read_finished_step(listed: StepStatus, folder: Path) -> StepStatus:
 def _format_progress(step: StepStatus) -> str:
     if step.done is None or not step.total:
         return printable(step.note)
-    counted = (
+    count_text = (
         f"{_format_count(step.done)} of {_format_count(step.total)} {printable(step.unit)}".rstrip()
     )
-    progress_text = f"{step.done / step.total:.0%} ({counted}"
-    left = f" {_format_seconds(step.left)} left" if step.left is not None else ""
-    return f"{progress_text}){left} {printable(step.note)}".rstrip()
+    progress_text = f"{step.done / step.total:.0%} ({count_text}"
+    remaining_text = f" {_format_seconds(step.left)} left" if step.left is not None else ""
+    return f"{progress_text}){remaining_text} {printable(step.note)}".rstrip()
 
 
 def _format_count(number: float) -> str:

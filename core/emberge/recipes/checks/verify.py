@@ -26,8 +26,8 @@ from emberge.tensor_files import FileContent, contents_of, read_header, read_pro
 from emberge.wording import count_noun, human_size, join_some
 
 State = Literal["holds", "differs", "missing", "extra", "not seen"]
-_AGAIN = "get it again from where the folder came from, or run the recipe again"
-_KNOWN = ("fingerprint", "seed", "recipe", "versions", "plugins")
+_ADVICE = "get it again from where the folder came from, or run the recipe again"
+_COMPARED_KEYS = ("fingerprint", "seed", "recipe", "versions", "plugins")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read as JSON ({error}); {_AGAIN}") from None
+        raise CheckpointError(f"{path}: cannot be read as JSON ({error}); {_ADVICE}") from None
     if not isinstance(record, dict):
-        raise CheckpointError(f"{path}: is no record of a result; {_AGAIN}")
+        raise CheckpointError(f"{path}: is no record of a result; {_ADVICE}")
     return record
 
 
@@ -146,15 +146,17 @@ def _check_files(folder: Path, record: Mapping[str, Any] | None) -> Iterator[Fin
         yield _check_file(name, FileContent.from_plain(entry), contents.get(name))
     if record.get("kind") == "model":
         decisive = (path.relative_to(folder).as_posix() for path in hashed_files(folder))
-        extra = [name for name in decisive if name not in listed]
-        yield from (Finding(n, "extra", "is no part of the result; move it away") for n in extra)
+        unlisted_names = [name for name in decisive if name not in listed]
+        yield from (
+            Finding(n, "extra", "is no part of the result; move it away") for n in unlisted_names
+        )
 
 
 def _check_file(name: str, recorded: FileContent | None, current: FileContent | None) -> Finding:
     if recorded is None:
-        return Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_AGAIN}")
+        return Finding(name, "differs", f"{ARTIFACT} has no sound entry of it; {_ADVICE}")
     if current is None:
-        return Finding(name, "missing", f"is missing; {_AGAIN}")
+        return Finding(name, "missing", f"is missing; {_ADVICE}")
     if name in CHANGING and recorded.hash != current.hash:
         return Finding(name, "not seen", "was changed by hand, as it may be")
     return _compare_contents(name, recorded, current)
@@ -173,7 +175,7 @@ def _compare_contents(name: str, recorded: FileContent, current: FileContent) ->
     else:
         description = "is not as it was published"
     return Finding(
-        name, "differs", f"{description}{_describe_tensor_changes(recorded, current)}; {_AGAIN}"
+        name, "differs", f"{description}{_describe_tensor_changes(recorded, current)}; {_ADVICE}"
     )
 
 
@@ -182,12 +184,16 @@ def _describe_tensor_changes(recorded: FileContent, current: FileContent) -> str
     if not recorded.tensors or not current.tensors:
         return ""
     before, after = recorded.tensors, current.tensors
-    lost = [name for name in before if name not in after]
-    other = [name for name in before if after.get(name, before[name]) != before[name]]
-    new = [name for name in after if name not in before]
+    missing_names = [name for name in before if name not in after]
+    changed_names = [name for name in before if after.get(name, before[name]) != before[name]]
+    added_names = [name for name in after if name not in before]
     parts = [
         f"{join_some(names)} {words}"
-        for names, words in ((other, "changed"), (lost, "gone"), (new, "new"))
+        for names, words in (
+            (changed_names, "changed"),
+            (missing_names, "gone"),
+            (added_names, "new"),
+        )
         if names
     ]
     return f": {', '.join(parts)}" if parts else ": only its header changed, no tensor"
@@ -224,7 +230,7 @@ def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding
         size = (folder / name).stat().st_size
         end = max((s.offset + s.nbytes for s in specs), default=size)
         if end < size:
-            words = f"has {size - end:,} bytes after its last tensor; {_AGAIN}"
+            words = f"has {size - end:,} bytes after its last tensor; {_ADVICE}"
             findings.append(Finding(name, "differs", words))
     yield from findings
     if findings or not any((folder / name).is_file() for name in ("config.json", "modules.json")):
@@ -232,7 +238,7 @@ def _check_weights(folder: Path, headers: Mapping[str, Any]) -> Iterator[Finding
     try:
         count = len(Checkpoint(folder).specs)
     except CheckpointError as error:
-        yield Finding("weights", "differs", f"{error}; {_AGAIN}")
+        yield Finding("weights", "differs", f"{error}; {_ADVICE}")
         return
     yield Finding("weights", "holds", f"{count} tensors, within their files and as indexed")
 
@@ -244,31 +250,33 @@ def _check_provenance(
     record: Mapping[str, Any] | None, headers: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """Yield findings about provenance: headers and artifact.json agree."""
-    named = {name: header for name, header in headers.items() if header}
+    header_by_file = {name: header for name, header in headers.items() if header}
     details = (record or {}).get("details")
-    merged = isinstance(details, Mapping) and "strategy" in details
-    for name in headers if merged or named else ():
-        if name not in named:
+    is_merge = isinstance(details, Mapping) and "strategy" in details
+    for name in headers if is_merge or header_by_file else ():
+        if name not in header_by_file:
             words = "its header does not say how it was made: another tool has saved it again"
-            yield Finding(f"header of {name}", "differs", f"{words}; {_AGAIN}")
-    if not named:
+            yield Finding(f"header of {name}", "differs", f"{words}; {_ADVICE}")
+    if not header_by_file:
         return
-    first, header = next(iter(named.items()))
-    for name, other in named.items():
+    first, header = next(iter(header_by_file.items()))
+    for name, other_header in header_by_file.items():
         # A copied trunk keeps the header that describes how it was made; so does each module of the
         # folder.
-        if other != header and Path(name).parent == Path(first).parent:
-            words = f"says something else than that of {first}: they come from two merges; {_AGAIN}"
+        if other_header != header and Path(name).parent == Path(first).parent:
+            words = (
+                f"says something else than that of {first}: they come from two merges; {_ADVICE}"
+            )
             yield Finding(f"header of {name}", "differs", words)
     differences = [] if record is None else list(_describe_differences(header, record))
     for words in differences:
-        yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_AGAIN}")
+        yield Finding(ARTIFACT, "differs", f"{words}: one of them is another result's; {_ADVICE}")
     if not differences:
         yield Finding("header", "holds", _describe_merge(header))
 
 
 def _describe_differences(header: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
-    for key in _KNOWN:
+    for key in _COMPARED_KEYS:
         if key in header and header[key] != record.get(key):
             recorded, in_header = _shorten_value(record.get(key)), _shorten_value(header[key])
             yield f"its {key} is {recorded} and the weights' header has {in_header}"
@@ -333,10 +341,10 @@ def verify_inputs(folder: Path, plugins: Plugins, beside: Path) -> Iterator[Find
     if not isinstance(inputs, list):
         yield Finding("inputs", "not seen", "nothing here says which they were")
         return
-    look = _InputLookup(folder.resolve().parent, plugins, beside)
+    input_lookup = _InputLookup(folder.resolve().parent, plugins, beside)
     for entry in inputs:
         if isinstance(entry, Mapping) and {"reference", "name", "content"} <= entry.keys():
-            yield look.at(entry)
+            yield input_lookup.at(entry)
 
 
 class _InputLookup:

@@ -69,18 +69,18 @@ def _filter_by_words(
 
 
 def _format_table(rows: Sequence[dict[str, Any]], long: bool, width: int | None) -> Iterator[str]:
-    names = max((len(_format_name(row)) for row in rows), default=0)
+    name_width = max((len(_format_name(row)) for row in rows), default=0)
     first = True
     for kind in KINDS:
-        of_kind = [row for row in rows if row["kind"] == kind]
-        if not of_kind:
+        rows_of_kind = [row for row in rows if row["kind"] == kind]
+        if not rows_of_kind:
             continue
         if not first:
             yield ""
         first = False
         yield _format_heading(kind)
-        for row in of_kind:
-            yield from _format_block(row) if long else [_format_line(row, names, width)]
+        for row in rows_of_kind:
+            yield from _format_block(row) if long else [_format_line(row, name_width, width)]
 
 
 def _format_heading(kind: str) -> str:
@@ -95,13 +95,13 @@ def _format_name(row: Mapping[str, Any]) -> str:
 
 def _format_line(row: Mapping[str, Any], names: int, width: int | None) -> str:
     is_ours = row["distribution"] == _OWN_DISTRIBUTION
-    mark = "" if is_ours or row["clash"] else f" ({row['plugin']})"
+    distribution_mark = "" if is_ours or row["clash"] else f" ({row['plugin']})"
     start = f"  {_format_name(row):<{names}}  "
     summary = row["summary"]
     if width is not None:
-        left = max(width, _NARROWEST) - len(start) - len(mark)
-        summary = textwrap.shorten(summary, max(left, len(" …")), placeholder=" …")
-    return f"{start}{summary}{mark}".rstrip()
+        summary_width = max(width, _NARROWEST) - len(start) - len(distribution_mark)
+        summary = textwrap.shorten(summary, max(summary_width, len(" …")), placeholder=" …")
+    return f"{start}{summary}{distribution_mark}".rstrip()
 
 
 def _format_block(row: Mapping[str, Any]) -> Iterator[str]:

@@ -120,12 +120,12 @@ def _format_default(default: Any) -> str:
 def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
     """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
     width = min(max(shutil.get_terminal_size().columns, 60), 110)
-    pad = " " * indent
+    indentation = " " * indent
     return textwrap.wrap(
         text,
         width,
-        initial_indent=pad,
-        subsequent_indent=pad + " " * hanging,
+        initial_indent=indentation,
+        subsequent_indent=indentation + " " * hanging,
         break_on_hyphens=False,
     )
 

@@ -74,11 +74,11 @@ class _SchemaWriting:
     def record_name(self, owner: type) -> str:
         """Return the definition's name for a nested dataclass: its class name, numbered if shared."""
         if owner not in self._records:
-            namesakes = sum(
+            equal_name_count = sum(
                 recorded_class.__name__ == owner.__name__ for recorded_class in self._records
             )
             self._records[owner] = (
-                f"{owner.__name__}.{namesakes + 1}" if namesakes else owner.__name__
+                f"{owner.__name__}.{equal_name_count + 1}" if equal_name_count else owner.__name__
             )
         return self._records[owner]
 
@@ -97,15 +97,15 @@ class _SchemaWriting:
         """Return the schema of a step: `kind: {options}`, with `foreach` at the same level."""
         kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
         values = {"type": "array", "minItems": 1}
-        spaced = {
+        logspace_schema = {
             "type": "object",
             "properties": {LOGSPACE: {"type": "array", "minItems": 3, "maxItems": 3}},
             "required": [LOGSPACE],
             "additionalProperties": False,
             "description": "[first, last, count]: numbers at equal ratios, with four digits.",
         }
-        listed = {"anyOf": [values, spaced]}
-        product = {"type": "object", "minProperties": 1, "additionalProperties": listed}
+        column_schema = {"anyOf": [values, logspace_schema]}
+        product = {"type": "object", "minProperties": 1, "additionalProperties": column_schema}
         row = {"type": "object", "minProperties": 1}
         rows = {"type": "array", "minItems": 1, "items": row}
         foreach = {

@@ -165,10 +165,10 @@ def _find_in_docstring(text: str, name: str) -> str:
         for paragraph in paragraphs
         for sentence in re.split(r"(?<=[.;])\s+", " ".join(paragraph.split()))
     ]
-    naming = [
+    matching_sentences = [
         text_part for text_part in sentences if re.search(rf"`{re.escape(name)}(`|:)", text_part)
     ]
-    naming.sort(key=lambda text_part: not text_part.startswith(f"`{name}"))
-    if not naming:
+    matching_sentences.sort(key=lambda text_part: not text_part.startswith(f"`{name}"))
+    if not matching_sentences:
         return ""
-    return naming[0].removesuffix(";").removesuffix(".") + "."
+    return matching_sentences[0].removesuffix(";").removesuffix(".") + "."

@@ -119,7 +119,7 @@ def _has_idle_options(
 ) -> bool:
     """Return whether an option was given without the option that it requires; note each such option."""
     all_values = {name: option.default for name, option in options.items()} | dict(values)
-    idle = False
+    has_idle = False
     for name in given.fields.entries:
         requires = options[name].requires
         lacking = requires.describe_missing(all_values) if requires else ""
@@ -128,8 +128,8 @@ def _has_idle_options(
                 f"option '{name}' of {given.label} has no effect without {lacking}; leave it out"
             )
             build.refuse(message, given.fields.line(name))
-            idle = True
-    return idle
+            has_idle = True
+    return has_idle
 
 
 def _place_option(option: Option, label: str, at: OptionPath) -> OptionPath:
@@ -242,8 +242,8 @@ def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
         return _Named(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
-        nothing = isinstance(options, Scalar) and options.value is None
-        return _Named(name, None if nothing else options, node.line(name))
+        has_no_options = isinstance(options, Scalar) and options.value is None
+        return _Named(name, None if has_no_options else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
         message = (
@@ -293,13 +293,13 @@ def _build_chain(build: Builder, component: Component, named: _Named, at: Option
     fields = _read_fields(build, spec.links, label, named)
     if fields is None:
         return BROKEN
-    union = dict.fromkeys(name for link in spec.links for name in options_of(link))
-    _refuse_unknown(build, label, fields, union)
+    option_names = dict.fromkeys(name for link in spec.links for name in options_of(link))
+    _refuse_unknown(build, label, fields, option_names)
     links = []
     for index, link in enumerate(spec.links):
         options = _select_options(spec, link, _GivenOptions(label, fields, named.where))
         links.append(_build_instance(build, link, options, _shift_place(at, index)))
-    all_known = all(name in union for name in fields.entries)
+    all_known = all(name in option_names for name in fields.entries)
     return tuple(links) if all_known and all(link is not BROKEN for link in links) else BROKEN
 
 

@@ -258,8 +258,8 @@ def _form_of_union(arguments: tuple[Any, ...]) -> Form:
     forms = [form_of(argument) for argument in arguments if argument is not type(None)]
     parts = [form for form in forms if isinstance(form, Part)]
     if len(parts) > 1:
-        joined = Part(tuple(contract for part in parts for contract in part.contracts))
-        forms = [joined, *(form for form in forms if not isinstance(form, Part))]
+        joined_part = Part(tuple(contract for part in parts for contract in part.contracts))
+        forms = [joined_part, *(form for form in forms if not isinstance(form, Part))]
     form = forms[0] if len(forms) == 1 else Either(tuple(forms))
     return Maybe(form) if type(None) in arguments else form
 
@@ -354,14 +354,14 @@ class _FieldType:
 def _read_field_type(owner: type, name: str) -> _FieldType:
     annotation = inspect.get_annotations(owner)[name]
     module = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
-    holder = SimpleNamespace(__annotations__={name: annotation})
+    annotation_holder = SimpleNamespace(__annotations__={name: annotation})
     label = f"{owner.__module__}.{owner.__qualname__}: the type of option '{name}'"
     try:
         hints = typing.get_type_hints(
-            holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
+            annotation_holder, globalns=dict(vars(owner)), localns=dict(module), include_extras=True
         )
-        marks = getattr(hints[name], "__metadata__", ())
-        requires = next((mark for mark in marks if isinstance(mark, Requires)), None)
+        annotations = getattr(hints[name], "__metadata__", ())
+        requires = next((mark for mark in annotations if isinstance(mark, Requires)), None)
         return _FieldType(form_of(hints[name]), requires)
     except NameError as error:
         raise PluginError(

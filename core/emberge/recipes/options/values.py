@@ -242,20 +242,20 @@ def _build_table(build: Builder, form: forms.Table, node: Node, at: OptionPath) 
     return BROKEN if BROKEN in values.values() else values
 
 
-_LONG = ("default", "by_task", "by_dataset")
+_LONG_KEYS = ("default", "by_task", "by_dataset")
 
 
 def _build_by_data(build: Builder, form: forms.ByData, node: Node, at: OptionPath) -> Any:
     inner = dataclasses.replace(at, default=getattr(at.default, "default", None))
     if not isinstance(node, Fields) or not any(
-        key in _LONG or key.startswith("by_") for key in node.entries
+        key in _LONG_KEYS or key.startswith("by_") for key in node.entries
     ):
         value = build.value(form.item, node, inner.under(None, "default"))
         return BROKEN if value is BROKEN else PerDataset(default=value)
     values: dict[str, Any] = {}
     for key, entry in node.entries.items():
-        if key not in _LONG:
-            hint = suggest(key, _LONG) or f"; it has {', '.join(_LONG)}"
+        if key not in _LONG_KEYS:
+            hint = suggest(key, _LONG_KEYS) or f"; it has {', '.join(_LONG_KEYS)}"
             values[key] = build.refuse(f"{at.label} has no part '{key}'{hint}", node.line(key))
         elif key == "default":
             values[key] = build.value(form.item, entry, inner.under(key, key))
@@ -268,14 +268,14 @@ def _build_by_name(build: Builder, form: forms.ByData, key: str, node: Node, at:
     if not isinstance(node, Fields):
         key_noun = "task kinds" if key == "by_task" else "dataset names"
         return build.refuse(f"{at.label}: '{key}' is a mapping of {key_noun} to values", node.where)
-    broken = False
+    is_broken = False
     for task in node.entries if key == "by_task" else ():
         if task not in TASK_KINDS:
             hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
             build.refuse(f"there is no task kind '{task}'{hint}", node.line(task))
-            broken = True
+            is_broken = True
     values = _build_table(build, forms.Table(form.item), node, at)
-    return BROKEN if broken else values
+    return BROKEN if is_broken else values
 
 
 def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPath) -> Any:
@@ -286,16 +286,18 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; if none does, note the problems of the nearest form."""
-    tries: list[tuple[Form, list[Problem]]] = []
+    problems_by_form: list[tuple[Form, list[Problem]]] = []
     for alternative in form.forms:
         trial = dataclasses.replace(build, problems=[], lines={})
         value = trial.value(alternative, node, at)
         if value is not BROKEN:
             build.lines.update(trial.lines)
             return value
-        tries.append((alternative, trial.problems))
+        problems_by_form.append((alternative, trial.problems))
     nearest_problems = [
-        problems for alternative, problems in tries if _is_shape_accepted(alternative, node)
+        problems
+        for alternative, problems in problems_by_form
+        if _is_shape_accepted(alternative, node)
     ]
     if len(nearest_problems) != 1:
         return build.misfit(form, node, at)

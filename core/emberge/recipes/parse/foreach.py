@@ -14,9 +14,9 @@ from emberge.errors import Problem, suggest
 from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
-_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
-_DOLLAR = re.compile(rf"\$(\$|{NAME})")
-_LONGEST = 40
+_STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
+_VARIABLE_USE = re.compile(rf"\$(\$|{NAME})")
+_LONGEST_SLUG = 40
 _MOST_ROWS = 2000
 LOGSPACE = "logspace"
 
@@ -138,8 +138,11 @@ def _add_ids(rows: Sequence[dict[str, Node]]) -> list[Combination]:
         "." + ",".join(f"{name}={slugs[name][index]}" for name in row)
         for index, row in enumerate(rows)
     ]
-    folded = [suffix.casefold() for suffix in suffixes]
-    if len(set(folded)) < len(folded) or max(map(len, suffixes)) > 3 * _LONGEST:
+    folded_suffixes = [suffix.casefold() for suffix in suffixes]
+    if (
+        len(set(folded_suffixes)) < len(folded_suffixes)
+        or max(map(len, suffixes)) > 3 * _LONGEST_SLUG
+    ):
         suffixes = [f".{index}" for index in range(len(rows))]
     return [Combination(row, suffix) for row, suffix in zip(rows, suffixes, strict=True)]
 
@@ -153,16 +156,16 @@ def _build_slugs(column: Sequence[Node]) -> list[str]:
     places = [next(i for i, v in enumerate(distinct) if _is_same(plain(n), v)) for n in column]
     first = [column[places.index(index)] for index in range(len(distinct))]
     names = [_build_slug(node) for node in first]
-    folded = [name.casefold() for name in names]
+    folded_names = [name.casefold() for name in names]
     for index, name in enumerate(names):
-        if not name or len(name) > _LONGEST or folded.count(name.casefold()) > 1:
+        if not name or len(name) > _LONGEST_SLUG or folded_names.count(name.casefold()) > 1:
             names[index] = f"{index}"
     return [names[index] for index in places]
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-    return nan or (type(a) is type(b) and bool(a == b))
+    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    return both_nan or (type(a) is type(b) and bool(a == b))
 
 
 def _build_slug(node: Node) -> str:
@@ -211,7 +214,7 @@ class Substitution:
         return Fields(entries, node.where, lines)
 
     def _fill_scalar(self, node: Scalar, text: str) -> Node:
-        match = _USE.fullmatch(text)
+        match = _STEP_USE.fullmatch(text)
         if match:
             name, part, remainder = match.groups(default="")
             if name in self.variables and not part and not remainder:
@@ -228,7 +231,7 @@ class Substitution:
         return Scalar(replaced, replaced, node.where)
 
     def _fill_text(self, text: str, where: str) -> str:
-        return _DOLLAR.sub(lambda match: self._fill_word(match[1], text, where), text)
+        return _VARIABLE_USE.sub(lambda match: self._fill_word(match[1], text, where), text)
 
     def _fill_word(self, word: str, text: str, where: str) -> str:
         if word == "$":

@@ -49,8 +49,8 @@ def _set_step_option(root: Fields, keys: list[str], value: Node, problems: list[
         option_path = ".".join(keys[:2])
         problems.append(Problem(f"nothing is called '{option_path}'{hint}", where))
         return root
-    changed = _put_value(step, keys[1:], value, problems)
-    return _replace_entry(root, "steps", _replace_entry(steps, keys[0], changed))
+    changed_step = _put_value(step, keys[1:], value, problems)
+    return _replace_entry(root, "steps", _replace_entry(steps, keys[0], changed_step))
 
 
 def _replace_entry(node: Fields, key: str, value: Node, line: str | None = None) -> Fields:

@@ -201,15 +201,15 @@ class _RecipeReading:
     # ── steps as they are written ───────────────────────────────────────────────────────────────
 
     def _read_groups(self, written: Fields) -> list[_Group]:
-        folded: dict[str, str] = {}
+        name_by_folded: dict[str, str] = {}
         groups: list[_Group] = []
         for name, node in written.entries.items():
             where = written.line(name)
             if not re.fullmatch(NAME, name):
                 self.refuse(f"a step's id is letters, digits, _ and -, not '{name}'", where)
-            twin = folded.setdefault(name.casefold(), name)
-            if twin != name:
-                self.refuse(f"'{twin}' and '{name}' would be one folder on some disks", where)
+            equal_name = name_by_folded.setdefault(name.casefold(), name)
+            if equal_name != name:
+                self.refuse(f"'{equal_name}' and '{name}' would be one folder on some disks", where)
             group = self._read_group(name, node, where, list(written.entries))
             groups += [group] if group else []
         return groups
@@ -226,9 +226,9 @@ class _RecipeReading:
         before = len(self.problems)
         for variable in group.variables & set(steps):
             self.refuse(f"'{variable}' is a step; name the variable differently", where)
-        literal = Substitution({}, steps, self.problems)
+        literal_substitution = Substitution({}, steps, self.problems)
         for row in rows:
-            nodes = {variable: literal(value) for variable, value in row.nodes.items()}
+            nodes = {variable: literal_substitution(value) for variable, value in row.nodes.items()}
             substitution = Substitution(nodes, steps, self.problems)
             options = substitution(node.entries[kind])
             group.options.append((replace(row, nodes=nodes), options))
@@ -241,18 +241,18 @@ class _RecipeReading:
         """Note variables that no step uses, and variables that select no instance of another step."""
         variables = {group.id: group.variables for group in groups}
         for group in groups:
-            matched = set().union(*(variables.get(need, set()) for need in group.needs))
-            for name in sorted(group.variables - group.used - matched):
+            matched_variables = set().union(*(variables.get(need, set()) for need in group.needs))
+            for name in sorted(group.variables - group.used - matched_variables):
                 message = f"the variable '{name}' is never used; write ${name} where it belongs"
                 self.refuse(message, group.where)
 
     def _refuse_kinds(self, name: str, node: Node, kinds: list[str], where: str) -> None:
         components = self.plugins.of("step")
-        real = [kind for kind in kinds if kind.rpartition(":")[2] in components]
-        if len(kinds) > 1 and len(real) == 1:
-            for other in (kind for kind in kinds if kind not in real):
+        known_kinds = [kind for kind in kinds if kind.rpartition(":")[2] in components]
+        if len(kinds) > 1 and len(known_kinds) == 1:
+            for other in (kind for kind in kinds if kind not in known_kinds):
                 hint = suggest(other, ["foreach"])
-                hint = hint or f"; is it an option of '{real[0]}'? Indent it"
+                hint = hint or f"; is it an option of '{known_kinds[0]}'? Indent it"
                 line = node.line(other) if isinstance(node, Fields) else where
                 self.refuse(f"step '{name}' has '{other}' beside its kind{hint}", line)
         elif len(kinds) > 1:
@@ -307,12 +307,12 @@ class _RecipeReading:
             return [*steps.values()], []
         # A part that another step of the recipe also has is run only once, for both steps.
         equal_steps = {name: self._find_equal_step(part) or part for name, part in steps.items()}
-        new = [part for name, part in steps.items() if equal_steps[name] is part]
+        new_steps = [part for name, part in steps.items() if equal_steps[name] is part]
         part_uses = {
             name: StepRef(f"${part.id}", self.folder) for name, part in equal_steps.items()
         }
         last = whole.step.gather(part_uses)
-        return new, [replace(whole, step=last)] if last is not None else []
+        return new_steps, [replace(whole, step=last)] if last is not None else []
 
     def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
         """Return an earlier step that does exactly the same work as `part`, or None."""
@@ -328,8 +328,8 @@ class _RecipeReading:
             for other in equal_steps:
                 if step.step == other.step:
                     message = f"'{other.id}' and '{step.id}' are the same run"
-                    seeded = hasattr(step.step, "seed")
-                    hint = "vary `seed`" if seeded else "leave one out"
+                    has_seed = hasattr(step.step, "seed")
+                    hint = "vary `seed`" if has_seed else "leave one out"
                     self.refuse(f"{message}; {hint}", step.where)
                     break
             equal_steps.append(step)

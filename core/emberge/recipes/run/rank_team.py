@@ -30,8 +30,8 @@ def form_team(machine: Machine, *, shard: bool, ended: Callable[[], str | None] 
     Raises:
         RanksError: if the other ranks are not found.
     """
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    ranks = join_ranks(machine.devices[local % len(machine.devices)])
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    ranks = join_ranks(machine.devices[local_rank % len(machine.devices)])
     return RankTeam(ranks, shard, ended or (lambda: None))
 
 
@@ -76,12 +76,12 @@ class RankTeam:
         self.ranks.send(_build_outcome_key(self._calls, 0), failure)
         for rank in range(1, self.ranks.size):
             try:
-                theirs = self.ranks.receive(_build_outcome_key(self._calls, rank), AGREEMENT)
+                rank_outcome = self.ranks.receive(_build_outcome_key(self._calls, rank), AGREEMENT)
             except RanksError as error:
                 self._broken = self._ended() or f"rank {rank} is out of step ({error})"
                 continue
-            if theirs and not failure:
-                self._broken = f"rank {rank} failed alone ({theirs})"
+            if rank_outcome and not failure:
+                self._broken = f"rank {rank} failed alone ({rank_outcome})"
         if self._broken and not failure:
             raise RanksError(f"{self._broken}; the same command goes on from here")
 

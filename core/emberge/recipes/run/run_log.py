@@ -145,16 +145,16 @@ class RunLog:
 
     def metric_logged(self, fingerprint: str, step: str, row: Mapping[str, Any]) -> None:
         """Record a metric that a step logged; `row` has `time`, `name`, `value` and `at`."""
-        named = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
-        self._metrics.append({**named, **row})
+        named_row = {"time": row["time"], "step": step, "fingerprint": fingerprint[:8]}
+        self._metrics.append({**named_row, **row})
         self._announce_event(
             "metric_logged", step=step, name=row["name"], value=row["value"], at=row["at"]
         )
 
     def run_finished(self, error: BaseException | None, details: Mapping[str, Any]) -> None:
         """Record that a run ended, well or with an error."""
-        how = "well" if error is None else f"with {type(error).__name__}: {error}"
-        self._write(f"run ended {how}")
+        outcome_text = "well" if error is None else f"with {type(error).__name__}: {error}"
+        self._write(f"run ended {outcome_text}")
         self._announce_event("run_finished", error=error, details=details)
 
     def _announce_event(self, event: str, **details: Any) -> None:
@@ -165,8 +165,8 @@ class RunLog:
         return {"work": state["work"]} if "work" in state else {}
 
     def _set_state(self, step: str, **values: Any) -> None:
-        old = self._states[step]
-        self._states[step] = {"id": old["id"], "kind": old["kind"], **values}
+        old_state = self._states[step]
+        self._states[step] = {"id": old_state["id"], "kind": old_state["kind"], **values}
         self._save_states()
 
     def _save_states(self) -> None:
@@ -195,8 +195,8 @@ def _drop_broken_lines(path: Path) -> None:
         return
     with open_ours(path, "rb+") as file:
         content = file.read()
-        zeros = content.find(b"\0")
-        sound_length = content.rfind(b"\n", 0, zeros if zeros >= 0 else None) + 1
+        zeros_start = content.find(b"\0")
+        sound_length = content.rfind(b"\n", 0, zeros_start if zeros_start >= 0 else None) + 1
         if sound_length != len(content):
             file.truncate(sound_length)
             os.fsync(file.fileno())  # otherwise the old lines could reappear between new lines

@@ -118,13 +118,13 @@ class RunState:
         for step, error in self.failed.items():
             error.add_note(f"in step '{step}'")
             raise error
-        unmet = [
+        unmet_requirements = [
             f"step '{step}': {requirement}"
             for step, artifact in self.finished.items()
             for requirement in artifact.details.get("unmet", ())
         ]
-        if unmet:
-            raise RequirementError("\n".join(unmet))
+        if unmet_requirements:
+            raise RequirementError("\n".join(unmet_requirements))
 
     def end(self, error: BaseException | None) -> None:
         """Announce the end of the run with all results and failures, and close the log."""

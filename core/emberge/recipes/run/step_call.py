@@ -71,9 +71,11 @@ class EventWriter:
     def failed(self, error: Exception) -> None:
         """Write the error that ended the step."""
         code = error.exit_code if isinstance(error, EmbergeError) else None
-        trace = "" if code is not None else "".join(traceback.format_exception(error))
+        traceback_text = "" if code is not None else "".join(traceback.format_exception(error))
         kind = type(error).__name__
-        self._write_event("failed", kind=kind, message=str(error), exit_code=code, traceback=trace)
+        self._write_event(
+            "failed", kind=kind, message=str(error), exit_code=code, traceback=traceback_text
+        )
 
     def _write_event(self, event: str, **details: Any) -> None:
         self._lines.append({"event": event, **details})
