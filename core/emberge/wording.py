@@ -35,8 +35,8 @@ _ENDINGS = ((r"(?<![aeiou])y$", "ies"), (r"(s|x|z|ch|sh)$", r"\1es"))
 # Markdown's special characters, and beginnings of a line that make it a list item or a rule.
 _SPECIAL = re.compile(r"([\\`*{}\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;))")
 _OPENING = re.compile(r"([-+=](?=[-=\s]|$))|(\d+)([.)](?=\s|$))")
-_KEPT = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
-_RULES = {"l": "---", "r": "---:"}
+_URL_CHARACTERS = "/:?&=+,;@%~!$-._"  # kept in an address; brackets and spaces would end a link
+_ALIGNMENT_RULES = {"l": "---", "r": "---:"}
 
 
 def join_some(words: Iterable[str], most: int = 3) -> str:
@@ -95,10 +95,14 @@ def printable(text: object, most: int | None = None) -> str:
     plain_text = str(text)
     # Nearly all texts are plain; checking each of their characters would take a hundred times as
     # long.
-    shown = (
+    visible_text = (
         plain_text if plain_text.isprintable() else "".join(map(_escape_unprintable, plain_text))
     )
-    return shown if most is None or len(shown) <= most else f"{shown[: max(most - 1, 0)]}…"
+    return (
+        visible_text
+        if most is None or len(visible_text) <= most
+        else f"{visible_text[: max(most - 1, 0)]}…"
+    )
 
 
 def printable_lines(text: str) -> str:
@@ -146,15 +150,15 @@ def bold(text: str) -> Markdown:
 
 def code_span(text: str) -> Markdown:
     """Return text as inline code, in one line, for use in a table too."""
-    flat = printable(" ".join(text.split()))
-    if not flat:
+    line = printable(" ".join(text.split()))
+    if not line:
         return Markdown()  # backticks with nothing between them are no code
-    if "\\|" in flat:  # a table would read the backslash as part of its escape `\|`
-        shown = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in flat)
-        return Markdown(f"<code>{shown}</code>")
-    flat = flat.replace("|", "\\|")
-    fence = "`" * (_measure_longest_run(flat) + 1)
-    return Markdown(f"{fence} {flat} {fence}" if len(fence) > 1 else f"`{flat}`")
+    if "\\|" in line:  # a table would read the backslash as part of its escape `\|`
+        escaped_text = "".join(c if c.isalnum() or c == " " else f"&#{ord(c)};" for c in line)
+        return Markdown(f"<code>{escaped_text}</code>")
+    line = line.replace("|", "\\|")
+    fence = "`" * (_measure_longest_run(line) + 1)
+    return Markdown(f"{fence} {line} {fence}" if len(fence) > 1 else f"`{line}`")
 
 
 def code_block(text: str, language: str = "") -> list[str]:
@@ -167,7 +171,7 @@ def web_link(text: str, address: str | None) -> Markdown:
     """Return plain text as a link to a web page; the text alone if `address` is not http or https."""
     if address is None or urlsplit(address).scheme not in ("http", "https"):
         return prose(text)
-    return Markdown(f"[{prose(text)}]({quote(address, safe=_KEPT)})")
+    return Markdown(f"[{prose(text)}]({quote(address, safe=_URL_CHARACTERS)})")
 
 
 def table_row(cells: Iterable[str]) -> str:
@@ -185,7 +189,7 @@ def table_lines(
     sides = [*align, *"l" * (len(head) - len(align))]
     return [
         table_row(head),
-        f"| {' | '.join(_RULES[side] for side in sides)} |",
+        f"| {' | '.join(_ALIGNMENT_RULES[side] for side in sides)} |",
         *map(table_row, rows),
     ]
 

@@ -86,7 +86,7 @@ _FLOAT = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
-_WORDS = {
+_SPECIAL_WORDS = {
     "null": {"", "~", "null", "Null", "NULL"},
     "bool": {"true", "True", "TRUE", "false", "False", "FALSE"},
 }
@@ -100,7 +100,7 @@ class _Core(BaseResolver):
             return super().resolve(kind, value, implicit)  # type: ignore[no-any-return,no-untyped-call]
         if value == "<<":
             return _TAG + "merge"
-        for tag, words in _WORDS.items():
+        for tag, words in _SPECIAL_WORDS.items():
             if value in words:
                 return _TAG + tag
         if _INT.fullmatch(value):
@@ -277,7 +277,7 @@ class _Reading:
 
     def _read_scalar(self, node: yaml.ScalarNode) -> Scalar:
         kind = node.tag.removeprefix(_TAG)
-        convert = _CONVERT.get("str" if kind == "merge" else kind)
+        convert = _CONVERTERS.get("str" if kind == "merge" else kind)
         if convert is None:
             self.fault(node, f"the tag {node.tag} means nothing here")
             return Scalar(node.value, node.value, self.where(node))
@@ -289,7 +289,7 @@ class _Reading:
 
 
 def _parse_bool(text: str) -> bool:
-    if text not in _WORDS["bool"]:
+    if text not in _SPECIAL_WORDS["bool"]:
         raise ValueError(text)
     return text.lower() == "true"
 
@@ -302,7 +302,7 @@ def _parse_float(text: str) -> float:
     return float(text.replace(".inf", "inf").replace(".nan", "nan") if "." in text else text)
 
 
-_CONVERT: dict[str, Callable[[str], Any]] = {
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
     "null": lambda _: None,
     "bool": _parse_bool,
     "int": _parse_int,

@@ -25,8 +25,8 @@ def example_embeddings(
 ) -> Embeddings:
     """Return a random batch with scores, labels and two padded places, but without a guide's embeddings."""
     generator = torch.Generator().manual_seed(seed)
-    width = 1 + positives + negatives
-    vectors = torch.randn(rows, width, WIDTH, generator=generator)
+    column_count = 1 + positives + negatives
+    vectors = torch.randn(rows, column_count, WIDTH, generator=generator)
     valid = torch.ones(rows, positives + negatives, dtype=torch.bool)
     if positives > 1:
         valid[0, positives - 1] = False
@@ -38,7 +38,7 @@ def example_embeddings(
         positive=vectors[:, 1 : 1 + positives],
         negative=vectors[:, 1 + positives :],
         valid=valid,
-        text_id=torch.arange(rows * width).view(rows, width),
+        text_id=torch.arange(rows * column_count).view(rows, column_count),
         positive_score=scores[:, :positives],
         negative_score=scores[:, positives:],
         label=torch.arange(rows) // 2,
@@ -54,9 +54,9 @@ def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
     }
     guide = None
     if loss.guided_by is not None:
-        size = WIDTH if loss.compares_with_guide else 5
-        near = torch.randn(WIDTH, size, generator=torch.Generator().manual_seed(9))
-        guide = change_embeddings(batch, lambda t: t @ near)
+        guide_width = WIDTH if loss.compares_with_guide else 5
+        guide_vectors = torch.randn(WIDTH, guide_width, generator=torch.Generator().manual_seed(9))
+        guide = change_embeddings(batch, lambda t: t @ guide_vectors)
     return dataclasses.replace(batch, layers=layers, guide=guide)
 
 
@@ -105,10 +105,10 @@ def widened(loss: Loss, batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
     slots, hard = batch.positive.shape[1], batch.negative.shape[1]
     other = example_embeddings(1, positives=slots + 1, negatives=hard + 1, in_batch=batch.in_batch)
-    absent: dict[str, Any] = {
+    missing_columns: dict[str, Any] = {
         name: None
         for name in ("positive_score", "negative_score", "label")
         if getattr(batch, name) is None
     }
-    other = with_layers(loss, dataclasses.replace(other, **absent))
+    other = with_layers(loss, dataclasses.replace(other, **missing_columns))
     return take_rows(gathered([batch, other]), slice(0, len(batch.anchor)))

@@ -25,8 +25,8 @@ from emberge.testing.batches import (
 )
 from emberge.testing.small_encoder import LetterEncoder
 
-MODEL = "the encoder"
-READ = ("positive_score", "negative_score", "label")
+ENCODER = "the encoder"
+OPTIONAL_COLUMNS = ("positive_score", "negative_score", "label")
 
 
 def check_loss(
@@ -69,10 +69,13 @@ def _list_trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
             batch = example_embeddings(positives=positives, negatives=negatives, in_batch=in_batch)
             if not filling:
                 batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
-            least: dict[str, Any] = {
-                name: getattr(batch, name) if name in loss.needs else None for name in READ
+            gathered_columns: dict[str, Any] = {
+                name: getattr(batch, name) if name in loss.needs else None
+                for name in OPTIONAL_COLUMNS
             }
-            yield _LossTrial(loss, with_layers(loss, dataclasses.replace(batch, **least)))
+            yield _LossTrial(
+                loss, with_layers(loss, dataclasses.replace(batch, **gathered_columns))
+            )
             yield _LossTrial(loss, with_layers(loss, batch))
 
 
@@ -99,26 +102,26 @@ class _LossTrial:
 
     def value_and_gradient(self, batch: Embeddings) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient with respect to all embeddings (zero where there is none)."""
-        leaf = columns(batch).detach().requires_grad_()
+        embedding_leaf = columns(batch).detach().requires_grad_()
         layers = {n: columns(layer).detach().requires_grad_() for n, layer in batch.layers.items()}
-        value = self.call(with_columns(batch, leaf, layers))
+        value = self.call(with_columns(batch, embedding_leaf, layers))
         assert value.ndim == 0, f"scalar: the loss has the shape {list(value.shape)}"
         assert value.requires_grad, "finite: the loss has no gradient at all"
-        leaves = [leaf, *layers.values()]
+        leaves = [embedding_leaf, *layers.values()]
         grads = torch.autograd.grad(value, leaves, allow_unused=True)
-        filled = [
+        gradients = [
             torch.zeros_like(leaf) if grad is None else grad
             for leaf, grad in zip(leaves, grads, strict=True)
         ]
-        return value.detach(), torch.stack(filled)
+        return value.detach(), torch.stack(gradients)
 
     def check_pure(self) -> None:
-        before, learned = columns(self.batch).clone(), dict(self.loss.parameters())
+        before, initial_values = columns(self.batch).clone(), dict(self.loss.parameters())
         state = torch.get_rng_state()
         try:
-            first, second = (self.call(self.batch, learned) for _ in range(2))
+            first, second = (self.call(self.batch, initial_values) for _ in range(2))
         except (AttributeError, TypeError, ValueError) as error:
-            optional = [name for name in READ if getattr(self.batch, name) is not None]
+            optional = [name for name in OPTIONAL_COLUMNS if getattr(self.batch, name) is not None]
             raise AssertionError(
                 f"needs: it fails on {', '.join(optional) or 'texts alone'} while it declares "
                 f"{sorted(self.loss.needs)}: {error}"
@@ -136,10 +139,10 @@ class _LossTrial:
             columns(embeddings).where(read, torch.nan)
             for embeddings in (self.batch, *self.batch.layers.values())
         )
-        lacking = with_columns(
+        reduced_batch = with_columns(
             self.batch, values, dict(zip(self.batch.layers, layers, strict=True))
         )
-        unread, pulls = self.value_and_gradient(lacking)
+        unread, pulls = self.value_and_gradient(reduced_batch)
         assert torch.equal(value, unread), (
             f"embeds: it reads columns beside {sorted(self.loss.embeds)}, which it declares"
         )
@@ -150,7 +153,7 @@ class _LossTrial:
     def check_finite(self, one_row: bool) -> None:
         batch = self.batch
         equal = batch.anchor[0]
-        cases = {
+        batch_by_case = {
             "a plain batch": batch,
             "zero vectors": change_embeddings(batch, torch.zeros_like),
             "a row of zero vectors": change_embeddings(batch, _zero_first_row),
@@ -161,8 +164,8 @@ class _LossTrial:
             "long vectors": change_embeddings(batch, lambda t: t * 1e4),
         }
         if one_row:
-            cases["one row"] = take_rows(batch, slice(2, 3))
-        for name, case in cases.items():
+            batch_by_case["one row"] = take_rows(batch, slice(2, 3))
+        for name, case in batch_by_case.items():
             value, grad = self.value_and_gradient(case)
             assert torch.isfinite(value), f"finite: the loss is {float(value)} on {name}"
             assert torch.isfinite(grad).all(), f"finite: the gradient is not, on {name}"
@@ -180,42 +183,49 @@ class _LossTrial:
 
     def check_filling(self) -> None:
         batch = self.batch
-        empty = ~torch.cat([torch.ones(len(batch.anchor), 1, dtype=torch.bool), batch.valid], 1)
+        is_padding = ~torch.cat(
+            [torch.ones(len(batch.anchor), 1, dtype=torch.bool), batch.valid], 1
+        )
 
         def fill(values: Tensor) -> Tensor:
-            return values.masked_fill(empty[..., None], 7.0)
+            return values.masked_fill(is_padding[..., None], 7.0)
 
         layers = {n: fill(columns(layer)) for n, layer in batch.layers.items()}
         other = with_columns(batch, fill(columns(batch)), layers)
-        twins = torch.where(empty, batch.text_id.roll(1, 0), batch.text_id)
+        repeated_ids = torch.where(is_padding, batch.text_id.roll(1, 0), batch.text_id)
         (first, pull), (second, pull2) = (
             self.value_and_gradient(batch),
-            self.value_and_gradient(dataclasses.replace(other, text_id=twins)),
+            self.value_and_gradient(dataclasses.replace(other, text_id=repeated_ids)),
         )
         assert _is_close(first, second), "filling: the content of masked places changes the loss"
-        assert not pull2[:, empty].any(), "filling: a gradient reaches masked places"
+        assert not pull2[:, is_padding].any(), "filling: a gradient reaches masked places"
         assert _is_close(pull, pull2), "filling: the content of masked places changes the gradient"
-        third = self.call(widened(self.loss, batch))
-        assert _is_close(first, third), "filling: how many masked places there are changes the loss"
+        wider_loss = self.call(widened(self.loss, batch))
+        assert _is_close(first, wider_loss), (
+            "filling: how many masked places there are changes the loss"
+        )
 
     def check_scale(self, lengths: bool) -> None:
-        heavy = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
-        first, second = self.call(self.batch), _LossTrial(heavy, self.batch).call(self.batch)
+        weighted_loss = dataclasses.replace(self.loss, weight=2 * self.loss.weight)
+        first, second = (
+            self.call(self.batch),
+            _LossTrial(weighted_loss, self.batch).call(self.batch),
+        )
         assert _is_close(first, second), "weight: the runner applies it, not the loss"
         if lengths:
-            longer = dataclasses.replace(
+            scaled_batch = dataclasses.replace(
                 change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
-            assert _is_close(first, self.call(longer)), "lengths: those of the vectors matter"
+            assert _is_close(first, self.call(scaled_batch)), "lengths: those of the vectors matter"
 
     def check_parameters(self) -> None:
-        learned = dict(self.loss.parameters())
-        again = self.loss.parameters()
-        for name, value in learned.items():
-            assert torch.equal(value, again[name]), (
+        initial_values = dict(self.loss.parameters())
+        later_values = self.loss.parameters()
+        for name, value in initial_values.items():
+            assert torch.equal(value, later_values[name]), (
                 f"parameters: '{name}' has other first values in each call"
             )
-            leaves = {n: v.detach().clone().requires_grad_() for n, v in learned.items()}
+            leaves = {n: v.detach().clone().requires_grad_() for n, v in initial_values.items()}
             loss = self.call(self.batch, leaves)
             grad = None
             if loss.requires_grad:
@@ -227,9 +237,9 @@ class _LossTrial:
     def check_cache(self) -> None:
         for dropout in (False, True):
             whole = self.train(EncodePlan(10 if dropout else 10**6, None, dropout=dropout))
-            cached = self.train(EncodePlan(10, 0, dropout=dropout))
+            cached_gradients = self.train(EncodePlan(10, 0, dropout=dropout))
             for name, grad in whole.items():
-                assert _is_close(grad, cached[name], 1e-5), (
+                assert _is_close(grad, cached_gradients[name], 1e-5), (
                     f"cache: the gradient of {name} differs from that of one pass"
                 )
 
@@ -241,8 +251,12 @@ class _LossTrial:
         whole, *shares = (self.train(plan, shard) for shard in (None, *shards))
         for name, grad in whole.items():
             # What the loss learns itself every rank sees whole; of the model each adds its share.
-            both = shares[0][name] + shares[1][name] if name == MODEL else shares[0][name]
-            assert _is_close(grad, both), f"ranks: two give {name} another gradient than one"
+            summed_gradient = (
+                shares[0][name] + shares[1][name] if name == ENCODER else shares[0][name]
+            )
+            assert _is_close(grad, summed_gradient), (
+                f"ranks: two give {name} another gradient than one"
+            )
 
     def train(self, plan: EncodePlan, shard: slice | None = None) -> dict[str, Tensor]:
         """Return gradients of an encoder and of the loss's own parameters, through the engine.
@@ -251,7 +265,7 @@ class _LossTrial:
         places without a gradient, as if another rank had computed them.
         """
         encoder = LetterEncoder().train(plan.dropout)
-        learned = {
+        learned_values = {
             name: value.detach().clone().requires_grad_()
             for name, value in self.loss.parameters().items()
         }
@@ -260,7 +274,7 @@ class _LossTrial:
         bounds = sorted({0, rows.start, rows.stop, size})
         parts = [slice(a, b) for a, b in pairwise(bounds)]
         with torch.no_grad():
-            others = {
+            other_rows = {
                 part.start: BatchEmbeddings(embedded.embeddings, embedded.layers)
                 for part in parts
                 if part != rows
@@ -268,14 +282,17 @@ class _LossTrial:
             }
 
         def objective(encoded: BatchEmbeddings) -> Tensor:
-            pieces = [self.embed_rows(part, others.get(part.start, encoded)) for part in parts]
-            return self.call(gathered(pieces) if len(pieces) > 1 else pieces[0], learned)
+            pieces = [self.embed_rows(part, other_rows.get(part.start, encoded)) for part in parts]
+            return self.call(gathered(pieces) if len(pieces) > 1 else pieces[0], learned_values)
 
         encode_and_backward(
             encoder, self.make_texts(rows), objective, plan, seed=3, layers=self.loss.layers
         )
         weights = encoder.words.weight
-        gradients = {MODEL: weights.grad, **{name: value.grad for name, value in learned.items()}}
+        gradients = {
+            ENCODER: weights.grad,
+            **{name: value.grad for name, value in learned_values.items()},
+        }
         assert all(grad is not None for grad in gradients.values()), (
             f"cache: no gradient reaches {next(n for n, g in gradients.items() if g is None)}"
         )

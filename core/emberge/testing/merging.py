@@ -82,15 +82,18 @@ class _MergeTrial:
         arity = chain[0].arity
         count = min(max(arity.start, 3), arity.stop - 1)
         generator = torch.Generator().manual_seed(20)
-        origin = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
+        base_tensors = {n: torch.randn(s, generator=generator) for n, s in _SHAPES.items()}
         models = tuple(
-            {n: t + 0.1 * torch.randn(t.shape, generator=generator) for n, t in origin.items()}
+            {
+                n: t + 0.1 * torch.randn(t.shape, generator=generator)
+                for n, t in base_tensors.items()
+            }
             for _ in range(count)
         )
-        for model in (origin, *models):
+        for model in (base_tensors, *models):
             model[_FROZEN] = torch.ones(4, 6)
-        factors = (*weights, *[weights[-1]] * count)[:count]
-        return cls(chain, models, origin if based else None, factors, tolerance)
+        weight_per_model = (*weights, *[weights[-1]] * count)[:count]
+        return cls(chain, models, base_tensors if based else None, weight_per_model, tolerance)
 
     def merge(
         self,
@@ -101,16 +104,16 @@ class _MergeTrial:
         **settings: int,
     ) -> Model:
         members = list(models or self.models)
-        origin = None if self.base is None else (base or self.base)
+        base_tensors = None if self.base is None else (base or self.base)
         order = order or range(len(members))
-        factors = list(weights or self.weights)
+        weight_per_model = list(weights or self.weights)
         # Masks are keyed by name, so a model keeps its own at any place.
         try:
             return merge_state_dicts(
                 [members[i] for i in order],
                 self.chain,
-                origin,
-                [factors[i] for i in order],
+                base_tensors,
+                [weight_per_model[i] for i in order],
                 [f"model {i}" for i in order],
                 **settings,
             )
@@ -123,9 +126,11 @@ class _MergeTrial:
         merged = self.merge()
         for name, tensor in self.models[0].items():
             result = merged.get(name)
-            form = None if result is None else (result.shape, result.dtype)
+            shape_and_dtype = None if result is None else (result.shape, result.dtype)
             expected = tensor.shape, tensor.dtype
-            assert form == expected, f"shapes: {name} should be {expected} and is {form}"
+            assert shape_and_dtype == expected, (
+                f"shapes: {name} should be {expected} and is {shape_and_dtype}"
+            )
         for model, copy in zip(inputs, before, strict=True):
             for name in model:
                 assert torch.equal(model[name], copy[name]), (
@@ -136,23 +141,27 @@ class _MergeTrial:
         _require_equal("determinism: two runs differ", self.merge(), self.merge())
 
     def check_blocks(self) -> None:
-        whole = self.merge()
+        unblocked_merge = self.merge()
         _require_equal(
-            "blocks: the size of what is produced at once shows", whole, self.merge(block=1)
+            "blocks: the size of what is produced at once shows",
+            unblocked_merge,
+            self.merge(block=1),
         )
         _require_equal(
-            "blocks: another number of threads shows", whole, self.merge(block=1, workers=2)
+            "blocks: another number of threads shows",
+            unblocked_merge,
+            self.merge(block=1, workers=2),
         )
         self._require_close(
-            "blocks: measures do not add up over rows", self.merge(granule=1), whole
+            "blocks: measures do not add up over rows", self.merge(granule=1), unblocked_merge
         )
 
     def check_finite(self) -> None:
         zeros = [{n: torch.zeros_like(t) for n, t in self.models[0].items()}] * len(self.models)
         for name, tensor in self.merge(zeros, zeros[0]).items():
             assert tensor.isfinite().all(), f"finite: merging zeros gives no numbers in {name}"
-        mixed = [zeros[0], *self.models[1:]]
-        for name, tensor in self.merge(mixed).items():
+        models_with_zeros = [zeros[0], *self.models[1:]]
+        for name, tensor in self.merge(models_with_zeros).items():
             assert tensor.isfinite().all(), f"finite: one model of zeros gives no numbers in {name}"
 
     def check_identity(self) -> None:
@@ -163,18 +172,20 @@ class _MergeTrial:
             )
 
     def check_permutation(self) -> None:
-        turned = self.merge(order=list(reversed(range(len(self.models)))))
-        self._require_close("permutation: the order of the models shows", turned, self.merge())
+        reversed_merge = self.merge(order=list(reversed(range(len(self.models)))))
+        self._require_close(
+            "permutation: the order of the models shows", reversed_merge, self.merge()
+        )
 
     def check_scale(self) -> None:
         for factor in (0.5, 8.0):
-            grown = [{n: t * factor for n, t in model.items()} for model in self.models]
-            origin = {n: t * factor for n, t in self.base.items()} if self.base else None
+            scaled_models = [{n: t * factor for n, t in model.items()} for model in self.models]
+            base_tensors = {n: t * factor for n, t in self.base.items()} if self.base else None
             expected = {n: t * factor for n, t in self.merge().items()}
             law = (
                 f"scale covariance: inputs times {factor:g} do not give the result times {factor:g}"
             )
-            self._require_close(law, self.merge(grown, origin), expected)
+            self._require_close(law, self.merge(scaled_models, base_tensors), expected)
 
     def check_one_hot(self) -> None:
         weights = [1.0, *[0.0] * (len(self.models) - 1)]
@@ -189,8 +200,10 @@ class _MergeTrial:
     def _require_close(self, law: str, result: Model, expected: Model) -> None:
         for name, tensor in expected.items():
             size = float(tensor.abs().max()) or 1.0
-            off = float((result[name] - tensor).abs().max()) / size
-            assert off <= self.tolerance, f"{law} ({name} is off by {off:.1e} of its size)"
+            largest_error = float((result[name] - tensor).abs().max()) / size
+            assert largest_error <= self.tolerance, (
+                f"{law} ({name} is off by {largest_error:.1e} of its size)"
+            )
 
 
 def _require_equal(law: str, first: Model, second: Model) -> None:

@@ -101,23 +101,23 @@ class _TokenLossTrial:
     def _compute_gradient(
         self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        leaf = hidden.clone().requires_grad_()
-        value = self.loss(leaf, labels, head)
-        (pull,) = torch.autograd.grad(value, leaf)
+        hidden_leaf = hidden.clone().requires_grad_()
+        value = self.loss(hidden_leaf, labels, head)
+        (pull,) = torch.autograd.grad(value, hidden_leaf)
         return value.detach(), pull
 
     def _check_unscored(
         self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]
     ) -> None:
         scored = labels != UNSCORED
-        near = scored.clone()
-        near[:, :-1] |= scored[:, 1:]
-        other = torch.where(near[..., None], hidden, torch.full_like(hidden, 7.0))
+        is_relevant = scored.clone()
+        is_relevant[:, :-1] |= scored[:, 1:]
+        other = torch.where(is_relevant[..., None], hidden, torch.full_like(hidden, 7.0))
         (first, pull), (second, again) = (
             self._compute_gradient(states, labels, head) for states in (hidden, other)
         )
         assert torch.allclose(first, second), "unscored: what is not scored changes the loss"
-        assert not pull[~near].any(), "unscored: a gradient reaches what is not scored"
+        assert not pull[~is_relevant].any(), "unscored: a gradient reaches what is not scored"
         assert torch.allclose(pull, again), "unscored: what is not scored changes the gradient"
 
     def _check_parts(

@@ -44,8 +44,10 @@ def check_sampler(sampler: Sampler, pool: Pool | None = None, *, repeats: bool =
         assert set(rows) <= set(pool_rows[name]), f"select made up rows of '{name}'"
         assert repeats or len(set(rows)) == len(rows), f"select took a row of '{name}' twice"
     if type(sampler).batches is Sampler.batches:
-        whole = all(rows == pool_rows[name] for name, rows in selection.items())
-        assert _list_rows(sampler.select(pool, 8)) != selection or whole, "select ignores its seed"
+        covers_pool = all(rows == pool_rows[name] for name, rows in selection.items())
+        assert _list_rows(sampler.select(pool, 8)) != selection or covers_pool, (
+            "select ignores its seed"
+        )
         return
     first, second, other = (list(sampler.batches(pool, seed)) for seed in (7, 7, 8))
     assert _list_parts(first) == _list_parts(second), "batches with one seed differ"
@@ -89,10 +91,14 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     encoder = backbone.load(checkpoint, device="cpu", dtype="float32")
-    together = TextEmbedder(encoder).embed(TEXTS)
-    assert together.shape == (len(TEXTS), encoder.dimension), "dimension is not that of embeddings"
-    turned = TextEmbedder(encoder, token_budget=8).embed(TEXTS[::-1])[::-1]
-    assert np.abs(together - turned).max() <= 1e-5, "an embedding depends on its neighbours"
+    batch_embeddings = TextEmbedder(encoder).embed(TEXTS)
+    assert batch_embeddings.shape == (len(TEXTS), encoder.dimension), (
+        "dimension is not that of embeddings"
+    )
+    chunked_embeddings = TextEmbedder(encoder, token_budget=8).embed(TEXTS[::-1])[::-1]
+    assert np.abs(batch_embeddings - chunked_embeddings).max() <= 1e-5, (
+        "an embedding depends on its neighbours"
+    )
     _check_facts(backbone.describe(checkpoint), encoder)
     if isinstance(encoder, TokenEncoder):
         _check_states(encoder, TextEmbedder(encoder))
@@ -105,11 +111,11 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     assert all(torch.isfinite(g).all() for g in grads), "a gradient is not finite"
     with tempfile.TemporaryDirectory() as folder:
         encoder.save(Path(folder))
-        plain = SentenceTransformer(
+        saved_model = SentenceTransformer(
             folder, device="cpu", local_files_only=True, trust_remote_code=False
         )
-        theirs = plain.encode(list(TEXTS), show_progress_bar=False)
-    assert np.abs(together - theirs).max() <= 1e-5, (
+        saved_embeddings = saved_model.encode(list(TEXTS), show_progress_bar=False)
+    assert np.abs(batch_embeddings - saved_embeddings).max() <= 1e-5, (
         "the saved folder gives other embeddings through SentenceTransformer"
     )
 
@@ -132,11 +138,11 @@ def _check_states(encoder: TokenEncoder, embedder: TextEmbedder) -> None:
     assert len(shape) == 3, f"states: they have the shape {shape}"
     longest = max(len(text.ids) for text in tokens)
     assert shape[:2] == [len(tokens), longest], "states: they are not one for each token"
-    together = dict(_read_states(embedder, tokens))
+    batch_states = dict(_read_states(embedder, tokens))
     for index, text in enumerate(tokens):
-        assert torch.isfinite(together[index]).all(), "states: some are not finite"
+        assert torch.isfinite(batch_states[index]).all(), "states: some are not finite"
         ((_, alone),) = _read_states(embedder, [text])
-        assert (together[index] - alone).abs().max() <= 1e-5, (
+        assert (batch_states[index] - alone).abs().max() <= 1e-5, (
             "states: they depend on a text's neighbours"
         )
 

@@ -55,12 +55,12 @@ class Objective:
         self.parameters: dict[str, Tensor] = {}
         for number, loss in enumerate(self._list_distinct_losses()):
             self._check(loss)
-            learned = {
+            parameter_by_name = {
                 name: value.detach().clone().to(device).requires_grad_()
                 for name, value in loss.parameters().items()
             }
-            self._learned[id(loss)] = learned
-            self.parameters |= {f"loss.{number}.{name}": v for name, v in learned.items()}
+            self._learned[id(loss)] = parameter_by_name
+            self.parameters |= {f"loss.{number}.{name}": v for name, v in parameter_by_name.items()}
 
     def _list_distinct_losses(self) -> Iterator[Loss]:
         seen_ids: set[int] = set()
@@ -72,10 +72,10 @@ class Objective:
 
     @staticmethod
     def _check(loss: Loss) -> None:
-        beyond = sorted(loss.needs - OFFERED)
-        if beyond:
+        missing = sorted(loss.needs - OFFERED)
+        if missing:
             raise PluginError(
-                f"loss '{type(loss).__name__}' needs '{beyond[0]}', which the training runner does not "
+                f"loss '{type(loss).__name__}' needs '{missing[0]}', which the training runner does not "
                 f"offer; it offers {', '.join(sorted(OFFERED))}"
             )
         if not loss.embeds or not loss.embeds <= COLUMNS:
@@ -127,13 +127,13 @@ class Objective:
     def _sum(self, losses: Sequence[Loss], embeddings: Embeddings, ranks: int) -> Tensor:
         total = embeddings.anchor.new_zeros(())
         for loss in losses:
-            learned = self._learned[id(loss)]
+            parameter_by_name = self._learned[id(loss)]
             if ranks > 1:
-                learned = {
+                parameter_by_name = {
                     name: _ShareOfGradient.apply(value, ranks)  # type: ignore[no-untyped-call]
-                    for name, value in learned.items()
+                    for name, value in parameter_by_name.items()
                 }
-            total = total + loss.weight * loss(embeddings, learned)
+            total = total + loss.weight * loss(embeddings, parameter_by_name)
         return total
 
 

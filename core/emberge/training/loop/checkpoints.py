@@ -24,7 +24,7 @@ from emberge.hashes import sha256_of
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
-KEPT = 2
+KEPT_STATES = 2
 SECONDS_BETWEEN_SAVES = 30.0
 # Saving by the clock may take at most one part in this many of the time.
 SAVING_SHARE = 20
@@ -55,7 +55,7 @@ def save_state(
         (side / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
     path = replace_folder(folder / f"step-{step}", fill)
-    for old in _list_states(folder)[KEPT:]:
+    for old in _list_states(folder)[KEPT_STATES:]:
         shutil.rmtree(old)
     return path
 

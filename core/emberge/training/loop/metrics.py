@@ -20,7 +20,7 @@ from emberge.errors import EmbergeError
 from emberge.ranks import ALONE, Ranks
 from emberge.training.plan.batch_plan import PlannedBatch
 
-POINTS = 500
+LOGGED_POINTS = 500
 CURVE_POINTS = 200
 # Number of points that are kept; when there are twice as many, every second point is dropped.
 MODEL_POINTS = 25
@@ -77,7 +77,7 @@ class ModelMetrics:
 
 ROWS_NAMED = 8
 # Number of steps that a GPU may be behind before the host waits for it.
-BEHIND = 16
+READ_DELAY = 16
 
 Metric = Callable[..., None]
 
@@ -91,7 +91,7 @@ class TrainingError(EmbergeError):
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _PendingStep:
     """Numbers of a step that are being copied from the device."""
 
     batch: PlannedBatch
@@ -103,7 +103,7 @@ class _Waiting:
 
 
 @dataclass(eq=False)
-class _Since:
+class _PointSums:
     """Sums over the steps since the last logged point."""
 
     began: float
@@ -113,7 +113,7 @@ class _Since:
     padded: int = 0
     kept: int = 0
 
-    def add(self, step: _Waiting, loss: float, tasks: Mapping[str, str]) -> None:
+    def add(self, step: _PendingStep, loss: float, tasks: Mapping[str, str]) -> None:
         """Add a step; `tasks` maps datasets to their kinds of task."""
         self.datasets.setdefault(step.batch.name, []).append(loss)
         for task in dict.fromkeys(tasks[part.dataset] for part in step.batch.parts):
@@ -127,10 +127,11 @@ class _Since:
 class MetricLog:
     """Losses of every step, and the metrics logged from them.
 
-    On a GPU, the numbers of a step are copied while later steps run, and are read `BEHIND` steps later, when
-    the copy has long ended; `BEHIND` is equal on every rank. On other devices they are read when the next
-    step has been started. `tasks` maps datasets to their kinds of task. When a point is logged, counts are
-    summed over all `ranks`. `model` has the model's own numbers. Speeds are measured by `clock`, in seconds.
+    On a GPU, the numbers of a step are copied while later steps run, and are read `READ_DELAY` steps later,
+    when the copy has long ended; `READ_DELAY` is equal on every rank. On other devices they are read when the
+    next step has been started. `tasks` maps datasets to their kinds of task. When a point is logged, counts
+    are summed over all `ranks`. `model` has the model's own numbers. Speeds are measured by `clock`, in
+    seconds.
     """
 
     steps: int
@@ -146,13 +147,13 @@ class MetricLog:
     clock: Callable[[], float] = time.monotonic
     note: str = ""
     """The newest numbers in a few words, for the progress line."""
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _since: _Since = field(init=False)
-    _last: tuple[_Waiting, float] | None = None
+    _waiting: deque[_PendingStep] = field(default_factory=deque)
+    _since: _PointSums = field(init=False)
+    _last: tuple[_PendingStep, float] | None = None
     _newest: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._since = _Since(self.clock())
+        self._since = _PointSums(self.clock())
 
     def add(
         self, batch: PlannedBatch, passed: PassResult, gradient_norm: Tensor, learning_rate: float
@@ -163,12 +164,12 @@ class MetricLog:
             values = torch.cat([values.to(passed.counts), passed.counts.flatten()])
         arrived, most_waiting = None, 1
         if values.device.type == "cuda":
-            host = torch.empty(len(values), dtype=values.dtype, pin_memory=True)
-            host.copy_(values, non_blocking=True)
+            host_values = torch.empty(len(values), dtype=values.dtype, pin_memory=True)
+            host_values.copy_(values, non_blocking=True)
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record()
-            values, most_waiting = host, max(1, min(self.every, BEHIND))
-        step = _Waiting(batch, passed, learning_rate, values, arrived, self.clock())
+            values, most_waiting = host_values, max(1, min(self.every, READ_DELAY))
+        step = _PendingStep(batch, passed, learning_rate, values, arrived, self.clock())
         self._waiting.append(step)
         while len(self._waiting) > most_waiting:
             self._read_step(self._waiting.popleft())
@@ -192,7 +193,7 @@ class MetricLog:
         """Exclude `seconds` from the time from which speed is computed."""
         self._since.began += seconds
 
-    def _read_step(self, step: _Waiting) -> None:
+    def _read_step(self, step: _PendingStep) -> None:
         if step.arrived is not None:
             step.arrived.synchronize()
         loss, norm = (float(v) for v in step.values[:2])
@@ -210,11 +211,11 @@ class MetricLog:
             self._log(step, norm)
         self._update_note(loss)
 
-    def _log(self, step: _Waiting, norm: float) -> None:
+    def _log(self, step: _PendingStep, norm: float) -> None:
         sums, step_number = self._since, step.batch.step + 1
         values = [v for losses in sums.datasets.values() for v in losses]
-        counted = torch.tensor([sums.tokens, sums.padded, sums.kept], dtype=torch.float64)
-        tokens, padded, kept_tokens = self.ranks.total(counted).tolist()
+        token_counts = torch.tensor([sums.tokens, sums.padded, sums.kept], dtype=torch.float64)
+        tokens, padded, kept_tokens = self.ranks.total(token_counts).tolist()
         metrics = {"loss": _mean(values)}
         if len(set(self.names)) > 1:
             metrics |= {
@@ -236,7 +237,7 @@ class MetricLog:
         for name, value in metrics.items():
             self.metric(name, value, step_number)
         self._newest |= metrics
-        self._since = _Since(step.ended)
+        self._since = _PointSums(step.ended)
 
     def _update_note(self, loss: float) -> None:
         """Update the note: the step's loss, and the newest values of all other metrics."""
@@ -269,20 +270,22 @@ class MetricLog:
         losses: dict[str, list[float]] = {}
         for name, loss in zip(self.names, self.losses, strict=True):
             losses.setdefault(name, []).append(loss)
-        tails = {name: values[-max(1, len(values) // 10) :] for name, values in losses.items()}
-        return {name: sum(values) / len(values) for name, values in tails.items()}
+        last_losses = {
+            name: values[-max(1, len(values) // 10) :] for name, values in losses.items()
+        }
+        return {name: sum(values) / len(values) for name, values in last_losses.items()}
 
     def curve(self) -> tuple[tuple[int, float], ...]:
         """Return up to 200 points: (step, mean loss since the previous point)."""
         width = max(1, math.ceil(len(self.losses) / CURVE_POINTS))
-        pieces = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
+        loss_chunks = [self.losses[i : i + width] for i in range(0, len(self.losses), width)]
         ends = [min(i + width, len(self.losses)) for i in range(0, len(self.losses), width)]
-        return tuple((end, sum(p) / len(p)) for end, p in zip(ends, pieces, strict=True))
+        return tuple((end, sum(p) / len(p)) for end, p in zip(ends, loss_chunks, strict=True))
 
     @staticmethod
     def interval(steps: int) -> int:
         """Return the number of steps between two logged points, for about 500 points."""
-        return max(1, steps // POINTS)
+        return max(1, steps // LOGGED_POINTS)
 
 
 def measure_memory_used(device: torch.device) -> dict[str, float]:

@@ -80,9 +80,13 @@ class Session(Trainee):
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Tensor]:
-        named = {f"model.{name}": p for name, p in self.encoder.module.named_parameters()}
-        trained: dict[str, Tensor] = {n: p for n, p in named.items() if p.requires_grad}
-        return trained | self.objective.parameters
+        named_parameters = {
+            f"model.{name}": p for name, p in self.encoder.module.named_parameters()
+        }
+        trained_parameters: dict[str, Tensor] = {
+            n: p for n, p in named_parameters.items() if p.requires_grad
+        }
+        return trained_parameters | self.objective.parameters
 
     @property
     def shares_weights(self) -> bool:
@@ -131,7 +135,7 @@ class Session(Trainee):
         This rank's share of the gradients is added to the gradients of the model and of learned parameters.
         """
         seed = stable_seed(self.plan.seed, "dropout", batch.step, self.ranks.rank)
-        passed = [
+        results = [
             self._run_token_passes(batch, number, seed)
             for number, part in enumerate(batch.parts)
             if part.dataset in self.windows
@@ -139,8 +143,8 @@ class Session(Trainee):
         pair_parts = tuple(part for part in batch.parts if part.dataset not in self.windows)
         pairs = replace(batch, parts=pair_parts)
         if pairs.parts:
-            passed.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
-        total = functools.reduce(lambda one, other: one + other, passed)
+            results.append(self._run_pair_passes(pairs, pairs.size / batch.size, seed))
+        total = functools.reduce(lambda one, other: one + other, results)
         return replace(total, loss=self.ranks.total(total.loss))
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
@@ -197,9 +201,9 @@ class Session(Trainee):
         return tokens[number] / sum(tokens)
 
     def _count_tokens(self, part: PlannedPart) -> int:
-        counted = self.windows[part.dataset].info.tokens
-        assert counted is not None
-        return int(counted[part.rows].sum())
+        token_counts = self.windows[part.dataset].info.tokens
+        assert token_counts is not None
+        return int(token_counts[part.rows].sum())
 
     def score_texts(self, dataset: str, loss: TokenLoss, seed: int) -> TokenScores:
         """Return a loss over a dataset's windows of single texts, each computed alone, without gradients.
@@ -229,10 +233,10 @@ class Session(Trainee):
 
     def data_rows(self, dataset: str, rows: Rows) -> Rows:
         """Return the dataset's row numbers for rows of the plan; for windows, those of their texts."""
-        cut = self.windows.get(dataset)
-        if cut is None:
+        window_table = self.windows.get(dataset)
+        if window_table is None:
             return rows
-        return np.unique(np.concatenate([cut.texts[piece] for piece in in_pieces(rows)]))
+        return np.unique(np.concatenate([window_table.texts[piece] for piece in in_pieces(rows)]))
 
     def batches(
         self,
@@ -275,7 +279,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     free_options = {"save_steps", "keep_last", "logging_steps", "token_budget", "kept_tokens"}
     options = {k: v for k, v in asdict(job.options).items() if k not in free_options}
     infos = [dataset.info for dataset in datasets]
-    code = {
+    revision_by_component = {
         "backbone": job.backbone,
         **{f"loss of {info.name}": job.losses.of(info.name, info.task) for info in infos},
         **({"evaluate": job.early_stopping} if job.early_stopping else {}),
@@ -285,5 +289,5 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
         "data": {dataset.info.name: dataset.fingerprint for dataset in datasets},
         "checkpoint": weights.hexdigest(),
         "options": json.loads(json.dumps(options, default=str)),
-        "code": {name: repr(part) for name, part in code.items()},
+        "code": {name: repr(part) for name, part in revision_by_component.items()},
     }

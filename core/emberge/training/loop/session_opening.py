@@ -83,14 +83,14 @@ def open_session(
     refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
-        single = [dataset for dataset in job.datasets if dataset.info.task == "text"]
+        text_datasets = [dataset for dataset in job.datasets if dataset.info.task == "text"]
         encoder: Encoder | None = None
         windows: dict[str, WindowTable] = {}
-        if single:
+        if text_datasets:
             # The plan's rows of these datasets are windows.
-            Objective(job.losses, [dataset.info for dataset in single], ranks.device)
+            Objective(job.losses, [dataset.info for dataset in text_datasets], ranks.device)
             encoder = _load_encoder(job, machine, ranks)
-            windows = _cut_windows(single, encoder, job, ranks, store or work, progress)
+            windows = _cut_windows(text_datasets, encoder, job, ranks, store or work, progress)
         pool = _build_pool(job.datasets, windows, job.rehearsal)
         plan = _plan_batches(job, pool, warn)
         used_datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
@@ -101,10 +101,10 @@ def open_session(
         stack.enter_context(limit_torch_threads(engine.threads))
         objective = Objective(job.losses, [d.info for d in used_datasets], ranks.device)
         encoder = encoder or _load_encoder(job, machine, ranks)
-        pairs = [dataset for dataset in used_datasets if dataset.info.name not in windows]
+        pair_datasets = [dataset for dataset in used_datasets if dataset.info.name not in windows]
 
         def read() -> dict[str, ExampleTable]:
-            return build_tables(pairs, encoder, job.options, store or work, progress)
+            return build_tables(pair_datasets, encoder, job.options, store or work, progress)
 
         # The other ranks find the first rank's tables, or write tables for another machine.
         ranks.on_first_rank(lambda: read() and None)
@@ -115,7 +115,7 @@ def open_session(
         if takes_losses:
             tables = add_guides(
                 tables,
-                pairs,
+                pair_datasets,
                 objective,
                 model_of=job.guides,
                 backbone=job.backbone,
@@ -127,7 +127,7 @@ def open_session(
             )
         encoder.module.train(job.options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.
-        draws = draws_random_numbers(encoder, _choose_autocast(engine))
+        draws_random = draws_random_numbers(encoder, _choose_autocast(engine))
         if machine.shard and ranks.size > 1:
             split_weights(encoder, ranks)
         yield Session(
@@ -140,7 +140,7 @@ def open_session(
             encoder=encoder,
             tables=tables,
             windows=windows,
-            encode_plan=_encode_plan(job, engine, encoder, ranks, draws),
+            encode_plan=_encode_plan(job, engine, encoder, ranks, draws_random),
             sampling=_build_text_sampling(job),
             progress=progress,
             clock=clock or SaveClock(),
@@ -189,9 +189,9 @@ def _refuse_media(job: FitJob, machine: Machine) -> None:
 
 def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
     names = [info.name for info in infos]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"two datasets are named '{twice[0]}'; give one another name")
+    repeated_names = sorted({name for name in names if names.count(name) > 1})
+    if repeated_names:
+        raise DataError(f"two datasets are named '{repeated_names[0]}'; give one another name")
 
 
 def _load_encoder(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
@@ -256,12 +256,12 @@ def _build_pool(
 ) -> Pool:
     pool: dict[DatasetInfo, Sequence[int]] = {}
     for dataset in datasets:
-        cut = windows.get(dataset.info.name)
-        info = dataset.info if cut is None else cut.info
+        window_table = windows.get(dataset.info.name)
+        info = dataset.info if window_table is None else window_table.info
         rows: Sequence[int] = range(info.size)
         if rehearsal and info.size:
-            few_rows = min(info.size, rehearsal.rows)
-            rows = [i % few_rows for i in range(REHEARSED_ROWS)]
+            rehearsed_rows = min(info.size, rehearsal.rows)
+            rows = [i % rehearsed_rows for i in range(REHEARSED_ROWS)]
         pool[info] = rows
     return pool
 
@@ -283,10 +283,10 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
     for word in caught or ():
         assert warn is not None
         warn(str(word.message))
-    rising = options.warmup_steps or 0
-    if warn is not None and job.rehearsal is None and rising >= plan.steps:
+    warmup = options.warmup_steps or 0
+    if warn is not None and job.rehearsal is None and warmup >= plan.steps:
         warn(
-            f"the training has {plan.steps:,} steps and warmup_steps is {rising:,}, so the learning rate "
+            f"the training has {plan.steps:,} steps and warmup_steps is {warmup:,}, so the learning rate "
             "never stays at its highest; lower warmup_steps, or give warmup_ratio"
         )
     return plan

@@ -32,7 +32,7 @@ from emberge.training.tables.text_windows import WindowTable
 # activations.
 CHUNK_SHARE = 0.5
 # Smallest token budget. Smaller chunks would save nothing, as a longer text is a chunk by itself.
-LEAST = 128
+LEAST_TOKENS = 128
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     if path.is_file():
         return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
     precision = options.precision
-    resolved = choose_training_dtype(device) if precision == "auto" else precision
+    chosen_precision = choose_training_dtype(device) if precision == "auto" else precision
     budget = options.token_budget or default_token_budget(device, training=True)
-    asked = options.token_budget is not None
+    is_requested = options.token_budget is not None
     engine = EngineSettings(
-        max(1, torch.get_num_threads() // beside), budget, resolved, fitted=asked
+        max(1, torch.get_num_threads() // beside), budget, chosen_precision, fitted=is_requested
     )
     make_folder(work)
     return _write_settings(work, engine)
@@ -128,7 +128,7 @@ def find_fitting_budget(
 def halve_to_fit(wanted: int, bytes_a_token: float, memory: int) -> int:
     """Return `wanted` tokens, halved until a chunk needs no more than its share of `memory` bytes."""
     budget = wanted
-    while budget > LEAST and budget * bytes_a_token > memory * CHUNK_SHARE:
+    while budget > LEAST_TOKENS and budget * bytes_a_token > memory * CHUNK_SHARE:
         budget //= 2
     return budget
 

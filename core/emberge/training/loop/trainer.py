@@ -33,7 +33,7 @@ from emberge.training.plan.batch_plan import PlannedBatch
 from emberge.training.trainee import Trainee
 
 # Prefix, in a state, of the names of the best parameters so far, if the trainee scores itself.
-BEST = "best."
+BEST_PREFIX = "best."
 
 
 class Trainer:
@@ -68,25 +68,27 @@ class Trainer:
     def run(self, metric: Callable[..., None], folder: Path | None) -> FitResult:
         """Train to the end, from the newest state if one exists, and write the model into `folder`."""
         trainee, steps, clock = self.trainee, self.trainee.steps, self.clock
-        every = self.options.logging_steps or MetricLog.interval(steps)
+        logging_interval = self.options.logging_steps or MetricLog.interval(steps)
         model_metrics, states = ModelMetrics(self.warn), str(self.work / "states")
-        record = MetricLog(steps, metric, every, trainee.tasks, states, self.ranks, model_metrics)
+        record = MetricLog(
+            steps, metric, logging_interval, trainee.tasks, states, self.ranks, model_metrics
+        )
         identity = trainee.identity()
         first = self._resume_from_state(identity, record)
         started, before = time.monotonic(), self.seconds
-        worked = time.process_time() - self.cpu_seconds
+        cpu_seconds_before = time.process_time() - self.cpu_seconds
         clock.start()
         for step in range(first, steps):
             if self.history.stopped:
                 break
             self.step(trainee.batch(step), record, check=step == first)
             self.progress(step + 1, steps, "steps", record.note)
-            scored = self._score_if_due(step + 1, record, metric)
+            was_scored = self._score_if_due(step + 1, record, metric)
             self.seconds = before + time.monotonic() - started
-            self.cpu_seconds = time.process_time() - worked
+            self.cpu_seconds = time.process_time() - cpu_seconds_before
             # Scoring a written model is expensive, so a state is saved at once: after a kill, it is
             # not scored again.
-            if (scored and not self.history.is_in_memory) or self._is_due(step + 1):
+            if (was_scored and not self.history.is_in_memory) or self._is_due(step + 1):
                 with clock.saving():
                     record.flush_losses()
                     self._keep_model(step + 1)
@@ -145,21 +147,21 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = options.learning_rate * factor
-        passed = self.trainee.backward(batch)
+        pass_result = self.trainee.backward(batch)
         sum_gradients(self.parameters, self.ranks, self.split)
         if check:
             self._check_ranks_equal()
-        limit = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
-        norm = clip_gradients(list(self.parameters.values()), limit)
+        max_norm = options.max_grad_norm if options.max_grad_norm is not None else float("inf")
+        norm = clip_gradients(list(self.parameters.values()), max_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.trainee.project()
-        record.add(batch, passed, norm, options.learning_rate * factor)
+        record.add(batch, pass_result, norm, options.learning_rate * factor)
 
     def _check_ranks_equal(self) -> None:
-        unsplit = {name: p for name, p in self.parameters.items() if not is_split(p)}
-        self.ranks.require_equal(unsplit, "the values")
-        grads = {name: p.grad for name, p in unsplit.items() if p.grad is not None}
+        unsplit_parameters = {name: p for name, p in self.parameters.items() if not is_split(p)}
+        self.ranks.require_equal(unsplit_parameters, "the values")
+        grads = {name: p.grad for name, p in unsplit_parameters.items() if p.grad is not None}
         self.ranks.require_equal(grads, "the gradients")
 
     def _resume_from_state(self, identity: Mapping[str, Any], record: MetricLog) -> int:
@@ -178,9 +180,9 @@ class Trainer:
             return 0
         self._set_parameters(state.tensors)
         self.history.best_weights = {
-            name.removeprefix(BEST): value
+            name.removeprefix(BEST_PREFIX): value
             for name, value in state.tensors.items()
-            if name.startswith(BEST)
+            if name.startswith(BEST_PREFIX)
         }
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
         record.losses = list(state.facts["losses"])
@@ -220,7 +222,9 @@ class Trainer:
         tensors |= optimizer_state(self.optimizer, self.parameters)
         if self.split:
             tensors = {name: whole(tensor) for name, tensor in tensors.items()}
-        tensors |= {f"{BEST}{name}": value for name, value in self.history.best_weights.items()}
+        tensors |= {
+            f"{BEST_PREFIX}{name}": value for name, value in self.history.best_weights.items()
+        }
         facts = {
             "identity": identity,
             "losses": record.losses,

@@ -38,9 +38,9 @@ from emberge.training.plan.plan_fingerprint import (
 IN_BATCH_TASKS: frozenset[TaskKind] = frozenset({"retrieval", "reranking"})
 # Number of batches of the first epoch that the fingerprint hashes, to notice code that draws other
 # batches.
-PROBES = 16
+PROBED_BATCHES = 16
 # Number of epochs whose batches are in memory: the epoch that ends and the epoch that begins.
-EPOCHS_AT_HAND = 2
+EPOCHS_IN_MEMORY = 2
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class BatchPlan:
 
     def _list_probes(self) -> Iterator[Batch]:
         """Yield a sample of the first epoch's batches, including the first and the last."""
-        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBES).astype(np.int64)):
+        for step in np.unique(np.linspace(0, self.starts[1] - 1, PROBED_BATCHES).astype(np.int64)):
             yield self._build_epoch_batches(0)[int(step)]
 
     def _refuse_mixed_kinds(self) -> None:
@@ -217,10 +217,10 @@ class BatchPlan:
                     batches = [b for b in batches if any(len(p.rows) for p in b.parts)]
             if not len(batches):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
-            while len(self._at_hand) >= EPOCHS_AT_HAND:
-                gone = next(iter(self._at_hand))
-                del self._at_hand[gone]
-                self._segments.pop(gone, None)
+            while len(self._at_hand) >= EPOCHS_IN_MEMORY:
+                oldest_epoch = next(iter(self._at_hand))
+                del self._at_hand[oldest_epoch]
+                self._segments.pop(oldest_epoch, None)
             self._at_hand[epoch] = batches
         return self._at_hand[epoch]
 
@@ -247,8 +247,8 @@ class BatchPlan:
             )
         start, end = self.starts[epoch], self.starts[epoch + 1]
         bounds = [start + first for first in self._segments[epoch] if start + first < end] + [end]
-        after = bisect_right(bounds, step)
-        return bounds[after - 1], bounds[after]
+        segment_index = bisect_right(bounds, step)
+        return bounds[segment_index - 1], bounds[segment_index]
 
     def _find_epoch(self, step: int) -> int:
         return int(np.searchsorted(self.starts, step, side="right")) - 1

@@ -73,9 +73,9 @@ class DatasetBatches(Batches):
         order = Permutation(len(self.rows), seed)
         start = number * self.size
         places = order.part(start, start + self.size)
-        short = self.size - len(places)
-        if short and self.tail == "wrap":
-            return np.concatenate([places, order.part(0, min(short, start))])
+        missing_rows = self.size - len(places)
+        if missing_rows and self.tail == "wrap":
+            return np.concatenate([places, order.part(0, min(missing_rows, start))])
         return places
 
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
@@ -125,9 +125,9 @@ class TokenBatches(DatasetBatches):
         places, before = self._orders[seed]
         first, last = np.searchsorted(before, [number * self.limit, (number + 1) * self.limit])
         batch_places = places[first:last]
-        left = (number + 1) * self.limit - int(self._lengths.sum())
-        if left > 0 and self.tail == "wrap":
-            wrapped_count = int(np.searchsorted(before, left))
+        row_end = (number + 1) * self.limit - int(self._lengths.sum())
+        if row_end > 0 and self.tail == "wrap":
+            wrapped_count = int(np.searchsorted(before, row_end))
             return np.concatenate([batch_places, places[: min(wrapped_count, int(first))]])
         return batch_places
 
@@ -204,8 +204,8 @@ def _build_token_batches(plain: DatasetBatches, limit: int) -> TokenBatches:
             "raise it, or lower max_length"
         )
     fields = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
-    counted = TokenBatches(**fields, limit=limit)
-    return replace(counted, size=max(1, round(rows / max(1, counted.one_pass))))
+    token_batches = TokenBatches(**fields, limit=limit)
+    return replace(token_batches, size=max(1, round(rows / max(1, token_batches.one_pass))))
 
 
 def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
@@ -218,7 +218,7 @@ def _read_batch_size(batch_size: PerDataset[int], info: DatasetInfo) -> int:
     return size
 
 
-class _Several(Batches):
+class _JoinedBatches(Batches):
     """Batches of several sequences, each batch once."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
@@ -245,14 +245,14 @@ class _Several(Batches):
         return frozenset[tuple[str, Negatives]]().union(*(part.kinds() for part in self.parts))
 
 
-class InOrder(_Several):
+class InOrder(_JoinedBatches):
     """Batches of several parts, one part after another."""
 
     def segments(self) -> Sequence[int]:
         return (0, *self._ends[:-1].tolist())
 
 
-class Shuffled(_Several):
+class Shuffled(_JoinedBatches):
     """Batches of all parts in a random order."""
 
     def __init__(self, parts: Sequence[Batches], seed: int) -> None:
@@ -263,7 +263,7 @@ class Shuffled(_Several):
         return super()._find_batch(self._order[index])
 
 
-class InTurn(_Several):
+class InTurn(_JoinedBatches):
     """Batches of each part in turn; a part without further batches is skipped."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
@@ -280,7 +280,9 @@ class InTurn(_Several):
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths)])
 
     def _find_batch(self, index: int) -> tuple[int, int]:
-        stretch = int(self._starts.searchsorted(index, side="right")) - 1
-        rounds, turn = divmod(index - int(self._starts[stretch]), int(self._active[stretch]))
-        number = int(self._rounds[stretch])
+        round_index = int(self._starts.searchsorted(index, side="right")) - 1
+        rounds, turn = divmod(
+            index - int(self._starts[round_index]), int(self._active[round_index])
+        )
+        number = int(self._rounds[round_index])
         return int((self._lengths > number).nonzero()[0][turn]), number + rounds

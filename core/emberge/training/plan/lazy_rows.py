@@ -116,8 +116,8 @@ def _shift(
     word = mixed(other ^ key)
     # The high half of the word, scaled to the span, is faster than a remainder and equally even.
     step = ((word >> np.uint64(32)) * np.uint64(span)) >> np.uint64(32)
-    moved = half + step
-    return np.asarray(np.where(moved >= np.uint64(span), moved - np.uint64(span), moved))
+    shifted = half + step
+    return np.asarray(np.where(shifted >= np.uint64(span), shifted - np.uint64(span), shifted))
 
 
 def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -130,7 +130,7 @@ def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
-PIECE = 1 << 20
+PIECE_ROWS = 1 << 20
 
 
 def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,7 +144,7 @@ def take_rows(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray([rows[int(place)] for place in places], dtype=np.int64)
 
 
-def in_pieces(rows: Rows, size: int = PIECE) -> Iterator[NDArray[np.int64]]:
+def in_pieces(rows: Rows, size: int = PIECE_ROWS) -> Iterator[NDArray[np.int64]]:
     """Yield all row numbers in order, in arrays of up to `size`."""
     import numpy as np
 
@@ -175,10 +175,10 @@ class LazyRows(Sequence[int]):
     def __getitem__(self, place: int | slice) -> int | Sequence[int]:
         import numpy as np
 
-        which = range(len(self))[place]
-        if isinstance(which, int):
-            return int(self.take(np.array([which], dtype=np.int64))[0])
-        return [int(row) for row in self.take(np.asarray(which, dtype=np.int64))]
+        positions = range(len(self))[place]
+        if isinstance(positions, int):
+            return int(self.take(np.array([positions], dtype=np.int64))[0])
+        return [int(row) for row in self.take(np.asarray(positions, dtype=np.int64))]
 
     def __iter__(self) -> Iterator[int]:
         for piece in in_pieces(self):

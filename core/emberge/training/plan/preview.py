@@ -55,8 +55,8 @@ class TrainingPreview:
     def lines(self) -> list[str]:
         """Preview as lines for the terminal."""
         if not self.datasets:
-            partly = self.share is not None and self.share != 1
-            return [f"{self.share:.3g} of the rows of every dataset"] if partly else []
+            is_partial = self.share is not None and self.share != 1
+            return [f"{self.share:.3g} of the rows of every dataset"] if is_partial else []
         row_counts = {name: len(self.rows.get(name, ())) for name in self.sizes}
         lines = [
             f"{name}: {row_counts[name]:,} rows"
@@ -93,10 +93,10 @@ def preview_training(
     infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
     refuse_unknown_names(vars(options), infos)
     pool: Pool = {info: range(info.size) for info in infos}
-    single = {info: rows for info, rows in pool.items() if info.task == "text"}
-    if single:
-        pairs = {info: rows for info, rows in pool.items() if info not in single}
-        selected = {**select(sampler, pairs, seed), **single}
+    text_pools = {info: rows for info, rows in pool.items() if info.task == "text"}
+    if text_pools:
+        pairs = {info: rows for info, rows in pool.items() if info not in text_pools}
+        selected = {**select(sampler, pairs, seed), **text_pools}
         rows = {info.name: rows for info, rows in selected.items()}
         return TrainingPreview(infos, rows, kept=options.keep_last)
     plan = BatchPlan(
@@ -142,11 +142,11 @@ def _can_be_counted(
 def _find_common_share(sampler: Sequence[Sampler], seed: int) -> float | None:
     """Return the share of rows selected from every dataset, if it is equal for all of them; else None."""
     options = [getattr(s, f.name) for s in sampler for f in dataclasses.fields(s)]
-    named = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
+    datasets_in_options = {n for o in options if isinstance(o, PerDataset) for n in o.by_dataset}
     rows = range(PRETENDED_ROWS)
     pool: Pool = {
         DatasetInfo(name or f"any {task}", task, len(rows)): rows
-        for name in ("", *sorted(named))
+        for name in ("", *sorted(datasets_in_options))
         for task in TASK_KINDS
     }
     try:

@@ -77,15 +77,15 @@ class DrawnBatch:
 
         def of(encoded: BatchEmbeddings) -> Tensor:
             names = [drawn.part.dataset for drawn in self.parts]
-            visible = encoded
+            masked_embeddings = encoded
             if self.ranks.size > 1:
-                visible = self._gather_embeddings(
+                masked_embeddings = self._gather_embeddings(
                     encoded, any(loss.gathers(name) for name in names)
                 )
             rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
-                embeddings = _build_embeddings(drawn, places, visible, device)
+                embeddings = _build_embeddings(drawn, places, masked_embeddings, device)
                 total = total + self._part(loss, drawn, embeddings) * (len(drawn.part.rows) / rows)
             return total
 
@@ -181,8 +181,8 @@ def _draw_part(
 ) -> _DrawnPart:
     rows = part.rows
     slots = min(draw.positives, int(table.positives[rows].max()))
-    hard = min(draw.negatives, int(table.negatives[rows].max()))
-    entries = np.full((len(rows), 1 + slots + hard), -1, np.int64)
+    negative_slots = min(draw.negatives, int(table.negatives[rows].max()))
+    entries = np.full((len(rows), 1 + slots + negative_slots), -1, np.int64)
     for index, row in enumerate(rows):
         start, count = int(table.starts[row]), int(table.positives[row])
         left = int(table.starts[row + 1]) - start - 1 - count
@@ -190,11 +190,11 @@ def _draw_part(
         key = (draw.seed, "draw", part.dataset, epoch, int(row))
         for kind, first, size, begin, want in (
             ("positive", start + 1, count, 1, slots),
-            ("negative", start + 1 + count, left, 1 + slots, hard),
+            ("negative", start + 1 + count, left, 1 + slots, negative_slots),
         ):
             chosen_entries = first + _choose_numbers(size, want, draw.fill, (*key, kind))
             entries[index, begin : begin + len(chosen_entries)] = chosen_entries
-    columns = np.array(["anchor", *["positive"] * slots, *["negative"] * hard])
+    columns = np.array(["anchor", *["positive"] * slots, *["negative"] * negative_slots])
     return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 
 
@@ -242,12 +242,12 @@ def _build_embeddings(
     )
     if table.guide is None:
         return embeddings
-    guided = table.guide(drawn.entries)
+    guide_embeddings = table.guide(drawn.entries)
     guide = replace(
         embeddings,
-        anchor=guided[:, 0],
-        positive=guided[:, 1 : 1 + slots],
-        negative=guided[:, 1 + slots :],
+        anchor=guide_embeddings[:, 0],
+        positive=guide_embeddings[:, 1 : 1 + slots],
+        negative=guide_embeddings[:, 1 + slots :],
         layers={},
     )
     return replace(embeddings, guide=guide)

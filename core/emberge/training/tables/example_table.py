@@ -104,16 +104,16 @@ class ExampleTable:
             DataError: if there are such rows; names dataset, row, and remedy.
         """
         for need in sorted(needs):
-            first, lacking = 0, 0
+            row, lacking = 0, 0
             for row_numbers in in_pieces(rows):
                 lacking_rows = self._find_lacking_rows(need, row_numbers, in_batch)
                 if len(lacking_rows):
-                    first = first or int(lacking_rows[0]) + 1
+                    row = row or int(lacking_rows[0]) + 1
                     lacking += len(lacking_rows)
             if lacking:
                 raise DataError(
-                    f"dataset '{self.info.name}': row {first} has no {_WORDS[need]}, which loss "
-                    f"'{loss}' needs ({lacking} of {len(rows)} rows); {_FIXES[need]}"
+                    f"dataset '{self.info.name}': row {row} has no {_WORDS_BY_COLUMN[need]}, which loss "
+                    f"'{loss}' needs ({lacking} of {len(rows)} rows); {_ADVICE_BY_COLUMN[need]}"
                 )
 
     def _find_lacking_rows(
@@ -127,19 +127,19 @@ class ExampleTable:
             # Either all positives of a row have scores, or none has.
             return np.asarray(rows[np.isnan(self.scores[self.starts[rows] + 1])])
         if need == "negative_score":
-            last = self.scores[self.starts[rows + 1] - 1]
-            return np.asarray(rows[(self.negatives[rows] > 0) & np.isnan(last)])
+            last_scores = self.scores[self.starts[rows + 1] - 1]
+            return np.asarray(rows[(self.negatives[rows] > 0) & np.isnan(last_scores)])
         return rows[:0]
 
 
-_WORDS = {
+_WORDS_BY_COLUMN = {
     "negative": "negative",
     "contrast": "negative of its own",
     "label": "label",
     "positive_score": "score",
     "negative_score": "score of its negatives",
 }
-_FIXES = {
+_ADVICE_BY_COLUMN = {
     "negative": "add hard negatives or choose another loss",
     "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
     "label": "name the column, or choose another loss",
@@ -282,6 +282,6 @@ class _Builder:
 
 def _list_scores(example: Example) -> list[float]:
     nan = float("nan")
-    first = example.positive_scores or (nan,) * len(example.positives)
-    second = example.negative_scores or (nan,) * len(example.negatives)
-    return [nan, *first, *second]
+    positive_scores = example.positive_scores or (nan,) * len(example.positives)
+    negative_scores = example.negative_scores or (nan,) * len(example.negatives)
+    return [nan, *positive_scores, *negative_scores]

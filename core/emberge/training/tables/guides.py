@@ -67,7 +67,7 @@ def add_guides(
         DataError: if losses of one dataset have different guides.
         CheckpointError: if a guide cannot be loaded, or is an adapter.
     """
-    loaded: list[_Loaded] = []
+    loaded: list[_LoadedGuide] = []
     guided_tables = dict(tables)
     for dataset in datasets:
         name = dataset.info.name
@@ -79,7 +79,7 @@ def add_guides(
                 f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
             )
         if all(candidate.guide != guide for candidate in loaded):
-            loaded.append(_Loaded.of(guide, model_of(guide.model), backbone, device))
+            loaded.append(_LoadedGuide.of(guide, model_of(guide.model), backbone, device))
         loaded_guide = next(candidate for candidate in loaded if candidate.guide == guide)
         encoder = loaded_guide.encoder
         table = build_table(dataset, encoder, _build_sides(dataset, encoder, guide), store)
@@ -93,7 +93,7 @@ def add_guides(
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedGuide:
     """Loaded guide model; `model` has all facts on which its embeddings depend."""
 
     guide: Guide
@@ -101,7 +101,7 @@ class _Loaded:
     model: str
 
     @classmethod
-    def of(cls, guide: Guide, model: Model, beside: Backbone, device: str) -> _Loaded:
+    def of(cls, guide: Guide, model: Model, beside: Backbone, device: str) -> _LoadedGuide:
         backbone = guide.choose_backbone(beside)
         encoder = backbone.load(_find_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)

@@ -20,7 +20,7 @@ from emberge.training.tables.example_table import TextSide, build_text_side
 
 VERSION = 2
 # A number of tokens that no text reaches.
-UNCUT = 2**31 - 1
+NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,8 @@ def build_windows(
         raise DataError(f"dataset '{name}': the model has no limit of tokens; give max_length")
     side = dataclasses.replace(side, max_length=longest)
     first_token = encoder.bos_id if bos else None
-    cut = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
-    key = "\x1f".join(map(str, (*cut, side, first_token)))
+    key_parts = (f"windows{VERSION}", dataset.fingerprint, encoder.tokenizer_fingerprint)
+    key = "\x1f".join(map(str, (*key_parts, side, first_token)))
     folder = store / "tables" / hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def fill(part: Path) -> None:
@@ -92,7 +92,7 @@ def _cut_windows(
     encoder: TokenPredictor, texts: Sequence[str], side: TextSide, name: str, bos: int | None
 ) -> Iterator[list[TokenisedText]]:
     """Yield the windows of each text."""
-    uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=UNCUT)
+    uncut_texts = encoder.tokenise(texts, prompt=side.prompt, max_length=NO_LIMIT)
     for text, is_text_token in zip(
         uncut_texts, TextEmbedder(encoder).text_tokens(uncut_texts), strict=True
     ):
@@ -101,17 +101,17 @@ def _cut_windows(
         # The prompt's tokens are not special tokens, and are put before the tokens of every window.
         start = max(int(places[0]) if len(places) else len(ids), text.prompt_length)
         end = int(places[-1]) + 1 if len(places) else len(ids)
-        before, body, after = np.split(ids, [start, max(start, end)])
-        added = bos is not None and before[:1].tolist() != [bos]
-        before = np.concatenate([[bos], before]) if added else before
-        room = (side.max_length or UNCUT) - len(before) - len(after)
-        if room < 1:
+        prefix, body, after = np.split(ids, [start, max(start, end)])
+        adds_bos = bos is not None and prefix[:1].tolist() != [bos]
+        prefix = np.concatenate([[bos], prefix]) if adds_bos else prefix
+        body_length = (side.max_length or NO_LIMIT) - len(prefix) - len(after)
+        if body_length < 1:
             raise DataError(
                 f"dataset '{name}': max_length {side.max_length} leaves no room beside special tokens and "
-                f"prompt, which are {len(before) + len(after)}; raise it"
+                f"prompt, which are {len(prefix) + len(after)}; raise it"
             )
-        cuts = range(0, max(1, len(body)), room)
-        windows = [np.concatenate([before, body[cut : cut + room], after]) for cut in cuts]
+        cuts = range(0, max(1, len(body)), body_length)
+        windows = [np.concatenate([prefix, body[cut : cut + body_length], after]) for cut in cuts]
         # Tokens before the prompt's tokens count as part of the prompt.
-        prompt = text.prompt_length + added if text.prompt_length else 0
+        prompt = text.prompt_length + adds_bos if text.prompt_length else 0
         yield [TokenisedText(window.tolist(), prompt) for window in windows]

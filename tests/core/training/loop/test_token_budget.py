@@ -13,7 +13,7 @@ from emberge import PerDataset
 from emberge.encoding import chunk_runner as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
-from emberge.training.loop.token_budget import LEAST, halve_to_fit, measure_activation_bytes
+from emberge.training.loop.token_budget import LEAST_TOKENS, halve_to_fit, measure_activation_bytes
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, InfoNCE
 
@@ -86,8 +86,8 @@ def _budget(root: Path) -> int:
         (1000, 4_096_000, 2048),  # just enough: half of it is for the chunk
         (1000, 4_095_999, 1024),
         (1000, 1_100_000, 512),
-        (1000, 0, LEAST),
-        (10**9, 10**9, LEAST),
+        (1000, 0, LEAST_TOKENS),
+        (10**9, 10**9, LEAST_TOKENS),
     ],
 )
 def test_a_budget_is_halved_until_a_chunk_takes_half_of_what_is_free(
@@ -122,7 +122,7 @@ def test_short_memory_makes_smaller_chunks_that_learn_the_same(
         assert told == [_budget(place)]
         found[free] = told[0], [loss for _, loss in result.curve]
     assert found[PLENTY][0] == FULL
-    assert LEAST <= found[SHORT][0] < FULL
+    assert LEAST_TOKENS <= found[SHORT][0] < FULL
     assert found[SHORT][1] == exactly(found[PLENTY][1])
 
 
