@@ -223,7 +223,7 @@ class Plugins:
         return by_name
 
     @property
-    def left_out(self) -> str:
+    def blocked_hint(self) -> str:
         """End of a message about a missing component: the names of blocked plugins; "" if none is blocked."""
         return f"; {BLOCK} leaves out {', '.join(self.blocked)}" if self.blocked else ""
 
@@ -256,7 +256,7 @@ class Plugins:
         hint = suggest(name, known_names) or (
             f"; known: {', '.join(sorted(by_name))}" if by_name else ""
         )
-        raise PluginError(f"there is no {word} '{name}'{hint}{self.left_out}")
+        raise PluginError(f"there is no {word} '{name}'{hint}{self.blocked_hint}")
 
     def every(self, kind: str) -> list[Any]:
         """Return each component of a kind, with its default options, in the order of the plugins' names."""
@@ -270,7 +270,7 @@ class Plugins:
         """
         for component in self.every(kind):
             return component
-        raise PluginError(f"{purpose}: no plugin that adds a {kind} is loaded{self.left_out}")
+        raise PluginError(f"{purpose}: no plugin that adds a {kind} is loaded{self.blocked_hint}")
 
     def component_of(self, type_: Any) -> Component:
         """Return the component whose type this is.
@@ -283,7 +283,7 @@ class Plugins:
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
 
-    def completing(self, hook: str, **details: Any) -> Completion:
+    def call_complete_hook(self, hook: str, **details: Any) -> Completion:
         """Call a `complete_*` hook and return the files that plugins add, and the failures; write nothing."""
         completion = Completion()
         arguments = {**details, "plugins": self}

@@ -92,7 +92,7 @@ _SPECIAL_WORDS = {
 }
 
 
-class _Core(BaseResolver):
+class _CoreResolver(BaseResolver):
     """The types of plain scalars in YAML 1.2's core schema."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
@@ -108,13 +108,13 @@ class _Core(BaseResolver):
         return _TAG + ("float" if _FLOAT.fullmatch(value) else "str")
 
 
-class _Loader(Reader, Scanner, Parser, Composer, _Core):
+class _Loader(Reader, Scanner, Parser, Composer, _CoreResolver):
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
         Composer.__init__(self)
-        _Core.__init__(self)
+        _CoreResolver.__init__(self)
 
 
 def read_yaml(
@@ -131,7 +131,7 @@ def read_yaml(
             return None
         repeated = find_alias_problem(root)
         if repeated is None:
-            return _Reading(place, problems).node(root)
+            return _NodeConverter(place, problems).node(root)
         problems.append(Problem(repeated[1], place(repeated[0])))
     except ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
@@ -163,7 +163,7 @@ def find_alias_problem(root: yaml.Node | None) -> tuple[int, str] | None:
     """
     try:
         if root is not None:
-            _Counting().size(root, root)
+            _ValueCounter().size(root, root)
     except _TooMuchError as error:
         message = f"aliases repeat more than {MOST_REPEATED:,} values by here; repeat fewer"
         return error.line, message
@@ -178,7 +178,7 @@ class _TooMuchError(Exception):
         self.line = line
 
 
-class _Counting:
+class _ValueCounter:
     """Counter of a document's values as if each alias were written out."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ def _list_inner_nodes(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-class _Reading:
+class _NodeConverter:
     """The conversion of PyYAML's nodes to ours; nodes shared by an anchor stay shared."""
 
     def __init__(self, place: Callable[[int], str], problems: list[Problem]) -> None:
@@ -342,7 +342,7 @@ def node_of(value: Any, where: str) -> Node | None:
     return None
 
 
-def words(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """Describe a node in a few words, for messages: "the number 5", "the text 'five'", "a list"."""
     if isinstance(node, Items):
         return "a list"

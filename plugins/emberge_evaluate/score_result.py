@@ -15,7 +15,7 @@ from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
     Comparison,
-    CurvePlace,
+    CurvePoint,
     Estimate,
     ScoreCurve,
     Scores,
@@ -361,14 +361,14 @@ def _step_name(model: Scored) -> str:
 
 def _build_curve_points(
     places: dict[float, list[Scored]], judge: Judge, groups: Sequence[str]
-) -> tuple[CurvePlace, ...]:
+) -> tuple[CurvePoint, ...]:
     points = []
     for at, models in sorted(places.items()):
         names = tuple(model.name for model in models)
         arm = Arm(" + ".join(names), {str(i): name for i, name in enumerate(names)})
         judge.arms.setdefault(arm.name, arm)
         means = {MEAN_OF.get(group, group): judge.estimate(arm.name, group) for group in groups}
-        points.append(CurvePlace(at, names, means))
+        points.append(CurvePoint(at, names, means))
     return tuple(points)
 
 

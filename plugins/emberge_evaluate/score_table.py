@@ -155,11 +155,13 @@ def _draw_table_row(
     label: str, values: Sequence[float], scores: Scores, notes: Sequence[str] = ()
 ) -> str:
     texts = [_format_number(value, scores) for value in values]
-    made_texts = [text for text, m in zip(texts, scores.models, strict=True) if m in scores.made]
+    made_texts = [
+        text for text, m in zip(texts, scores.models, strict=True) if m in scores.models_of_recipe
+    ]
     best = (min if scores.less else max)(made_texts, key=float)
     differ = len(set(made_texts)) > 1  # where all are equal none is best
     cells = [
-        bold(text) if differ and text == best and model in scores.made else text
+        bold(text) if differ and text == best and model in scores.models_of_recipe else text
         for text, model in zip(texts, scores.models, strict=True)
     ]
     if notes:

@@ -63,7 +63,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     text = _read_card(selection.files)
     card = _choose_base_card(result, text, record, choices.name, origin, plugins)
     full_card = draw_card(published_card(card, ancestors, terms, tasks, scored))
-    added = plugins.completing("complete_publication", folder=result)
+    added = plugins.call_complete_hook("complete_publication", folder=result)
     written_files = {name: text.encode() for name, text in {**added.files, CARD: full_card}.items()}
     written_files[RECORD] = record_text(with_contents(record, written_files)).encode()
     files: dict[str, Content] = {**selection.files, **written_files}

@@ -143,7 +143,7 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
     for name in COMPLETING:
-        found = plugins.completing(name, **arguments_of(name))
+        found = plugins.call_complete_hook(name, **arguments_of(name))
         assert (found.files, found.failures) == ({f"{name}.txt": "an answer"}, [])
     for name in EVENTS:
         plugins.announce(name, **arguments_of(name))

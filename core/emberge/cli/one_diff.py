@@ -15,7 +15,7 @@ from emberge.recipes import is_folder, locate_model
 
 
 @dataclass(frozen=True)
-class OneDiff:
+class DiffRequest:
     """The comparison that one command line describes: references of the models, and the files to write."""
 
     first: str
@@ -25,7 +25,7 @@ class OneDiff:
     page: Path | None = None
 
 
-def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterator[str]:
+def run_one_diff(wanted: DiffRequest, plugins: Plugins, machine: Machine) -> Iterator[str]:
     """Compare the models, write the files, and yield the lines for the terminal.
 
     Raises:
@@ -47,7 +47,7 @@ def run_one_diff(wanted: OneDiff, plugins: Plugins, machine: Machine) -> Iterato
         yield f"written: {wanted.page}"
 
 
-def _list_references(request: OneDiff) -> list[str]:
+def _list_references(request: DiffRequest) -> list[str]:
     return [text for text in (request.first, request.second, request.base) if text is not None]
 
 

@@ -200,10 +200,10 @@ def _ask_user(what: str) -> bool:
 
 def merge(options: argparse.Namespace) -> int:
     """Merge models into one folder, as described by the command line or another tool's file."""
-    from emberge.cli.one_merge import MergeConfig, OneMerge, run_one_merge
+    from emberge.cli.one_merge import MergeConfig, MergeRequest, run_one_merge
 
     config = Path(options.models[0])
-    request: OneMerge | MergeConfig = OneMerge(
+    request: MergeRequest | MergeConfig = MergeRequest(
         models=options.models,
         strategy=options.strategy,
         base=options.base,
@@ -247,9 +247,9 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
 
 def diff(options: argparse.Namespace) -> int:
     """Compare the weights of two models layer by layer, and write the requested files."""
-    from emberge.cli.one_diff import OneDiff, run_one_diff
+    from emberge.cli.one_diff import DiffRequest, run_one_diff
 
-    request = OneDiff(options.first, options.second, options.base, options.json, options.page)
+    request = DiffRequest(options.first, options.second, options.base, options.json, options.page)
     for line in run_one_diff(request, _load_plugins(options), _find_machine(options)):
         print(line)
     return 0

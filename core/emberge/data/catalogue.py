@@ -20,7 +20,7 @@ import yaml
 
 from emberge.contracts import TASK_KINDS, DataRef, Domain
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
-from emberge.data.file_summary import shown
+from emberge.data.file_summary import format_path
 from emberge.errors import DataError, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
@@ -59,10 +59,12 @@ def load_catalogue(path: Path) -> Catalogue:
     except UnsoundFileError as error:
         raise DataError(str(error)) from None
     except OSError as error:
-        raise DataError(f"{shown(path)}: there is no such catalogue ({error.strerror})") from None
+        raise DataError(
+            f"{format_path(path)}: there is no such catalogue ({error.strerror})"
+        ) from None
     except UnicodeDecodeError:
         raise DataError(
-            f"{shown(path)}: the catalogue is not UTF-8 text; save it as such"
+            f"{format_path(path)}: the catalogue is not UTF-8 text; save it as such"
         ) from None
     return _parse_catalogue(path, text, Path.cwd())
 
@@ -79,13 +81,13 @@ def _parse_catalogue(
         alias_problem = find_alias_problem(root)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"{shown(path)}:{line}: not YAML: {error.problem}") from None
+        raise DataError(f"{format_path(path)}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise DataError(f"{shown(path)}: not YAML: {printable(error)}") from None
+        raise DataError(f"{format_path(path)}: not YAML: {printable(error)}") from None
     except RecursionError:
-        raise DataError(f"{shown(path)}: the catalogue is nested too deeply") from None
+        raise DataError(f"{format_path(path)}: the catalogue is nested too deeply") from None
     if alias_problem is not None:
-        raise DataError(f"{shown(path)}:{alias_problem[0]}: {alias_problem[1]}")
+        raise DataError(f"{format_path(path)}:{alias_problem[0]}: {alias_problem[1]}")
     return _CatalogueReader(path).catalogue(root)
 
 
@@ -98,7 +100,7 @@ class _NodeReader:
         self.path = path
 
     def place(self, node: yaml.Node) -> str:
-        return f"{shown(self.path)}:{node.start_mark.line + 1}"
+        return f"{format_path(self.path)}:{node.start_mark.line + 1}"
 
     def error(self, node: yaml.Node, message: str) -> DataError:
         return DataError(f"{self.place(node)}: {message}")
@@ -196,7 +198,7 @@ class _CatalogueReader(_NodeReader):
     def catalogue(self, root: yaml.Node | None) -> Catalogue:
         if root is None:
             raise DataError(
-                f"{shown(self.path)}: the catalogue is empty; list sets under train or eval"
+                f"{format_path(self.path)}: the catalogue is empty; list sets under train or eval"
             )
         keys = self.mapping(root)
         self.known(keys, {"train", "dev", "eval", "format"}, root)

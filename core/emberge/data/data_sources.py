@@ -16,7 +16,7 @@ from emberge.contracts import BadRow, DataRef, Reader
 from emberge.data.catalogue import instruction_prompt, load_catalogue
 from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
-from emberge.data.file_summary import shown
+from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
@@ -36,7 +36,7 @@ class DataSource:
     @property
     def place(self) -> str:
         """The file's or hub dataset's name for messages."""
-        return shown(self.path) if self.path is not None else describe_hub_entry(self.entry)
+        return format_path(self.path) if self.path is not None else describe_hub_entry(self.entry)
 
     def rows(self, *, head: bool = False) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         """Yield each row with its number; `head` promises that the caller takes only the first rows."""
@@ -75,7 +75,9 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     if path.is_dir() or path.suffix in (".yaml", ".yml"):
         return _list_catalogue_sources(entry, path, readers)
     if entry.only:
-        raise DataError(f"{shown(path)}: `only` picks sets of a catalogue, and this is a file")
+        raise DataError(
+            f"{format_path(path)}: `only` picks sets of a catalogue, and this is a file"
+        )
     return [_build_file_source(_fill_prompt(entry), path, readers)]
 
 
@@ -111,19 +113,19 @@ def _list_catalogue_sources(
 ) -> list[DataSource]:
     if path.is_dir() and not (path / "datasets.yaml").is_file():
         raise DataError(
-            f"{shown(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
+            f"{format_path(path)}: the folder has no datasets.yaml; name a file in it, or write a catalogue"
         )
     catalogue = load_catalogue(path)
     split_catalogue = _select_split(catalogue, entry)
-    sets = pick(split_catalogue, entry.only)
+    sets = pick_training_sets(split_catalogue, entry.only)
     if split_catalogue is not catalogue:
         entry = dataclasses.replace(entry, split="train")
     if not sets:
-        raise DataError(f"{shown(catalogue.path)}: the catalogue has no training sets")
+        raise DataError(f"{format_path(catalogue.path)}: the catalogue has no training sets")
     if entry.name is not None and len(sets) > 1:
         raise DataError(
-            f"{shown(catalogue.path)}: the name '{entry.name}' cannot stand for {len(sets)} sets; leave "
-            "it out, or pick one with `only`"
+            f"{format_path(catalogue.path)}: the name '{entry.name}' cannot stand for {len(sets)} sets; "
+            "leave it out, or pick one with `only`"
         )
     return [_build_set_source(entry, set_entry, readers) for set_entry in sets]
 
@@ -138,12 +140,13 @@ def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
         return catalogue
     if not catalogue.dev:
         raise DataError(
-            f"{shown(catalogue.path)}: the catalogue has no development sets (`dev`); a step split makes them"
+            f"{format_path(catalogue.path)}: the catalogue has no development sets (`dev`); "
+            "a step split makes them"
         )
     return dataclasses.replace(catalogue, train=catalogue.dev, dev=())
 
 
-def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
+def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
     """Return all training sets of a catalogue or, if `only` is given, the sets that it names.
 
     Raises:
@@ -153,7 +156,9 @@ def pick(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
     for name in only:
         if name not in names:
             hint = suggest(name, names) or f"; it has {', '.join(names) or 'none'}"
-            raise DataError(f"{shown(catalogue.path)}: there is no training set '{name}'{hint}")
+            raise DataError(
+                f"{format_path(catalogue.path)}: there is no training set '{name}'{hint}"
+            )
     return [set_entry for set_entry in catalogue.train if not only or set_entry.name in only]
 
 
@@ -176,15 +181,16 @@ def _build_file_source(entry: DataEntry, path: Path, readers: Sequence[Reader]) 
     for option in ("subset", "folder", "documents", "revision"):
         if getattr(entry, option) is not None:
             raise DataError(
-                f"{shown(path)}: `{option}` chooses a part of a hub dataset, and this is a file; leave it out"
+                f"{format_path(path)}: `{option}` chooses a part of a hub dataset, and this is a file; "
+                "leave it out"
             )
     if not path.is_file():
         hint = suggest(
             path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
         )
         if path.exists():
-            raise DataError(f"{shown(path)}: not a regular file; give a file of rows")
-        raise DataError(f"{shown(path)}: there is no such file{printable(hint)}")
+            raise DataError(f"{format_path(path)}: not a regular file; give a file of rows")
+        raise DataError(f"{format_path(path)}: there is no such file{printable(hint)}")
     reader = find_reader(path, readers)
     suffix = next(s for s in _sort_suffixes(reader) if path.name.lower().endswith(s))
     return DataSource(entry.name or printable(path.name[: -len(suffix)]), entry, path, reader)
@@ -205,7 +211,7 @@ def find_reader(path: Path, readers: Sequence[Reader]) -> Reader:
     if not matching_suffixes:
         suffixes = ", ".join(sorted(suffix for reader in readers for suffix in reader.suffixes))
         raise DataError(
-            f"{shown(path)}: no reader for this kind of file; known: {suffixes or 'none'}"
+            f"{format_path(path)}: no reader for this kind of file; known: {suffixes or 'none'}"
         )
     return readers[max(matching_suffixes)[1]]
 
@@ -257,12 +263,14 @@ def in_domain_tasks(
         path = resolve(entry.path) if entry.path is not None else None
         has_unseen_catalogue |= entry.path is not None and path is None
         if path is not None and (path.is_dir() or path.suffix in (".yaml", ".yml")):
-            sets += pick(load_catalogue(path), entry.only)
+            sets += pick_training_sets(load_catalogue(path), entry.only)
         declared_tasks += [
             set_entry.ind_tasks for set_entry in sets if set_entry.ind_tasks is not None
         ]
     if entries and not declared_tasks and not has_unseen_catalogue:
-        places = ", ".join(shown(Path(e.path.text)) if e.path else str(e.hub) for e in entries)
+        places = ", ".join(
+            format_path(Path(e.path.text)) if e.path else str(e.hub) for e in entries
+        )
         raise DataError(
             f"{places}: no training set says which tasks it makes in domain; give them as ind_tasks"
         )

@@ -19,7 +19,7 @@ from emberge.data.dataset_store import (
     write_rows,
 )
 from emberge.data.entry import DataEntry
-from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
@@ -86,7 +86,7 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
-        rows = understood(source.rows(), source.entry, summary, MediaValues(media))
+        rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media))
         return write_rows(folder, rows, summary)
 
     try:
@@ -172,7 +172,7 @@ def _count_rows(
     """Return the counts of a file's rows, and the rows of each label."""
     summary, rows_by_label = FileSummary(source.place), Counter[str]()
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for row in understood(source.rows(), source.entry, summary, media):
+    for row in parse_rows(source.rows(), source.entry, summary, media):
         if summary.labelled:
             rows_by_label[str(row.label)] += 1
     return summary, rows_by_label

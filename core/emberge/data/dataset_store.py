@@ -213,7 +213,7 @@ def _read_scores(summary: FileSummary, decisions: DataDecisions) -> tuple[float,
     """Return the lowest and the highest score of the whole file, including rows that a limit leaves out."""
     if not summary.scored:
         return None
-    return decisions.scaled(summary.lowest), decisions.scaled(summary.highest)
+    return decisions.scale_score(summary.lowest), decisions.scale_score(summary.highest)
 
 
 class _LabelledTexts:

@@ -28,7 +28,13 @@ from emberge.data.eval_data import (
     RerankingData,
     RetrievalData,
 )
-from emberge.data.file_summary import DataDecisions, FileSummary, decide_data, shown, understood
+from emberge.data.file_summary import (
+    DataDecisions,
+    FileSummary,
+    decide_data,
+    format_path,
+    parse_rows,
+)
 from emberge.data.rows.line_files import read_text_lines
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
@@ -132,7 +138,7 @@ def load_eval_set(
     """
     if not eval_set.folder.is_dir():
         raise DataError(
-            f"{_describe_place(eval_set)}{shown(eval_set.folder)}: there is no such folder"
+            f"{_describe_place(eval_set)}{format_path(eval_set.folder)}: there is no such folder"
         )
     return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
 
@@ -166,14 +172,14 @@ class _HalfReader:
             printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
         )
         raise DataError(
-            f"{_describe_place(self.eval_set)}{shown(folder)} has no {stem} file for a set of kind "
+            f"{_describe_place(self.eval_set)}{format_path(folder)} has no {stem} file for a set of kind "
             f"{self.eval_set.task}; it has {listed_files}"
         )
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield `file:line` and each row of a file."""
         path = self.file(stem)
-        file_label = shown(path)
+        file_label = format_path(path)
         for line, row in find_reader(path, self.readers).rows(path):
             if isinstance(row, BadRow):
                 raise DataError(f"{file_label}:{line}: {printable(row.message)}")
@@ -183,9 +189,9 @@ class _HalfReader:
         """Read rows in the format of training files, with the same checks."""
         path = self.file(stem)
         entry = DataEntry(task=task, score_range=self.eval_set.score_range, prompt="")
-        summary = FileSummary(shown(path))
+        summary = FileSummary(format_path(path))
         read = find_reader(path, self.readers).rows(path)
-        rows = list(understood(read, entry, summary, self.media))
+        rows = list(parse_rows(read, entry, summary, self.media))
         return rows, decide_data(summary, entry)
 
     def sample(self, items: Sequence[T]) -> list[T]:
@@ -197,7 +203,9 @@ class _HalfReader:
         rows, _ = self.rows(stem, "classification")
         labels = [str(row.label) for row in rows]
         if not rows or rows[0].label is None:
-            raise DataError(f"{shown(self.file(stem))}: the rows need the columns text and label")
+            raise DataError(
+                f"{format_path(self.file(stem))}: the rows need the columns text and label"
+            )
         sample = sample_labelled(labels, self.limit, self.eval_set.name)
         return [rows[i].anchor for i in sample], [labels[i] for i in sample]
 
@@ -291,11 +299,11 @@ def read_retrieval(
         for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
             if name not in texts_by_id:
                 raise DataError(
-                    f"{shown(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
+                    f"{format_path(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
                 )
         if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
             raise DataError(
-                f"{shown(path)}:{line}: '{printable(document, 80)}' was given another grade for "
+                f"{format_path(path)}:{line}: '{printable(document, 80)}' was given another grade for "
                 f"'{printable(query, 80)}' before; keep one of the lines"
             )
     names = list(relevant)
@@ -323,7 +331,7 @@ def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
         if path.is_file():
             return path
     raise DataError(
-        f"{shown(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
+        f"{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
     )
 
 
@@ -335,11 +343,11 @@ def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
             continue
         if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
             raise DataError(
-                f"{shown(path)}:{line}: expected query, document and a whole number between tabs"
+                f"{format_path(path)}:{line}: expected query, document and a whole number between tabs"
             )
         judgements.append((line, (cells[0], cells[1], int(cells[2]))))
     if not judgements:
-        raise DataError(f"{shown(path)}: there are no judgements")
+        raise DataError(f"{format_path(path)}: there are no judgements")
     return judgements
 
 

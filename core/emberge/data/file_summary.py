@@ -21,7 +21,7 @@ from emberge.contracts import (
 )
 from emberge.data.entry import DataEntry
 from emberge.data.rows.columns import LayoutError
-from emberge.data.rows.media_values import Look, MediaValues
+from emberge.data.rows.media_values import MediaProperties, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.errors import DataError, Problem
 from emberge.wording import printable
@@ -88,25 +88,27 @@ class FileSummary:
             if value not in samples and len(samples) < 3:
                 samples.append(value)
 
-    def add_media(self, line: int, row: Row, looks: Mapping[str, Look]) -> None:
+    def add_media(
+        self, line: int, row: Row, properties_by_hash: Mapping[str, MediaProperties]
+    ) -> None:
         """Record the kind of a row's pair, and the facts of its media."""
         other_texts = (*row.positives, *row.negatives)
         self.pairs.setdefault(pair_kind(row.anchor, other_texts), line)
-        if not looks:
+        if not properties_by_hash:
             return
         for text in (row.anchor, *other_texts):
             for part in split_parts(text):
                 if isinstance(part, Media):
                     self.media.setdefault(part.kind, line)
-                    self._add_look(line, looks[part.hash])
+                    self._add_properties(line, properties_by_hash[part.hash])
 
-    def _add_look(self, line: int, look: Look) -> None:
-        if look.rate is not None:
-            self.rates.setdefault(str(look.rate), line)
-            if self.longest is None or look.seconds > self.longest[0]:
-                self.longest = (look.seconds, line)
-        if look.size is not None:
-            width, height = look.size
+    def _add_properties(self, line: int, properties: MediaProperties) -> None:
+        if properties.rate is not None:
+            self.rates.setdefault(str(properties.rate), line)
+            if self.longest is None or properties.seconds > self.longest[0]:
+                self.longest = (properties.seconds, line)
+        if properties.size is not None:
+            width, height = properties.size
             if self.largest is None or width * height > self.largest[0] * self.largest[1]:
                 self.largest = (width, height, line)
 
@@ -145,7 +147,7 @@ class FileSummary:
         return asdict(self)
 
 
-def understood(
+def parse_rows(
     rows: Iterable[tuple[int, Mapping[str, Any] | BadRow]],
     entry: DataEntry,
     summary: FileSummary,
@@ -176,7 +178,7 @@ def understood(
             summary.labelled = understand.layout.labelled
             summary.single = understand.layout.single
         summary.add(line, understood_row)
-        summary.add_media(line, understood_row, media.looks)
+        summary.add_media(line, understood_row, media.properties_by_hash)
         yield understood_row
 
 
@@ -211,9 +213,9 @@ class DataDecisions:
         )
 
     def _scale_scores(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return None if scores is None else tuple(map(self.scaled, scores))
+        return None if scores is None else tuple(map(self.scale_score, scores))
 
-    def scaled(self, score: float) -> float:
+    def scale_score(self, score: float) -> float:
         """Return a score of the file, scaled to 0 to 1."""
         low, high = self.score_range
         return (score - low) / (high - low)
@@ -312,7 +314,7 @@ def _decide_prompt(summary: FileSummary, entry: DataEntry) -> str:
     return (summary.prompts[0] if summary.prompts else None) or ""
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return the path as text for messages, relative to the current folder if it is inside."""
     try:
         return printable(path.relative_to(Path.cwd()))

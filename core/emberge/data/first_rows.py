@@ -23,7 +23,7 @@ from emberge.contracts import (
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import Columns, DataEntry
-from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.hub_datasets import compute_cache_period
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
@@ -208,7 +208,7 @@ def _check_first_rows(
     other_texts: set[str] = set()
     anchor_bytes = other_bytes = other_count = 0
     try:
-        for row in understood(islice(rows, limit_rows), source.entry, summary, media):
+        for row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most_negatives = max(most_negatives, len(row.negatives))
             count += 1

@@ -46,7 +46,7 @@ class PlainRows:
         """
         summary = FileSummary(self.place)
         for number, (first, *others) in texts:
-            summary.add_media(number, Row(first, tuple(others)), self.media.looks)
+            summary.add_media(number, Row(first, tuple(others)), self.media.properties_by_hash)
         return summary.media_facts()
 
 

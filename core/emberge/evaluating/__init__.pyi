@@ -7,7 +7,7 @@ from .scores import DOMAINS as DOMAINS
 from .scores import FEW as FEW
 from .scores import MEANS as MEANS
 from .scores import Comparison as Comparison
-from .scores import CurvePlace as CurvePlace
+from .scores import CurvePoint as CurvePoint
 from .scores import Estimate as Estimate
 from .scores import GainKept as GainKept
 from .scores import ScoreCurve as ScoreCurve

@@ -13,7 +13,7 @@ from emberge.contracts import ParameterCount
 from emberge.errors import DataError
 from emberge.evaluating.scores import (
     Comparison,
-    CurvePlace,
+    CurvePoint,
     Estimate,
     GainKept,
     Interval,
@@ -239,7 +239,7 @@ def _select_finite(scores: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
 
 def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
     points = tuple(
-        CurvePlace(
+        CurvePoint(
             float(point["at"]),
             tuple(point["models"]),
             {on: Estimate(**estimate) for on, estimate in point["means"].items()},

@@ -141,7 +141,7 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
-class CurvePlace:
+class CurvePoint:
     """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
     at: float
@@ -155,7 +155,7 @@ class ScoreCurve:
 
     name: str
     variable: str
-    places: tuple[CurvePlace, ...]
+    places: tuple[CurvePoint, ...]
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Scores:
         return tuple(self.fingerprints)
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def models_of_recipe(self) -> tuple[str, ...]:
         """Models in the order scored, without the rows of `headroom`."""
         return tuple(name for name in self.fingerprints if name not in self.headroom)
 
@@ -244,7 +244,7 @@ class Scores:
 
     def best(self, on: str) -> float | None:
         """Return the best score of any model; None if there are fewer than two scores."""
-        values = [v for m in self.made if (v := self.value(m, on)) is not None]
+        values = [v for m in self.models_of_recipe if (v := self.value(m, on)) is not None]
         return (min if self.less else max)(values) if len(values) > 1 else None
 
     @property
@@ -255,12 +255,17 @@ class Scores:
         Over tasks, it is the mean (BidirLM, arXiv:2604.02045). There are no ranks for losses, two models, one
         task, or missing scores.
         """
-        rows = [[self.values[m].get(task.name) for m in self.made] for task in self.tasks]
+        rows = [
+            [self.values[m].get(task.name) for m in self.models_of_recipe] for task in self.tasks
+        ]
         complete_rows = [[v for v in row if v is not None] for row in rows]
-        if self.less or len(self.made) < 3 or len(rows) < 2 or complete_rows != rows:
+        if self.less or len(self.models_of_recipe) < 3 or len(rows) < 2 or complete_rows != rows:
             return {}
         ranks = [_normalise_ranks(row) for row in complete_rows]
-        return {m: sum(row[i] for row in ranks) / len(ranks) for i, m in enumerate(self.made)}
+        return {
+            m: sum(row[i] for row in ranks) / len(ranks)
+            for i, m in enumerate(self.models_of_recipe)
+        }
 
     def task(self, on: str) -> Task | None:
         """Return the task of this name; None for a mean."""

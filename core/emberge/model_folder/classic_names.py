@@ -43,7 +43,7 @@ def needs_new_release(type_: str) -> bool:
     return type_.startswith(_NEW_PREFIX) and not type_.startswith((CLASSIC, _SPARSE_PREFIX))
 
 
-def new_type(type_: str) -> str:
+def find_new_type(type_: str) -> str:
     """Return the name of a module's type in release 6; a type without such a name is returned unchanged."""
     kind = type_.rpartition(".")[2]
     package = _PACKAGE_BY_KIND.get(kind)

@@ -17,8 +17,8 @@ from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,
     classic_module,
+    find_new_type,
     needs_new_release,
-    new_type,
     pooling_modes,
 )
 from emberge.model_folder.folder_files import (
@@ -356,7 +356,7 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     Releases of SentenceTransformers before 6 have no such models, so modules get the names of release 6.
     """
     path = target / _MODULES
-    entries = [{**e, "type": new_type(str(e.get("type", "")))} for e in _read_entries(path)]
+    entries = [{**e, "type": find_new_type(str(e.get("type", "")))} for e in _read_entries(path)]
     write_json(path, entries, durable=False)
     settings = trunk_settings_path(target / read_modules(target)[0].path)
     input_method = {"method": "forward", "method_output_name": "last_hidden_state"}

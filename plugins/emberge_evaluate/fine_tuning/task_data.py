@@ -161,7 +161,7 @@ def _hash_data(entry: TaskEntry, limit: int | None, plain_sets: Sequence[PlainRo
     """Return a hash of the rows, of the media that they refer to, and of the options that read them."""
     content = [entry.name, str(limit), repr(replace(entry, columns="mean"))]
     for plain_set in plain_sets:
-        content += [plain_set.key, *sorted(plain_set.media.looks)]
+        content += [plain_set.key, *sorted(plain_set.media.properties_by_hash)]
     return hashlib.sha256("\x1f".join(content).encode()).hexdigest()
 
 

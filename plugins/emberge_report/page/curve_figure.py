@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from emberge.evaluating import MEANS, CurvePlace, ScoreCurve, Scores
+from emberge.evaluating import MEANS, CurvePoint, ScoreCurve, Scores
 
 from emberge_report.charts.line_chart import Chart, Line, line_chart
 from emberge_report.charts.markup import Markup, tag
@@ -117,7 +117,7 @@ def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[t
     yield from levels[:_MOST_LEVELS]
 
 
-def _place_on_axis(curve: ScoreCurve, point: CurvePlace) -> float:
+def _place_on_axis(curve: ScoreCurve, point: CurvePoint) -> float:
     return 100 * point.at if curve.variable == "ratio" else point.at
 
 
@@ -163,7 +163,7 @@ def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection
     return table(head, rows)
 
 
-def _draw_cell(point: CurvePlace, on: str, less: bool) -> Markup:
+def _draw_cell(point: CurvePoint, on: str, less: bool) -> Markup:
     interval = point.means[on].interval
     spread = " – ".join(points(end, less) for end in interval) if interval else None
     return tag("td", points(point.means[on].mean, less), tag("small", spread) if spread else None)

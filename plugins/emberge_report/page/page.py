@@ -121,7 +121,7 @@ def _draw_score_facts(scores: Scores) -> Iterator[Markup]:
         best = scores.best(on)
         if best is None:
             continue
-        names = [m for m in scores.made if scores.value(m, on) == best]
+        names = [m for m in scores.models_of_recipe if scores.value(m, on) == best]
         title = words.get(on, f"{word} {MEANS.get(on, on)}")
         yield fact(points(best, scores.less), f"{title}: {', '.join(names)}")
 

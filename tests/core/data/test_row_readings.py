@@ -23,10 +23,10 @@ from emberge.data import (
     write_catalogue,
 )
 from emberge.data.data_sources import DataSource
-from emberge.data.file_summary import FileSummary, decide_data, understood
+from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.first_rows import first_examples
 from emberge.data.rows.columns import LayoutError
-from emberge.data.rows.media_values import Look, MediaValues
+from emberge.data.rows.media_values import MediaProperties, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
 from emberge.data.sampling import even_place, sample_labelled
 from emberge.media import MediaFolder
@@ -165,7 +165,7 @@ def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
     for value in (PNG.getvalue(), {"bytes": PNG.getvalue(), "path": "x.png"}):
         media = values.medium("image", value, "image")
         assert (media.kind, Path(media.path).suffix) == ("image", ".img")
-        assert values.looks == {media.hash: Look(size=(3, 2))}
+        assert values.properties_by_hash == {media.hash: MediaProperties(size=(3, 2))}
     (media,) = split_parts(values.input({"bytes": PNG.getvalue()}, "a"))
     assert isinstance(media, Media)
     assert media.kind == "image"
@@ -173,11 +173,11 @@ def test_bytes_are_looked_at_once_and_kept_by_kind(tmp_path: Path) -> None:
     (media,) = split_parts(values.input(clip, "a"))
     assert isinstance(media, Media)
     assert (media.kind, Path(media.path).suffix) == ("audio", ".snd")
-    assert values.looks[media.hash] == Look(rate=1000, seconds=0.5)
+    assert values.properties_by_hash[media.hash] == MediaProperties(rate=1000, seconds=0.5)
     sound = Path(media.path).read_bytes()
     (again,) = split_parts(values.input({"bytes": sound, "path": None}, "a"))
     assert again == media
-    assert Look() == Look(None, None, 0.0)
+    assert MediaProperties() == MediaProperties(None, None, 0.0)
 
 
 def test_a_kind_that_is_named_is_not_guessed(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_parts_may_be_a_tuple() -> None:
 def summed(*rows: Mapping[str, Any], **options: Any) -> tuple[FileSummary, list[Row]]:
     summary = FileSummary("a.jsonl")
     entry = DataEntry(**options)
-    return summary, list(understood(enumerate(rows, 1), entry, summary))
+    return summary, list(parse_rows(enumerate(rows, 1), entry, summary))
 
 
 def decided(*rows: Mapping[str, Any], **options: Any) -> Any:
@@ -303,9 +303,9 @@ def test_the_scale_is_given_or_safe_to_guess() -> None:
     found = decided(pair(score=1), pair(score=4))
     assert found.score_range == (0.0, 5.0)
     assert "scores run from 1 to 4" in found.notes[0]
-    assert found.scaled(2.5) == 0.5
+    assert found.scale_score(2.5) == 0.5
     found = decided(pair(score=-3), score_range=(-5.0, 5.0))
-    assert (found.score_range, found.scaled(0.0)) == ((-5.0, 5.0), 0.5)
+    assert (found.score_range, found.scale_score(0.0)) == ((-5.0, 5.0), 0.5)
     for scores, options in (((-1, 1), {}), ((0, 6), {}), ((0, 2), {"task": "pair_classification"})):
         with pytest.raises(DataError, match="their scale is not given"):
             decided(*(pair(score=score) for score in scores), **options)

@@ -10,7 +10,7 @@ import pytest
 from emberge import DataError
 from emberge.evaluating import (
     Comparison,
-    CurvePlace,
+    CurvePoint,
     Estimate,
     ScoreCurve,
     Scores,
@@ -38,7 +38,7 @@ PLAIN = Scores(
     requirements=(Verdict("m not worse than base", True, "m", "base", "not_worse_than"),),
     costs={"m.seed=1": TrainingCost(1.5, 30, 20), "m.seed=2": TrainingCost(0.5)},
     curves=(
-        ScoreCurve("m", "ratio", (CurvePlace(0.2, ("m.seed=1",), {"task": Estimate(0.375, 0.1)}),)),
+        ScoreCurve("m", "ratio", (CurvePoint(0.2, ("m.seed=1",), {"task": Estimate(0.375, 0.1)}),)),
     ),
 )
 POOLED = Scores(

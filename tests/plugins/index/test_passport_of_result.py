@@ -97,7 +97,7 @@ def test_the_passport_of_a_result_loads_no_model_and_no_backbone(
 
 
 def published(folder: Path) -> dict[str, str]:
-    found = load_plugins().completing("complete_publication", folder=folder)
+    found = load_plugins().call_complete_hook("complete_publication", folder=folder)
     assert found.failures == []
     return found.files
 
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_embed_is_published_with_the_facts_alone(
         raise RuntimeError("not enough memory")
 
     monkeypatch.setattr(TextEncoder, "load", fails)
-    found = load_plugins().completing("complete_publication", folder=bert)
+    found = load_plugins().call_complete_hook("complete_publication", folder=bert)
     assert found.files == {}
     assert ["'index' has failed" in line and "not enough memory" in line for line in found.failures]
 

@@ -31,7 +31,7 @@ _SOUND_SIGNATURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MediaProperties:
     """Facts of a medium's file: an image's size, or a clip's sampling rate and seconds."""
 
     size: tuple[int, int] | None = None
@@ -40,14 +40,14 @@ class Look:
 
 
 class MediaValues:
-    """Reader of a data set's media, which reads each file once; `looks` maps a file's hash to its facts.
+    """Reader of a data set's media, which reads each file once; `properties_by_hash` has each file's facts.
 
     With `thorough`, the pixels of images are decoded too, so that damaged images are found.
     """
 
     def __init__(self, folder: MediaFolder | None = None, *, thorough: bool = False) -> None:
         self.folder = folder or MediaFolder()
-        self.looks: dict[str, Look] = {}
+        self.properties_by_hash: dict[str, MediaProperties] = {}
         self._thorough = thorough
         self._files: dict[tuple[MediaKind, str], Media] = {}
 
@@ -166,10 +166,10 @@ class MediaValues:
 
     def _look_at_media(self, media: Media, content: bytes | None) -> Media:
         """Examine the file of a reference, once per content, and return the reference."""
-        if media.hash not in self.looks:
+        if media.hash not in self.properties_by_hash:
             if content is None:
                 media, content = self.folder.add_file(media.kind, media.path)
-            self.looks[media.hash] = _look_at_content(media, content, self._thorough)
+            self.properties_by_hash[media.hash] = _look_at_content(media, content, self._thorough)
         return media
 
 
@@ -185,10 +185,10 @@ def _find_kind(content: bytes) -> MediaKind:
     )
 
 
-def _look_at_content(media: Media, content: bytes, thorough: bool) -> Look:
+def _look_at_content(media: Media, content: bytes, thorough: bool) -> MediaProperties:
     if media.kind == "audio":
         clip = decode_clip(content, media.path)
-        return Look(rate=clip.rate, seconds=clip.seconds)
+        return MediaProperties(rate=clip.rate, seconds=clip.seconds)
     if thorough:
-        return Look(size=decode_image(content, media.path).size)
-    return Look(size=upright_size(open_image(content, media.path)))
+        return MediaProperties(size=decode_image(content, media.path).size)
+    return MediaProperties(size=upright_size(open_image(content, media.path)))

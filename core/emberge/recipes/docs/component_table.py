@@ -9,7 +9,7 @@ from typing import Any
 
 from emberge.errors import PluginError, suggest
 from emberge.plugins import KINDS, Plugins
-from emberge.recipes.docs.describe import list_component_rows, option_line, origin, wrapped
+from emberge.recipes.docs.describe import format_origin, list_component_rows, option_line, wrap_text
 
 # The distribution whose components are listed without naming their origin.
 _OWN_DISTRIBUTION = "emberge"
@@ -105,10 +105,10 @@ def _format_line(row: Mapping[str, Any], names: int, width: int | None) -> str:
 
 
 def _format_block(row: Mapping[str, Any]) -> Iterator[str]:
-    yield f"  {row['name']:<22} {origin(row)}"
-    yield from wrapped(row["summary"], 6)
+    yield f"  {row['name']:<22} {format_origin(row)}"
+    yield from wrap_text(row["summary"], 6)
     options = [option_line(option) for option in row["options"]]
     if options:
-        yield from wrapped("; ".join(options), 6)
+        yield from wrap_text("; ".join(options), 6)
     if row["clash"]:
-        yield from wrapped(f"! {row['clash']}", 6)
+        yield from wrap_text(f"! {row['clash']}", 6)

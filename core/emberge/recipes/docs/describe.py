@@ -95,7 +95,7 @@ def _has_name_twice(component: Component, plugins: Plugins) -> str:
     return ""
 
 
-def origin(row: Mapping[str, Any]) -> str:
+def format_origin(row: Mapping[str, Any]) -> str:
     """Return the plugin and the distribution that a component comes from."""
     version = f" {row['version']}" if row["version"] else ""
     return f"{row['plugin']} ({row['distribution'] or 'no distribution'}{version})"
@@ -117,7 +117,7 @@ def _format_default(default: Any) -> str:
     return json.dumps(default, ensure_ascii=False)
 
 
-def wrapped(text: str, indent: int, hanging: int = 0) -> list[str]:
+def wrap_text(text: str, indent: int, hanging: int = 0) -> list[str]:
     """Return the text as lines that fit the terminal, from 60 to 110 characters wide."""
     width = min(max(shutil.get_terminal_size().columns, 60), 110)
     indentation = " " * indent
@@ -183,7 +183,7 @@ def describe_component(plugins: Plugins, name: str) -> str:
 
 
 def _build_page(page: dict[str, Any]) -> Iterator[str]:
-    yield f"{page['name']}: {article(page['kind'])} of {origin(page)}"
+    yield f"{page['name']}: {article(page['kind'])} of {format_origin(page)}"
     yield ""
     yield page["doc"]
     if page["clash"]:
@@ -199,6 +199,6 @@ def _build_page(page: dict[str, Any]) -> Iterator[str]:
 
 def _format_options(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
     for option in options:
-        yield from wrapped(option_line(option), indent, hanging=4)
-        yield from wrapped(option["doc"], indent + 4)
+        yield from wrap_text(option_line(option), indent, hanging=4)
+        yield from wrap_text(option["doc"], indent + 4)
         yield from _format_options(option.get("options", []), indent + 4)

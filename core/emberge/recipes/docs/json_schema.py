@@ -32,7 +32,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
     Raises:
         PluginError: if an option's type cannot be found or expressed in a recipe.
     """
-    writing = _SchemaWriting(plugins)
+    writing = _SchemaWriter(plugins)
     steps = {"type": "object", "minProperties": 1, "additionalProperties": False}
     steps["patternProperties"] = {f"^{NAME}$": writing.step()}
     steps["description"] = "Steps by id; each is `kind: {options}`, with foreach beside the kind."
@@ -50,7 +50,7 @@ def recipe_schema(plugins: Plugins) -> Schema:
     }
 
 
-class _SchemaWriting:
+class _SchemaWriter:
     """The writer of schemas of components and nested mappings, each written once as a definition."""
 
     def __init__(self, plugins: Plugins) -> None:
@@ -245,7 +245,7 @@ def _join_choices(*schemas: Schema) -> Schema:
     return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
 
 
-def _build_value_schema(_: _SchemaWriting, form: forms.Value) -> Schema:
+def _build_value_schema(_: _SchemaWriter, form: forms.Value) -> Schema:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
 
@@ -272,38 +272,38 @@ def _schedule_schema(within: tuple[float, float] | None) -> Schema:
     return _join_choices(number, depth, {"type": "array", "items": entry, "minItems": 1})
 
 
-def _build_reference_schema(_: _SchemaWriting, form: forms.Ref) -> Schema:
+def _build_reference_schema(_: _SchemaWriter, form: forms.Ref) -> Schema:
     step_only = {"scores", "report"} <= set(form.type.accepts)
     return {"type": "string", "pattern": r"^\$" if step_only else "."}
 
 
-def _list_schema(writing: _SchemaWriting, form: forms.Many) -> Schema:
+def _list_schema(writing: _SchemaWriter, form: forms.Many) -> Schema:
     item = writing.form(form.item)
     return _join_choices(item, {"type": "array", "items": item})
 
 
-def _build_tuple_schema(writing: _SchemaWriting, form: forms.Fixed) -> Schema:
+def _build_tuple_schema(writing: _SchemaWriter, form: forms.Fixed) -> Schema:
     items = [writing.form(item) for item in form.items]
     count = len(items)
     return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
 
 
-_FORMS: Mapping[type, Callable[[_SchemaWriting, Any], Schema]] = {
+_FORMS: Mapping[type, Callable[[_SchemaWriter, Any], Schema]] = {
     forms.Value: _build_value_schema,
     forms.Choice: lambda _, form: {"enum": list(form.values)},
     forms.Anything: lambda _w, _f: {},
     forms.Folder: lambda _w, _f: {"type": "string"},
     forms.Ref: _build_reference_schema,
     forms.Part: lambda writing, form: writing.part(form.contracts),
-    forms.Parts: _SchemaWriting.parts,
-    forms.Record: _SchemaWriting.record,
+    forms.Parts: _SchemaWriter.parts,
+    forms.Record: _SchemaWriter.record,
     forms.Many: _list_schema,
     forms.Fixed: _build_tuple_schema,
     forms.Table: lambda writing, form: {
         "type": "object",
         "additionalProperties": writing.form(form.item),
     },
-    forms.ByData: _SchemaWriting.by_data,
+    forms.ByData: _SchemaWriter.by_data,
     forms.Maybe: lambda writing, form: _join_choices(writing.form(form.item), {"type": "null"}),
     forms.Either: lambda writing, form: _join_choices(*(writing.form(one) for one in form.forms)),
 }

@@ -16,7 +16,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.option_forms import Form
 from emberge.recipes.options.phrases import describe_form
-from emberge.yaml_nodes import Node, Scalar, StepUse, is_number, words
+from emberge.yaml_nodes import Node, Scalar, StepUse, describe_node, is_number
 
 
 class _Broken:
@@ -95,7 +95,7 @@ class Builder:
         if isinstance(node, Scalar) and node.value is not None:
             hint = _suggest_fix(form, node)
         return self.refuse(
-            f"{at.label} needs {describe_form(form)}, not {words(node)}{hint}", node.where
+            f"{at.label} needs {describe_form(form)}, not {describe_node(node)}{hint}", node.where
         )
 
 

@@ -25,12 +25,21 @@ from emberge.recipes.options.option_forms import (
 )
 from emberge.recipes.options.phrases import article
 from emberge.wording import plural
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, node_of, read_yaml, words
+from emberge.yaml_nodes import (
+    Fields,
+    Items,
+    Node,
+    Scalar,
+    StepUse,
+    describe_node,
+    node_of,
+    read_yaml,
+)
 
 Built = TypeVar("Built")
 
 
-class _Named(NamedTuple):
+class _WrittenComponent(NamedTuple):
     """A component as a recipe writes it."""
 
     name: str
@@ -53,11 +62,13 @@ class _GivenOptions(NamedTuple):
 
 def _build_record(build: Builder, form: forms.Record, node: Node, at: OptionPath) -> Any:
     label = _label_nested(at)
-    named = _Named("", node, node.where)
+    named = _WrittenComponent("", node, node.where)
     return _build_dataclass(build, form.type, label, named, dataclasses.replace(at, default=None))
 
 
-def _build_dataclass(build: Builder, owner: type, label: str, named: _Named, at: OptionPath) -> Any:
+def _build_dataclass(
+    build: Builder, owner: type, label: str, named: _WrittenComponent, at: OptionPath
+) -> Any:
     """Build the dataclass of a component's or nested mapping's options; return BROKEN if it is not sound."""
     fields = _read_fields(build, [owner], label, named)
     if fields is None:
@@ -67,7 +78,7 @@ def _build_dataclass(build: Builder, owner: type, label: str, named: _Named, at:
 
 
 def _read_fields(
-    build: Builder, owners: Iterable[type], label: str, named: _Named
+    build: Builder, owners: Iterable[type], label: str, named: _WrittenComponent
 ) -> Fields | None:
     """Return the options as a mapping; in `name: value`, the value is the class's own first option."""
     node = named.options
@@ -77,7 +88,7 @@ def _read_fields(
         return node
     first = next((o for o in map(first_option, owners) if o is not None), None)
     if first is None:
-        build.refuse(f"{label} has no option for {words(node)}", node.where)
+        build.refuse(f"{label} has no option for {describe_node(node)}", node.where)
         return None
     return Fields({first.name: node}, node.where)
 
@@ -161,7 +172,7 @@ def _build_default(build: Builder, option: Option, where: str, at: OptionPath) -
     bare = name.rpartition(":")[2]
     if not any(component.name == bare for component in build.plugins.components):
         message = f"{at.label} would be '{name}', which no plugin gives; name another"
-        message += build.plugins.left_out
+        message += build.plugins.blocked_hint
         return build.refuse(message, where)
     node = node_of(component, where)
     assert node is not None
@@ -237,13 +248,13 @@ def _describe_other_kind(
     return f"'{name}' is {article(named_kinds[0])}, and {at.label} takes {accepted}"
 
 
-def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
+def _read_name(build: Builder, node: Node, at: OptionPath) -> _WrittenComponent | None:
     if isinstance(node, Scalar) and isinstance(node.value, str) and node.value:
-        return _Named(node.value, None, node.where)
+        return _WrittenComponent(node.value, None, node.where)
     if isinstance(node, Fields) and len(node.entries) == 1:
         ((name, options),) = node.entries.items()
         has_no_options = isinstance(options, Scalar) and options.value is None
-        return _Named(name, None if has_no_options else options, node.line(name))
+        return _WrittenComponent(name, None if has_no_options else options, node.line(name))
     if isinstance(node, Fields) and node.entries:
         names = ", ".join(f"'{name}'" for name in node.entries)
         message = (
@@ -251,7 +262,7 @@ def _read_name(build: Builder, node: Node, at: OptionPath) -> _Named | None:
         )
         build.refuse(message, node.where)
     elif not isinstance(node, StepUse) or node.group:
-        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {words(node)}"
+        message = f"{at.label} takes a component, `name` or `name: {{options}}`, not {describe_node(node)}"
         build.refuse(message, node.where)
     return None
 
@@ -286,7 +297,9 @@ def _build_part(build: Builder, form: forms.Part, node: Node, at: OptionPath) ->
 # ── chains and sums ─────────────────────────────────────────────────────────────────────────────
 
 
-def _build_chain(build: Builder, component: Component, named: _Named, at: OptionPath) -> Any:
+def _build_chain(
+    build: Builder, component: Component, named: _WrittenComponent, at: OptionPath
+) -> Any:
     """Build the links of a registered chain; each gets its own options, and links may share an option."""
     spec: ChainSpec = component.type
     label = _label_component(component)

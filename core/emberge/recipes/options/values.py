@@ -14,7 +14,7 @@ from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
 from emberge.recipes.options.option_forms import Form
 from emberge.recipes.options.phrases import article, describe_form
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -38,7 +38,7 @@ def _build_value(build: Builder, form: forms.Value, node: Node, at: OptionPath) 
         if first["type"].endswith(("_type", "_parsing")) or first["type"].startswith("int_from"):
             return build.misfit(form, node, at)
         message = first["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        return build.refuse(f"{at.label} {message}, not {words(node)}", node.where)
+        return build.refuse(f"{at.label} {message}, not {describe_node(node)}", node.where)
     limits = limits_of(form.type)
     if limits is not None and not limits.has(value):
         return build.misfit(form, node, at)
@@ -50,7 +50,7 @@ def _has_sound_numbers(build: Builder, node: Node, at: OptionPath) -> bool:
     for scalar in _find_scalars(node):
         wrong = unsound_number(scalar.value)
         if wrong:
-            build.refuse(f"{at.label} needs {wrong}, not {words(scalar)}", scalar.where)
+            build.refuse(f"{at.label} needs {wrong}, not {describe_node(scalar)}", scalar.where)
             return False
     return True
 

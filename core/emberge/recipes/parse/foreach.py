@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge.contracts import is_sound_number
 from emberge.errors import Problem, suggest
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, plain, words
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, StepUse, describe_node, plain
 
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _STEP_USE = re.compile(rf"\$({NAME})(\.checkpoints)?(\+.+)?")
@@ -58,7 +58,11 @@ def rows_of(node: Node | None, problems: list[Problem]) -> list[Combination]:
 
 def _describe_node(node: Node) -> str:
     children = getattr(node, "items", getattr(node, "entries", None))
-    return f"an empty {words(node)[2:]}" if children is not None and not children else words(node)
+    return (
+        f"an empty {describe_node(node)[2:]}"
+        if children is not None and not children
+        else describe_node(node)
+    )
 
 
 def _multiply_lists(node: Fields, problems: list[Problem]) -> list[dict[str, Node]]:
@@ -254,7 +258,7 @@ class Substitution:
         value = self.variables[name]
         if isinstance(value, Scalar):
             return value.text
-        message = f"${name} is {words(value)} and cannot stand inside text"
+        message = f"${name} is {describe_node(value)} and cannot stand inside text"
         self.problems.append(Problem(message, where))
         return name
 
@@ -267,11 +271,11 @@ def _list_prefixes(word: str) -> Iterator[str]:
         yield word
 
 
-def uses(node: Node) -> Iterator[StepUse]:
+def find_step_uses(node: Node) -> Iterator[StepUse]:
     """Yield every reference to a step inside a node."""
     if isinstance(node, StepUse) and node.group:
         yield node
     elif isinstance(node, Items | Fields):
         inner = node.items if isinstance(node, Items) else tuple(node.entries.values())
         for item in inner:
-            yield from uses(item)
+            yield from find_step_uses(item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from emberge.errors import Problem, suggest
-from emberge.yaml_nodes import Fields, Items, Node, Scalar, read_yaml, words
+from emberge.yaml_nodes import Fields, Items, Node, Scalar, describe_node, read_yaml
 
 
 def override(root: Fields, settings: Sequence[str], problems: list[Problem]) -> Fields:
@@ -70,7 +70,7 @@ def _put_value(node: Node | None, keys: list[str], value: Node, problems: list[P
     if node is None or (isinstance(node, Scalar) and node.value is None):
         node = Fields({}, value.where)
     if not isinstance(node, Fields):
-        message = f"'{key}' is no part of {words(node)}"
+        message = f"'{key}' is no part of {describe_node(node)}"
         problems.append(Problem(message, value.where))
         return node
     inner = _put_value(node.entries.get(key), inner_keys, value, problems)

@@ -13,10 +13,10 @@ from emberge.errors import Problem, RecipeError, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.options.components import HANDLERS, build_component
-from emberge.recipes.parse.foreach import NAME, Combination, Substitution, rows_of, uses
+from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.recipe import Recipe, RecipeStep
-from emberge.yaml_nodes import Fields, Node, Scalar, read_yaml, words
+from emberge.yaml_nodes import Fields, Node, Scalar, describe_node, read_yaml
 
 
 def read_text(path: Path) -> str:
@@ -86,7 +86,7 @@ def parse_recipe(
     root = read_yaml(ours, label, problems)
     if root is not None and not isinstance(root, Fields):
         problems.append(
-            Problem(f"a recipe is a mapping with `steps`, not {words(root)}", root.where)
+            Problem(f"a recipe is a mapping with `steps`, not {describe_node(root)}", root.where)
         )
     if problems or not isinstance(root, Fields):
         raise RecipeError(problems)
@@ -103,7 +103,7 @@ def build_recipe(
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, and `problems`.
     """
-    reading = _RecipeReading(plugins, folder, [*problems])
+    reading = _RecipeReader(plugins, folder, [*problems])
     recipe = reading.recipe(root)
     if reading.problems:
         raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_sort_key))
@@ -131,11 +131,11 @@ class _Group:
     @property
     def needs(self) -> set[str]:
         """The groups that this group uses."""
-        return {use.group for _, node in self.options for use in uses(node)}
+        return {use.group for _, node in self.options for use in find_step_uses(node)}
 
 
 @dataclass
-class _RecipeReading:
+class _RecipeReader:
     """One reading of a recipe, which collects every problem."""
 
     plugins: Plugins
@@ -194,7 +194,9 @@ class _RecipeReading:
             return 0
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            self.refuse(f"the seed needs a whole number from 0, not {words(node)}", node.where)
+            self.refuse(
+                f"the seed needs a whole number from 0, not {describe_node(node)}", node.where
+            )
             return 0
         return value
 

@@ -54,7 +54,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True)
-class _Ready:
+class _ReadyStep:
     """A step that is ready to run."""
 
     step: RecipeStep
@@ -68,7 +68,7 @@ class ParallelRun:
     def __init__(self, run: RunState, launcher: Launcher) -> None:
         self.run, self.launcher = run, launcher
         self._waiting = list(run.recipe.steps)
-        self._ready: list[_Ready] = []
+        self._ready: list[_ReadyStep] = []
         self._running: list[_Attempt] = []
         self._warned: set[tuple[str, str]] = set()
 
@@ -115,7 +115,7 @@ class ParallelRun:
             if artifact is not None:
                 run.take(step, fingerprint, artifact)
             else:
-                self._ready.append(_Ready(step, fingerprint))
+                self._ready.append(_ReadyStep(step, fingerprint))
         run.hashes.save()
 
     def _start_ready_steps(self, pool: StepPool) -> None:
@@ -126,7 +126,7 @@ class ParallelRun:
             except (EmbergeError, OSError) as error:
                 self.run.fail(ready.step, error)
 
-    def _start_step(self, pool: StepPool, ready: _Ready) -> _Attempt:
+    def _start_step(self, pool: StepPool, ready: _ReadyStep) -> _Attempt:
         run, step = self.run, ready.step
         work = run.place.work_of(step.id, ready.fingerprint).absolute()
         name = f".worker-{uuid.uuid4().hex[:12]}"
@@ -219,7 +219,7 @@ class ParallelRun:
             self.run.fail(step, self._build_unexplained_error(ended))
         elif attempt.number < retries:
             attempt_number = attempt.number + 1
-            self._ready.insert(0, _Ready(step, attempt.fingerprint, attempt_number))
+            self._ready.insert(0, _ReadyStep(step, attempt.fingerprint, attempt_number))
             self.run.log.step_warned(
                 step.id,
                 f"{_describe_end(ended)}; it goes on from its last state ({attempt_number} of {retries})",

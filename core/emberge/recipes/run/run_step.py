@@ -128,7 +128,7 @@ def run_step(
 def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
     """Add the plugins' files to the step's result; a failing plugin cannot lose the result."""
     plugins, folder = workspace.context.targets.plugins, workspace.folder
-    completion = plugins.completing("complete_result", folder=folder, artifact=artifact)
+    completion = plugins.call_complete_hook("complete_result", folder=folder, artifact=artifact)
     for name, text in completion.files.items():
         if os.path.lexists(folder / name):
             completion.failures.append(

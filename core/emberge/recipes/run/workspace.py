@@ -57,7 +57,7 @@ class RunContext:
 
 
 @dataclass
-class _Clock:
+class _Timer:
     """A timer that lets at least `every` seconds pass between two events of a kind."""
 
     every: float
@@ -86,7 +86,7 @@ class StepWorkspace:
         self._metrics = JsonLineFile(self.work / f".{METRICS}")
         self._kept_warnings = JsonLineFile(self.work / f".{_WARNINGS}")
         self.warnings += [row["message"] for row in JsonLineFile.read(self._kept_warnings.path)]
-        self._event, self._file = _Clock(_EVENT_EVERY), _Clock(_FILE_EVERY)
+        self._event, self._file = _Timer(_EVENT_EVERY), _Timer(_FILE_EVERY)
         self._warned: set[str] = set()
         self._since: tuple[float, float] | None = None
         self._lock = threading.Lock()

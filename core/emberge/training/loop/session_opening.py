@@ -35,7 +35,7 @@ from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
 from emberge.training.fit_options import FitJob
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
-from emberge.training.loop.token_budget import EngineSettings, budgeted, choose_engine
+from emberge.training.loop.token_budget import EngineSettings, choose_engine, fit_settings
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.plan.plan_fingerprint import refuse_unknown_names
@@ -111,7 +111,7 @@ def open_session(
         tables = read()
         if takes_losses:
             _require_rows(plan, tables, objective)
-        engine = budgeted(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
+        engine = fit_settings(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
         if takes_losses:
             tables = add_guides(
                 tables,

@@ -85,7 +85,7 @@ def _write_settings(work: Path, engine: EngineSettings) -> EngineSettings:
     return engine
 
 
-def budgeted(
+def fit_settings(
     work: Path,
     engine: EngineSettings,
     encoder: Encoder,

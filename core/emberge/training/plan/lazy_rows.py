@@ -113,14 +113,14 @@ def _shift(
     """Return `half` plus a keyed hash of `other`, modulo `span` (below 2³²)."""
     import numpy as np
 
-    word = mixed(other ^ key)
+    word = mix_bits(other ^ key)
     # The high half of the word, scaled to the span, is faster than a remainder and equally even.
     step = ((word >> np.uint64(32)) * np.uint64(span)) >> np.uint64(32)
     shifted = half + step
     return np.asarray(np.where(shifted >= np.uint64(span), shifted - np.uint64(span), shifted))
 
 
-def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return 64-bit words whose every bit depends on every bit (SplitMix64's finaliser, Steele 2014)."""
     import numpy as np
 
@@ -222,5 +222,5 @@ class RowsWithReplacement(LazyRows):
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         import numpy as np
 
-        words = mixed(mixed(places.astype(np.uint64)) ^ np.uint64(self._key))
+        words = mix_bits(mix_bits(places.astype(np.uint64)) ^ np.uint64(self._key))
         return take_rows(self._rows, (words % np.uint64(len(self._rows))).astype(np.int64))
