@@ -46,7 +46,9 @@ def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
         if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
     }
     words = names.embedding()
-    return _count_specs(checkpoint.config, counted_specs, words.elements if words is not None else 0)
+    return _count_specs(
+        checkpoint.config, counted_specs, words.elements if words is not None else 0
+    )
 
 
 def _count_by_config(checkpoint: Checkpoint) -> ParameterCount:
@@ -115,5 +117,7 @@ def _read_number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
 
 def _is_of_experts(spec: TensorSpec, experts: int) -> bool:
     """Return whether a tensor belongs to one expert or to all experts of a layer."""
-    stacked = len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED_EXPERTS.search(spec.name)
+    stacked = (
+        len(spec.shape) > 1 and spec.shape[0] % experts == 0 and _STACKED_EXPERTS.search(spec.name)
+    )
     return bool(stacked or _SINGLE_EXPERT.search(spec.name))
