@@ -29,7 +29,7 @@ def random_bits(size: int, seed: int) -> NDArray[np.uint64]:
 
 
 def shuffled(size: int, seed: int) -> NDArray[np.int64]:
-    """Return a random order of 0 … size - 1 [size]."""
+    """Return the numbers 0 to size - 1 in a random order [size]."""
     import numpy as np
 
     return np.argsort(random_bits(size, seed), kind="stable").astype(np.int64)

@@ -93,7 +93,7 @@ _TASK_ALIASES = {"ForPreTraining": "ForMaskedLM"}  # `ForPreTraining` has one mo
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
+    """Return the layer of a tensor by its canonical name: `layers.7`, `visual.blocks.3`, or a pseudo-layer.
 
     Pseudo-layers are `embeddings`, `final` (the last norm), and for every other tensor the first word of its
     name (`pooler`, `2_Dense`, `lm_head`).
@@ -149,7 +149,7 @@ def part_of(name: str, shape: Sequence[int]) -> Part:
 
 
 def layer_order(layers: Iterable[str]) -> list[str]:
-    """Return layers sorted: embeddings, layers by number, other towers' layers, the last norm, the rest."""
+    """Return layers in order: embeddings, layers by number, other towers' layers, last norm, the rest."""
     return sorted(dict.fromkeys(layers), key=_sort_key)
 
 
@@ -175,7 +175,7 @@ def find_outer_prefix(names: Iterable[str]) -> str:
 
 
 def prefix_of(names: Iterable[str]) -> str:
-    """Return the prefix of the text backbone's names, taken from the only input embedding, else ""."""
+    """Return the prefix of the text backbone's names, found by the only input embedding; "" without one."""
     names = list(names)
     for ending in (_SHARED, *EMBEDDINGS):
         prefixes = [
@@ -234,8 +234,8 @@ class Names:
     `outer` is the part of the prefix that a training's wrapper added and that no class would load. `heads`
     names the tensors of the task's head, and `task` the task (`ForMaskedLM`, "" for a plain model, None if
     unknown). `tied` is True if the language head is the input embedding, None if the config does not say.
-    `left` names the tensors that are not used if only the text trunk is used. `modules` are the prefixes of
-    further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
+    `left` has the names of tensors that were left out because only the text trunk is used. `modules` are the
+    prefixes of further modules' tensors (`2_Dense.`), and `folder` is the model's folder, for messages.
     """
 
     prefix: str
@@ -309,7 +309,7 @@ class Names:
         )
 
     def stands_for(self, name: str) -> TensorSpec | None:
-        """Return the tensor that a tied model uses for `name`, of which it has no copy; None if untied."""
+        """Return the tensor that a tied model uses in place of a missing copy `name`; None if it is untied."""
         ties_by_class = self.task != "" and self.tied is not False
         return self.original(name) if ties_by_class or self.tied is True else None
 
@@ -329,7 +329,7 @@ class Names:
         return has_copy and (self.tied is not False or name not in self.specs)
 
     def is_outside_trunk(self, name: str) -> bool:
-        """Return whether a tensor is of a tower, a projector or a module, by canonical name."""
+        """Return whether a tensor belongs to a tower, a projector or a module, by its canonical name."""
         return name.startswith(self.modules) or not self.specs[name].name.startswith(self.prefix)
 
     def text_trunk(self) -> Names:

@@ -1,4 +1,4 @@
-"""Checks of laws, to be called from a plugin's tests."""
+"""Checks of laws (properties that every component of a kind must have), to be called from plugins' tests."""
 
 import lazy_loader
 

@@ -136,7 +136,7 @@ class _Group:
 
 @dataclass
 class _RecipeReader:
-    """One reading of a recipe, which collects every problem."""
+    """The reader of one recipe, which collects every problem."""
 
     plugins: Plugins
     folder: Path
@@ -297,7 +297,7 @@ class _RecipeReader:
         self.instances[group.id] = produces
 
     def _expand_step(self, whole: RecipeStep) -> tuple[list[RecipeStep], list[RecipeStep]]:
-        """Return the independent steps of a step, usually only itself, and the steps that gather them."""
+        """Return a step's independent parts, usually only itself, and the steps that gather their results."""
         parts = whole.step.expand()
         if set(parts) == {""}:
             return [replace(whole, step=parts[""])], []
@@ -317,7 +317,7 @@ class _RecipeReader:
         return new_steps, [replace(whole, step=last)] if last is not None else []
 
     def _find_equal_step(self, part: RecipeStep) -> RecipeStep | None:
-        """Return an earlier step that does exactly the same work as `part`, or None."""
+        """Return an earlier step that does exactly the same work as `part`; None if there is none."""
         same_kind_steps = (
             step for step in self.steps if step.kind == part.kind and step.id != part.id
         )

@@ -14,7 +14,7 @@ from emberge.recipes.recipe import Recipe
 
 
 def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
-    """Read the recipe that a command line names, and apply its `--set` options.
+    """Return the recipe that a command line names, with its `--set` options applied.
 
     Raises:
         RecipeError: if there is no such recipe, or it has problems; has all of them.
