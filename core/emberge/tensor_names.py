@@ -309,7 +309,7 @@ class Names:
         )
 
     def stands_for(self, name: str) -> TensorSpec | None:
-        """Return the tensor that a tied model uses in place of a missing copy `name`; None if it is untied."""
+        """Return the tensor that a tied model uses in place of a missing copy `name`; None if untied."""
         ties_by_class = self.task != "" and self.tied is not False
         return self.original(name) if ties_by_class or self.tied is True else None
 

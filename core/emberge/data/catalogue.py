@@ -164,7 +164,7 @@ class _NodeReader:
             raise self.error(node, f"expected a whole number above 0, not '{printable(word, 80)}'")
         return int(word)
 
-    def known(
+    def require_known_keys(
         self, keys: Mapping[str, Any], names: set[str], node: yaml.Node, *, free: bool = True
     ) -> None:
         allowed = names | (self.free if free and "name" in names else frozenset())
@@ -173,13 +173,13 @@ class _NodeReader:
                 hint = suggest(name, sorted(allowed)) or f"; known: {', '.join(sorted(names))}"
                 raise self.error(key, f"there is no '{printable(name, 80)}' here{hint}")
 
-    def need(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
+    def require_key(self, keys: Mapping[str, Any], name: str, node: yaml.Node) -> yaml.Node:
         if name not in keys:
             raise self.error(node, f"the set has no '{name}'; add it")
         value: yaml.Node = keys[name][1]
         return value
 
-    def one_of(
+    def find_only_key(
         self, keys: Mapping[str, Any], names: tuple[str, ...], node: yaml.Node, needed: bool = True
     ) -> yaml.Node | None:
         present = [name for name in names if name in keys]
@@ -201,7 +201,7 @@ class _CatalogueReader(_NodeReader):
                 f"{format_path(self.path)}: the catalogue is empty; list sets under train or eval"
             )
         keys = self.mapping(root)
-        self.known(keys, {"train", "dev", "eval", "format"}, root)
+        self.require_known_keys(keys, {"train", "dev", "eval", "format"}, root)
         if "format" in keys and self.text(keys["format"][1]) != "1":
             raise self.error(keys["format"][1], "this version reads catalogues of format 1")
         train = tuple(self.train(node) for node in self.items(keys.get("train")))
@@ -209,44 +209,46 @@ class _CatalogueReader(_NodeReader):
         evaluation = tuple(self.evaluation(node) for node in self.items(keys.get("eval")))
         if not train and not evaluation:
             raise self.error(root, "the catalogue lists no set under train or eval")
-        self.unique("train", train, keys)
-        self.unique("dev", development, keys)
-        self.unique("eval", evaluation, keys)
+        self.require_unique_names("train", train, keys)
+        self.require_unique_names("dev", development, keys)
+        self.require_unique_names("eval", evaluation, keys)
         return Catalogue(path=self.path, train=train, dev=development, eval=evaluation)
 
     def train(self, node: yaml.Node) -> DataEntry:
         keys = self.mapping(node)
-        self.known(keys, {*_TRAIN_READERS, "path", "file", "columns", "name"}, node)
+        self.require_known_keys(keys, {*_TRAIN_READERS, "path", "file", "columns", "name"}, node)
         options = {
             key: read(self, keys[key][1]) for key, read in _TRAIN_READERS.items() if key in keys
         }
-        where = self.one_of(keys, ("path", "file"), node, needed="hub" not in keys)
+        where = self.find_only_key(keys, ("path", "file"), node, needed="hub" not in keys)
         if where is not None and "hub" in keys:
             raise self.error(node, "a set has a path or a hub id, not both")
         if where is not None:
-            options["path"] = DataRef(str(self.beside(where)))
+            options["path"] = DataRef(str(self.resolve_path(where)))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
-        return DataEntry(name=self.name(self.need(keys, "name", node)), **options)
+        return DataEntry(name=self.name(self.require_key(keys, "name", node)), **options)
 
     def evaluation(self, node: yaml.Node) -> EvalSet:
         keys = self.mapping(node)
-        self.known(keys, {*_EVAL_READERS, "task", "path", "dir", "folder", "name"}, node)
+        self.require_known_keys(
+            keys, {*_EVAL_READERS, "task", "path", "dir", "folder", "name"}, node
+        )
         options = {
             key: read(self, keys[key][1]) for key, read in _EVAL_READERS.items() if key in keys
         }
         options.setdefault("prompt", instruction_prompt(options.get("instruction", "")))
-        options["task"] = self.task(self.need(keys, "task", node))
+        options["task"] = self.task(self.require_key(keys, "task", node))
         if options["task"] == "text":
             raise self.error(
                 keys["task"][1], "single texts cannot be scored; list them under train"
             )
         options.setdefault("symmetric", options["task"] not in ("retrieval", "reranking"))
-        where = self.one_of(keys, ("dir", "folder", "path"), node)
+        where = self.find_only_key(keys, ("dir", "folder", "path"), node)
         assert where is not None
         return EvalSet(
-            name=self.name(self.need(keys, "name", node)),
-            folder=self.beside(where),
+            name=self.name(self.require_key(keys, "name", node)),
+            folder=self.resolve_path(where),
             where=self.place(node),
             **options,
         )
@@ -284,13 +286,15 @@ class _CatalogueReader(_NodeReader):
 
     def columns(self, node: yaml.Node) -> Columns:
         keys = self.mapping(node)
-        self.known(keys, {"anchor", "positive", "negative", "score", "label"}, node, free=False)
+        self.require_known_keys(
+            keys, {"anchor", "positive", "negative", "score", "label"}, node, free=False
+        )
         return Columns(**{key: self.text(value) for key, (_, value) in keys.items()})
 
-    def beside(self, node: yaml.Node) -> Path:
+    def resolve_path(self, node: yaml.Node) -> Path:
         return self.path.parent / self.text(node)
 
-    def unique(
+    def require_unique_names(
         self, kind: str, sets: tuple[DataEntry, ...] | tuple[EvalSet, ...], keys: Mapping[str, Any]
     ) -> None:
         names = [entry.name for entry in sets]

@@ -84,7 +84,7 @@ class _SchemaWriter:
 
     # ── components ──────────────────────────────────────────────────────────────────────────────
 
-    def named(self, contracts: tuple[type, ...]) -> dict[str, Component]:
+    def components_by_name(self, contracts: tuple[type, ...]) -> dict[str, Component]:
         """Map every name that a recipe may use to a component that follows the contracts."""
         by_name: dict[str, Component] = {}
         for name, components in self.plugins.of(*kinds_of(contracts)).items():
@@ -95,7 +95,9 @@ class _SchemaWriter:
 
     def step(self) -> Schema:
         """Return the schema of a step: `kind: {options}`, with `foreach` at the same level."""
-        kinds = {name: self.given(c) for name, c in self.named((Step,)).items()}
+        kinds = {
+            name: self.given_options(c) for name, c in self.components_by_name((Step,)).items()
+        }
         values = {"type": "array", "minItems": 1}
         logspace_schema = {
             "type": "object",
@@ -119,7 +121,7 @@ class _SchemaWriter:
             "oneOf": [{"required": [name]} for name in kinds] or [{"not": {}}],
         }
 
-    def given(self, component: Component) -> Schema:
+    def given_options(self, component: Component) -> Schema:
         """Return the schema of a component's given options: a mapping, the first option's value, or null."""
         name = f"{component.kind}.{component.plugin}.{component.name}".replace(" ", "_")
         reference = self.define(
@@ -159,11 +161,13 @@ class _SchemaWriter:
 
     def component(self, contracts: tuple[type, ...]) -> Schema:
         """Return the schema of a component: `name`, or `name: {options}`."""
-        named = self.named(contracts)
+        named = self.components_by_name(contracts)
         words = [{"const": name, "description": c.summary} for name, c in named.items()]
         mapping = {
             "type": "object",
-            "properties": {name: self.given(component) for name, component in named.items()},
+            "properties": {
+                name: self.given_options(component) for name, component in named.items()
+            },
             "additionalProperties": False,
             "minProperties": 1,
             "maxProperties": 1,
@@ -188,12 +192,16 @@ class _SchemaWriter:
             # Defined once under a name, since the component may contain components of the same
             # kind.
             name = "-and-".join(contract.__name__ for contract in form.contracts)
-            choices.append(self.define(f"{name}.together", lambda: self.together(form.contracts)))
+            choices.append(
+                self.define(f"{name}.together", lambda: self.parts_by_name(form.contracts))
+            )
         return {"anyOf": choices}
 
-    def together(self, contracts: tuple[type, ...]) -> Schema:
+    def parts_by_name(self, contracts: tuple[type, ...]) -> Schema:
         """Return the schema of several components with their options, by name."""
-        properties = {name: self.given(c) for name, c in self.named(contracts).items()}
+        properties = {
+            name: self.given_options(c) for name, c in self.components_by_name(contracts).items()
+        }
         return {"type": "object", "properties": properties, "additionalProperties": False}
 
     def record(self, form: forms.Record) -> Schema:

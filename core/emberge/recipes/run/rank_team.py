@@ -52,7 +52,7 @@ class RankTeam:
         )
 
     @contextlib.contextmanager
-    def together(self, call: Mapping[str, Any]) -> Iterator[None]:
+    def run_together(self, call: Mapping[str, Any]) -> Iterator[None]:
         """Make the other ranks run a step during the block; after an error here, check that they failed too.
 
         Raises:

@@ -130,7 +130,7 @@ def _call_other_ranks(
     """Return the context in which the other ranks also run the step, if it is a step of every rank."""
     if team is None:
         return contextlib.nullcontext()
-    return team.together(
+    return team.run_together(
         {
             "step": step.id,
             "fingerprint": fingerprint,
