@@ -48,7 +48,7 @@ _COMMON = {"task": "retrieval", "language": "en", "instruction": ""}
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomIntegers:
     """Source of random integers for one file, which depend on its key words alone on every machine."""
 
     words: tuple[str, ...]
@@ -80,7 +80,7 @@ class Drawing:
         """Description of the image, such as "two red circles"."""
         return f"{NUMBERS[self.number - 1]} {self.colour} {self.shape}{'s' * (self.number > 1)}"
 
-    def content(self, draws: Draws) -> bytes:
+    def content(self, draws: RandomIntegers) -> bytes:
         """Return a file of the image, a BMP: compressed files differ with the release of zlib."""
         import io
 
@@ -90,7 +90,7 @@ class Drawing:
         Image.fromarray(self.pixels(draws)).save(buffer, "BMP")
         return buffer.getvalue()
 
-    def pixels(self, draws: Draws) -> NDArray[np.uint8]:
+    def pixels(self, draws: RandomIntegers) -> NDArray[np.uint8]:
         """Return the image [SIDE, SIDE, 3], with shapes of random sizes and places."""
         import numpy as np
 
@@ -134,7 +134,7 @@ class Tones:
         words = (NUMBERS[self.number - 1], self.rhythm, self.sound, self.pitch)
         return f"{' '.join(words)} beep{'s' * (self.number > 1)}"
 
-    def content(self, draws: Draws) -> bytes:
+    def content(self, draws: RandomIntegers) -> bytes:
         """Return a WAV file of one channel and 16 bits."""
         buffer = io.BytesIO()
         with wave.open(buffer, "wb") as file:
@@ -144,7 +144,7 @@ class Tones:
             file.writeframes(self.samples(draws).astype("<i2").tobytes())
         return buffer.getvalue()
 
-    def samples(self, draws: Draws) -> NDArray[np.int16]:
+    def samples(self, draws: RandomIntegers) -> NDArray[np.int16]:
         """Return a second of samples, with random begin, loudness and exact pitch.
 
         Phases are integers, and the sine is looked up in a table, so that all machines make equal
@@ -313,7 +313,7 @@ class _MediaWriter:
     def _write_media(self, folder: str, content: _Content, copy: int) -> Mapping[str, str]:
         """Write one image or clip, and return the cell of a row that names it."""
         half = "train" if folder == "train" else "test"
-        draws = Draws((str(self.workspace.seed), half, content.caption, str(copy)))
+        draws = RandomIntegers((str(self.workspace.seed), half, content.caption, str(copy)))
         name = f"{self.word}/{content.caption.replace(' ', '_')}_{copy}.{content.ending}"
         path = self.workspace.folder / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

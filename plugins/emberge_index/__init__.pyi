@@ -16,6 +16,6 @@ from .translation.translation_file import read_translation as read_translation
 from .vectors.mapper import Mapper as Mapper
 from .vectors.open_vectors import plan_vectors as plan_vectors
 from .vectors.open_vectors import read_vectors as read_vectors
-from .vectors.rewrite import Work as Work
+from .vectors.rewrite import WorkFolder as WorkFolder
 from .vectors.rewrite import working_on as working_on
 from .vectors.translate_verb import translate_file as translate_file

@@ -24,7 +24,7 @@ _DRAWING = threading.Lock()
 def without_chatter() -> Iterator[None]:
     """Suppress mergekit's log lines and its dependencies' deprecation warnings in the `with` block."""
     logger = logging.getLogger("mergekit")
-    before = logger.level
+    old_level = logger.level
     with warnings.catch_warnings():
         # They concern mergekit's own code and that of its dependencies, never what the user wrote.
         warnings.simplefilter("ignore")
@@ -32,7 +32,7 @@ def without_chatter() -> Iterator[None]:
         try:
             yield
         finally:
-            logger.setLevel(before)
+            logger.setLevel(old_level)
 
 
 def _import_registry() -> Any:

@@ -74,9 +74,11 @@ class Mergekit(MergeStrategy):
     @property
     def arity(self) -> range:
         method = self._method
-        based = 1 if method.base == "required" else 0
-        least = max(1, method.models[0], method.least - based)
-        most = [m for m in (method.models[1], method.most and method.most - based) if m is not None]
+        base_count = 1 if method.base == "required" else 0
+        least = max(1, method.models[0], method.least - base_count)
+        most = [
+            m for m in (method.models[1], method.most and method.most - base_count) if m is not None
+        ]
         return range(least, min(most, default=999_999) + 1)
 
     @property

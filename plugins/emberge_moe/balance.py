@@ -66,26 +66,28 @@ class RouterSums:
 
 def sum_routings(routings: Sequence[Routing], mask: Tensor | None) -> RouterSums:
     """Return the sums over all tokens with a nonzero `mask`; None counts all tokens."""
-    first = routings[0].logits
-    counted = first.new_ones(len(first), dtype=torch.promote_types(first.dtype, torch.float32))
-    if mask is not None and mask.numel() == len(first):  # else padding was taken out before
-        counted = mask.flatten().to(counted)
-    layers = [_sum_layer(routing, counted) for routing in routings]
+    first_logits = routings[0].logits
+    is_counted = first_logits.new_ones(
+        len(first_logits), dtype=torch.promote_types(first_logits.dtype, torch.float32)
+    )
+    if mask is not None and mask.numel() == len(first_logits):  # else padding was taken out before
+        is_counted = mask.flatten().to(is_counted)
+    layers = [_sum_layer(routing, is_counted) for routing in routings]
     experts, gates, probabilities, squares = (torch.stack(s) for s in zip(*layers, strict=True))
-    loads = Loads(experts, gates, counted.double().sum())
+    loads = Loads(experts, gates, is_counted.double().sum())
     return RouterSums(loads, probabilities, squares)
 
 
-def _sum_layer(routing: Routing, counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    logits = routing.logits.to(counted)
+def _sum_layer(routing: Routing, is_counted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    logits = routing.logits.to(is_counted)
     probabilities = logits.softmax(-1)
     choices = one_hot(routing.chosen, logits.shape[1]).sum(1)
-    column = counted[:, None]
+    column = is_counted[:, None]
     return (
         (choices * column).double().sum(0),
         (probabilities * choices * column).detach().double().sum(),
         (probabilities * column).sum(0),
-        (logits.logsumexp(-1).square() * counted).sum(),
+        (logits.logsumexp(-1).square() * is_counted).sum(),
     )
 
 

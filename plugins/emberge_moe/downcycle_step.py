@@ -32,7 +32,7 @@ from emberge_moe.upcycle.expert_tensors import Averaged
 from emberge_moe.upcycle.native import NATIVE
 from emberge_moe.upcycle.probe import open_model, probe_texts
 from emberge_moe.upcycle.routed_format import ROUTED
-from emberge_moe.upcycle.routing import Restored, RoutedTarget
+from emberge_moe.upcycle.routing import RestoredTensors, RoutedTarget
 
 _TARGETS: Mapping[str, RoutedTarget] = {**NATIVE, ROUTED.name: ROUTED}
 
@@ -68,7 +68,7 @@ class RoutedModel:
         return self.target.dense_config(self.checkpoint.config) or {}
 
     @cached_property
-    def restored(self) -> Restored:
+    def restored(self) -> RestoredTensors:
         """The tensors under the dense model's names and shapes."""
         return self.target.restored(self.checkpoint.config, self.checkpoint.specs)
 
@@ -182,10 +182,12 @@ class Downcycle(Step):
             return read_load(folder, routed)
         path = workspace.work / "load.json"
         if not path.is_file():
-            measured = measure_load(
+            measured_shares = measure_load(
                 routed, self.backbone, probe_texts(self.probe, workspace), workspace
             )
-            write_text(path, json.dumps({str(layer): values for layer, values in measured.items()}))
+            write_text(
+                path, json.dumps({str(layer): values for layer, values in measured_shares.items()})
+            )
         shares = json.loads(path.read_text(encoding="utf-8"))
         return {int(layer): values for layer, values in shares.items()}
 

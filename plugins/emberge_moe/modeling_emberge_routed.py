@@ -108,10 +108,12 @@ class EmbergeRoutedConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
             )
         if not 1 <= self.top_k <= self.num_experts:
             raise ValueError(f"top_k is {self.top_k}, of {self.num_experts} experts")
-        beyond = [i for i in self.routed_layers or () if not 0 <= i < inner.num_hidden_layers]
-        if beyond:
+        invalid_layers = [
+            i for i in self.routed_layers or () if not 0 <= i < inner.num_hidden_layers
+        ]
+        if invalid_layers:
             raise ValueError(
-                f"routed_layers has {beyond[0]}, and layers are 0 to {inner.num_hidden_layers - 1}"
+                f"routed_layers has {invalid_layers[0]}, and layers are 0 to {inner.num_hidden_layers - 1}"
             )
 
     def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
@@ -299,8 +301,8 @@ class Router(nn.Module):
         if self.training and self.jitter:
             states = states * torch.empty_like(states).uniform_(1 - self.jitter, 1 + self.jitter)
         logits = F.linear(states, self.weight)
-        precise = torch.promote_types(logits.dtype, torch.float32)
-        gates, experts = logits.softmax(-1, dtype=precise).topk(self.top_k)
+        wide_dtype = torch.promote_types(logits.dtype, torch.float32)
+        gates, experts = logits.softmax(-1, dtype=wide_dtype).topk(self.top_k)
         gates = gates / gates.sum(-1, keepdim=True) if self.normalize else gates * self.scale
         return logits, gates, experts
 
@@ -319,30 +321,30 @@ class Routed(nn.Module):
         _, gates, choices = self.router(tokens)
         # Tokens in the order of their experts: each expert runs once, on one piece of memory.
         order = choices.flatten().argsort(stable=True)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=order.device)
+        inverse_order = torch.empty_like(order)
+        inverse_order[order] = torch.arange(len(order), device=order.device)
         sizes = choices.flatten().bincount(minlength=len(self.experts)).tolist()
         copies = tokens.unsqueeze(1).expand(-1, choices.shape[1], -1).reshape(-1, tokens.shape[1])
-        parts = Permuted.apply(copies, order, back).split(sizes)  # type: ignore[no-untyped-call]
+        parts = Permuted.apply(copies, order, inverse_order).split(sizes)  # type: ignore[no-untyped-call]
         # An expert without tokens runs too: its gradient is zero on every rank, rather than none on some.
         outputs = [expert(part) for expert, part in zip(self.experts, parts, strict=True)]
-        output: Tensor = Permuted.apply(torch.cat(outputs), back, order)  # type: ignore[no-untyped-call]
+        output: Tensor = Permuted.apply(torch.cat(outputs), inverse_order, order)  # type: ignore[no-untyped-call]
         output = output.view(*choices.shape, -1)
-        mixed: Tensor = (output * gates.unsqueeze(-1)).sum(1)
-        return mixed.to(output.dtype).view(states.shape)
+        weighted_sums: Tensor = (output * gates.unsqueeze(-1)).sum(1)
+        return weighted_sums.to(output.dtype).view(states.shape)
 
 
 class Permuted(torch.autograd.Function):
     """Rows in another order; the gradient is gathered in the inverse order, not added up row by row."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor, back: Tensor) -> Tensor:
-        """Return `rows[order]`; `back` is the inverse order."""
-        ctx.save_for_backward(order, back)
+    def forward(ctx: Any, rows: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        """Return `rows[order]`; `inverse` is the inverse order."""
+        ctx.save_for_backward(order, inverse)
         return rows[order]
 
     @staticmethod
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of the rows."""
-        order, back = ctx.saved_tensors
-        return Permuted.apply(pull, back, order), None, None  # type: ignore[no-untyped-call]
+        order, inverse = ctx.saved_tensors
+        return Permuted.apply(pull, inverse, order), None, None  # type: ignore[no-untyped-call]

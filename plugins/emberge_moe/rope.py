@@ -165,13 +165,13 @@ def rotary_config(checkpoint: Checkpoint, rope_theta: float, max_length: int) ->
             f"{checkpoint.folder}: is '{config.get('model_type')}'; rope takes XLM-R (xlm-roberta), of which "
             f"{_TO} is the rotary class"
         )
-    shared: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
+    kept_settings: Mapping[str, Any] = {k: v for k, v in config.items() if k not in _UNKNOWN}
     masked = not checkpoint.has_weights or any(
         name.startswith("lm_head.") for name in checkpoint.names.heads
     )
     return {
         "layer_norm_eps": 1e-12,  # XLM-R's, where its config does not name one
-        **shared,
+        **kept_settings,
         "model_type": _TO,
         "architectures": [_CLASSES[masked]],
         "max_position_embeddings": max_length,
@@ -186,30 +186,31 @@ def rotary_tensors(checkpoint: Checkpoint) -> list[TensorSpec]:
         CheckpointError: if the rotary model lacks a tensor, such as another task's head.
     """
     names = checkpoint.names
-    inside = names.prefix.removeprefix(names.outer)
+    inner_prefix = names.prefix.removeprefix(names.outer)
     modules = tuple(part for part in checkpoint.parts if part)
     rotary: list[TensorSpec] = []
-    strays: list[str] = []
+    unknown_names: list[str] = []
     for name, spec in names.specs.items():
-        prefix = inside if spec.name.startswith(names.prefix) else ""
+        prefix = inner_prefix if spec.name.startswith(names.prefix) else ""
         if modules and name.startswith(modules):
             rotary.append(spec)
         elif _POSITIONS.fullmatch(name) or names.is_tied_copy(name):
             continue
         elif match := _ATTENTION.fullmatch(name):
             if match[2] == "query":
-                new = f"{prefix}encoder.layers.{match[1]}.mixer.Wqkv.{match[3]}"
+                fused_name = f"{prefix}encoder.layers.{match[1]}.mixer.Wqkv.{match[3]}"
                 parts = tuple(
                     names.specs[name.replace("query", p)] for p in ("query", "key", "value")
                 )
-                rotary.append(_join_rows(new, parts))
-        elif new := _find_rotary_name(name):
-            rotary.append(spec.renamed(prefix + new))
+                rotary.append(_join_rows(fused_name, parts))
+        elif fused_name := _find_rotary_name(name):
+            rotary.append(spec.renamed(prefix + fused_name))
         else:
-            strays.append(name)
-    if strays:
+            unknown_names.append(name)
+    if unknown_names:
         raise CheckpointError(
-            f"{checkpoint.folder}: {join_some(strays)}: {_TO} has no place for it; take the plain model "
+            f"{checkpoint.folder}: {join_some(unknown_names)}: {_TO} has no place for it; take the plain "
+            "model "
             "or the one with its masked-LM head"
         )
     return rotary

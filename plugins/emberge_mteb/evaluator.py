@@ -165,15 +165,17 @@ class Mteb(Evaluator):
             yield context.problem(fault, "documents_of")
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
-        seen: list[str] = []
+        known_sets: list[str] = []
         for entry in self.data:
             for limit in (entry.limit_queries, entry.limit_corpus):
                 if limit is not None and limit < 1:
                     yield context.problem(f"a limit of {limit} leaves nothing to score", "data")
             sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
-            seen += [f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets]
+            known_sets += [
+                f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets
+            ]
             yield from (context.problem(fault, "data") for fault in faults)
-        yield from _check_repeats(seen, lambda text: context.problem(text, "data"))
+        yield from _check_repeats(known_sets, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:
         from emberge_mteb.hub_tasks import cached, find_unknown, hub_tasks
@@ -192,11 +194,11 @@ class Mteb(Evaluator):
             return
         yield from (context.problem(fault, option) for fault in find_missing_packages(tasks))
         self._build_domains().show([task.metadata.name for task in tasks], context)
-        missing = [task.metadata.name for task in tasks if not cached(task)]
-        if missing:
-            listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+        uncached = [task.metadata.name for task in tasks if not cached(task)]
+        if uncached:
+            name_list = ", ".join(uncached[:5]) + (" …" if len(uncached) > 5 else "")
             message = (
-                f"the data of {len(missing)} mteb tasks ({listed}) is not on this machine; "
+                f"the data of {len(uncached)} mteb tasks ({name_list}) is not on this machine; "
                 "the run will need a network"
             )
             yield Problem(message, context.where(option), "unseen", "task list")
@@ -233,19 +235,25 @@ class Mteb(Evaluator):
             yield from find_unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
-        wide = [size for size in self.dims if dimension is not None and size > dimension]
-        if wide:
+        oversized = [size for size in self.dims if dimension is not None and size > dimension]
+        if oversized:
             yield (
                 f"its embeddings have {dimension} numbers, so they cannot be scored at "
-                f"{', '.join(map(str, wide))}; take that out of the evaluator's dims"
+                f"{', '.join(map(str, oversized))}; take that out of the evaluator's dims"
             )
 
     def _add_indexes(
         self, tasks: Sequence[TaskInfo], contents: Sequence[str] = ()
     ) -> list[TaskInfo]:
         """Return each task on the model's own index, then on the indexes of other models."""
-        named = [*zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)]
-        return [one for task in tasks for one in (task, *(task.on_index(*pair) for pair in named))]
+        labelled_indexes = [
+            *zip(self.documents_of, contents or [""] * len(self.documents_of), strict=True)
+        ]
+        return [
+            one
+            for task in tasks
+            for one in (task, *(task.on_index(*pair) for pair in labelled_indexes))
+        ]
 
     def _add_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
         """Return each task at each size in turn, or the tasks as they are."""
@@ -264,8 +272,8 @@ class Mteb(Evaluator):
             if self.tasks or self.benchmark:
                 from emberge_mteb.hub_tasks import hub_tasks
 
-                named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
-                tasks += [_build_named_info(task) for task in named]
+                named_tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+                tasks += [_build_named_info(task) for task in named_tasks]
         except DataError:
             return None
         return self._add_sizes(self._add_indexes(tasks))
@@ -310,32 +318,32 @@ class Mteb(Evaluator):
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
-        shown = _EvaluatorProgress(workspace, len(tasks))
+        progress = _EvaluatorProgress(workspace, len(tasks))
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with silence_mteb():
-                wrapped = self._load(model, workspace, shown, Path(media) / "task")
+                wrapped = self._load(model, workspace, progress, Path(media) / "task")
             indexes = Indexes(
                 model,
                 wrapped,
                 self.documents_of,
                 workspace,
-                lambda old, place: self._load(old, workspace, shown, Path(media) / place),
+                lambda old, place: self._load(old, workspace, progress, Path(media) / place),
             )
             for task in tasks:
                 source = sources[task.plain_name]
                 with silence_mteb():
                     mteb_task, texts = source.make()
-                    searched = indexes.searched(task, source.asked)
-                shown.begin(task.name, texts)
-                score, units, result = score_task(mteb_task, searched)
+                    searched_model = indexes.searched(task, source.asked)
+                progress.begin(task.name, texts)
+                score, units, result = score_task(mteb_task, searched_model)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
                         "(all similarities are equal); counted as 0"
                     )
                     score = 0.0
-                shown.end()
+                progress.end()
                 yield TaskScore(task, score, units, result)
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
@@ -349,11 +357,11 @@ class Mteb(Evaluator):
         """
         if self.backbone is None:
             return
-        named = {task.plain_name for task in tasks}
+        task_by_name = {task.plain_name for task in tasks}
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         for local in local_sets(self.data, workspace.data, rows):
             name = _build_local_name(local.set.name, local.split)
-            kinds = find_local_media(local.load(workspace.readers)) if name in named else ()
+            kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
             for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
                 raise DataError(f"{model.name}: {fault}")
 
@@ -368,9 +376,9 @@ class Mteb(Evaluator):
         if self.tasks or self.benchmark:
             from emberge_mteb.hub_tasks import hub_tasks
 
-            named = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
-            inside = self._build_domains().inside(workspace.data)
-            sources += [self._build_named_source(task, rows, inside) for task in named]
+            named_tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
+            in_domain = self._build_domains().inside(workspace.data)
+            sources += [self._build_named_source(task, rows, in_domain) for task in named_tasks]
         for problem in _check_repeats([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
         return sources
@@ -391,7 +399,9 @@ class Mteb(Evaluator):
         asked = {"instruction": local.set.instruction, "prompt": local.set.prompt}
         return _Source(info, make, lambda: eval_texts(local.load(workspace.readers)), asked)
 
-    def _build_named_source(self, task: Any, rows: int | None, inside: Collection[str]) -> _Source:
+    def _build_named_source(
+        self, task: Any, rows: int | None, in_domain: Collection[str]
+    ) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
 
         def make() -> tuple[Any, int]:
@@ -405,7 +415,7 @@ class Mteb(Evaluator):
         metadata = task.metadata
         domain: Literal["in", "out"] | None = None
         if self._build_domains().known:
-            domain = "in" if metadata.name in inside else "out"
+            domain = "in" if metadata.name in in_domain else "out"
         revision = dict(metadata.dataset).get("revision")
         identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
         info = replace(
@@ -423,7 +433,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(
-        self, model: Model, workspace: Workspace, shown: _EvaluatorProgress, media: Path
+        self, model: Model, workspace: Workspace, progress: _EvaluatorProgress, media: Path
     ) -> MtebModel:
         from emberge.model_folder import read_settings
 
@@ -445,19 +455,19 @@ class Mteb(Evaluator):
         own_prompts = dict(encoder.prompts)
         default_prompt = config.get("default_prompt_name") or ""
         return MtebModel(
-            self._embed(model, encoder, workspace, shown),
+            self._embed(model, encoder, workspace, progress),
             name=model.name,
             fingerprint=model.fingerprint,
             dimension=encoder.dimension,
             prompts=Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, "")),
             similarity=similarity if similarity in SIMILARITIES else "cosine",
-            count=shown.embedded,
+            count=progress.embedded,
             media=media,
             kinds=self.backbone.describe(model.folder).media,
         )
 
     def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, shown: _EvaluatorProgress
+        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _EvaluatorProgress
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
@@ -471,7 +481,7 @@ class Mteb(Evaluator):
                 encoder,
                 model=f"{model.fingerprint} {self.backbone!r}{computed}",
                 token_budget=self.token_budget,
-                progress=shown.embedding,
+                progress=progress.embedding,
                 name=model.name,
             )
             return lambda texts, prompt: embeddings.embed(texts, prompt=prompt, max_length=length)[
@@ -481,7 +491,7 @@ class Mteb(Evaluator):
             encoder,
             store=workspace.store,
             token_budget=self.token_budget,
-            progress=shown.embedding,
+            progress=progress.embedding,
             model=model.name,
         )
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)

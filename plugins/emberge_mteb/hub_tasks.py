@@ -95,14 +95,14 @@ def find_unknown(names: Sequence[str]) -> dict[str, str]:
 
     from emberge_mteb.scoring import silence_mteb
 
-    nearest: dict[str, str] = {}
+    hint_by_name: dict[str, str] = {}
     with silence_mteb():
         for name in names:
             try:
                 mteb.get_task(name)
             except KeyError:
-                nearest[name] = suggest_tasks(name)
-    return nearest
+                hint_by_name[name] = suggest_tasks(name)
+    return hint_by_name
 
 
 def kind_of(task: Any) -> str:
@@ -111,8 +111,8 @@ def kind_of(task: Any) -> str:
     Kinds that the benchmarks' papers report as one kind are one here: both kinds of retrieval, and both kinds
     of visual STS.
     """
-    if joined := _JOINED.get(str(task.metadata.type)):
-        return joined
+    if joint_kind := _JOINED.get(str(task.metadata.type)):
+        return joint_kind
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(task.metadata.type)).lower()
 
 
@@ -232,11 +232,11 @@ def load_task(task: Any, rows: int | None) -> None:
                 if rows is not None:
                     cut_task(part, rows)
     except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().partition("\n")[0]
+        first_line = str(error).strip().partition("\n")[0]
         paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_list_repositories(task)))
         raise DataError(
             f"mteb task '{name}': its data {paths} could not be loaded from the hub or its cache "
-            f"({type(error).__name__}: {first}); run once with a network, or leave the task out"
+            f"({type(error).__name__}: {first_line}); run once with a network, or leave the task out"
         ) from error
 
 
@@ -263,37 +263,41 @@ def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
         return DatasetDict(
             {s: half.select(range(min(rows, len(half)))) for s, half in halves.items()}
         )
-    few = sorted({str(value) for value in halves[train][label]})[:4]
+    kept_labels = sorted({str(value) for value in halves[train][label]})[:4]
     cut = {}
     for split, half in halves.items():
-        fitting = [row for row, value in enumerate(half[label]) if str(value) in few]
+        fitting = [row for row, value in enumerate(half[label]) if str(value) in kept_labels]
         cut[split] = half.select(fitting[:rows])
     return DatasetDict(cut)
 
 
 def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
     """Keep the first queries, their judged documents, and some other documents."""
-    judged = half["relevant_docs"]
-    queries_kept = [query for query in half["queries"]["id"] if judged.get(query)][:rows]
+    judgements = half["relevant_docs"]
+    queries_kept = [query for query in half["queries"]["id"] if judgements.get(query)][:rows]
     names = set(queries_kept)
-    needed = {document for query in queries_kept for document in judged[query]}
-    ranked = half.get("top_ranked")
-    if ranked:
-        ranked = {query: list(ranked[query]) for query in queries_kept if query in ranked}
-        needed.update(document for documents in ranked.values() for document in documents)
+    needed_documents = {document for query in queries_kept for document in judgements[query]}
+    top_ranked = half.get("top_ranked")
+    if top_ranked:
+        top_ranked = {
+            query: list(top_ranked[query]) for query in queries_kept if query in top_ranked
+        }
+        needed_documents.update(
+            document for documents in top_ranked.values() for document in documents
+        )
     documents: list[int] = []
     spare = rows
     for row, document in enumerate(half["corpus"]["id"]):
-        if document in needed or spare > 0:
-            spare -= document not in needed
+        if document in needed_documents or spare > 0:
+            spare -= document not in needed_documents
             documents.append(row)
     queries = [row for row, query in enumerate(half["queries"]["id"]) if query in names]
     return {
         **half,
         "corpus": half["corpus"].select(documents),
         "queries": half["queries"].select(queries),
-        "relevant_docs": {query: judged[query] for query in queries_kept},
-        "top_ranked": ranked,
+        "relevant_docs": {query: judgements[query] for query in queries_kept},
+        "top_ranked": top_ranked,
     }
 
 
@@ -314,7 +318,7 @@ def suggest_benchmarks(name: str) -> str:
     return suggest_names(name, (benchmark.name for benchmark in mteb.get_benchmarks()))
 
 
-def suggest_names(name: str, known: Iterable[str]) -> str:
+def suggest_names(name: str, valid_names: Iterable[str]) -> str:
     """Return up to three known names as a hint, nearest first; an empty hint if no name is near.
 
     Names that contain the written word come before names with a similar spelling: for `Banking77` the hint is
@@ -323,15 +327,19 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     ones.
     """
     word = name.casefold()
-    folded = {one.casefold(): one for one in known}
-    close = difflib.get_close_matches(word, folded, n=_OFFERED, cutoff=0.65)
+    folded = {one.casefold(): one for one in valid_names}
+    similar_names = difflib.get_close_matches(word, folded, n=_OFFERED, cutoff=0.65)
     longer = [one for one in folded if word in one] if len(word) >= _SHORTEST_PART else []
     longer.sort(key=lambda one: (not one.startswith(word), "-" in one, len(one), one))
-    offered = [folded[one] for one in dict.fromkeys([*longer, *close])][:_OFFERED]
-    if not offered:
+    suggestions = [folded[one] for one in dict.fromkeys([*longer, *similar_names])][:_OFFERED]
+    if not suggestions:
         return ""
-    *others, last = [f"'{one}'" for one in offered]
-    return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
+    *other_suggestions, last_suggestion = [f"'{one}'" for one in suggestions]
+    return (
+        f"; did you mean {', '.join(other_suggestions)} or {last_suggestion}?"
+        if other_suggestions
+        else f"; did you mean {last_suggestion}?"
+    )
 
 
 @dataclass(frozen=True)
@@ -368,12 +376,14 @@ class Domains:
     def show(self, names: Sequence[str], context: Preflight) -> None:
         """Note which tasks are in domain; unreadable catalogues are left to `check`."""
         try:
-            inside = [name for name in names if name in self.inside(context.data)]
+            in_domain = [name for name in names if name in self.inside(context.data)]
         except DataError:
             return
         if self.known:
-            counted = f"{len(inside)} of {len(names)} tasks are in domain"
-            context.note("in domain", [f"{counted}: {', '.join(inside)}" if inside else counted])
+            count_text = f"{len(in_domain)} of {len(names)} tasks are in domain"
+            context.note(
+                "in domain", [f"{count_text}: {', '.join(in_domain)}" if in_domain else count_text]
+            )
 
 
 def read_task_texts(task: Any) -> Iterator[tuple[Side, str]]:
@@ -408,12 +418,14 @@ def _drop_media(rows: Any) -> Any:
 
 
 def _read_rows(task: Any, half: Any) -> Iterator[tuple[Side, str]]:
-    named = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
+    label_columns = [getattr(task, name) for name in _COLUMNS if hasattr(task, name)]
     columns = [
-        column for names in named for column in ([names] if isinstance(names, str) else names)
+        column
+        for names in label_columns
+        for column in ([names] if isinstance(names, str) else names)
     ]
-    present = [column for column in columns if column in half.column_names]
-    for column in present or half.column_names:
+    present_columns = [column for column in columns if column in half.column_names]
+    for column in present_columns or half.column_names:
         yield from (("query", text) for value in half[column] for text in _flatten_texts(value))
 
 

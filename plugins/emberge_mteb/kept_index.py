@@ -124,49 +124,58 @@ class Indexes:
         """
         self._own.prepare(asked, task.size)
         index = self._indexes[task.index] if task.index is not None else None
-        old = self._workspace.model(index.model) if index is not None else self._model
-        if index is None or old.fingerprint == self._model.fingerprint:
+        index_model = self._workspace.model(index.model) if index is not None else self._model
+        if index is None or index_model.fingerprint == self._model.fingerprint:
             return self._own
-        translate = self._find_translation(index, old)
-        if old.fingerprint not in self._loaded:
-            if old.adapter is not None:
+        translate = self._find_translation(index, index_model)
+        if index_model.fingerprint not in self._loaded:
+            if index_model.adapter is not None:
                 raise CheckpointError(
-                    f"{old.name}: an index is of a whole model, not of an adapter; merge it first"
+                    f"{index_model.name}: an index is of a whole model, not of an adapter; merge it first"
                 )
-            self._loaded[old.fingerprint] = self._load(old, f"index-{len(self._loaded)}")
-        documents = self._loaded[old.fingerprint]
+            self._loaded[index_model.fingerprint] = self._load(
+                index_model, f"index-{len(self._loaded)}"
+            )
+        documents = self._loaded[index_model.fingerprint]
         documents.prepare(asked, task.size)
         on_index = OnIndex(self._own, documents, translate, index.label, task.size)
         if not index.anew:
             return on_index
         return embed_first_hits(on_index, self._own, index.anew)
 
-    def _find_translation(self, index: KeptIndex, old: Model) -> Callable[[Matrix], Matrix] | None:
+    def _find_translation(
+        self, index: KeptIndex, index_model: Model
+    ) -> Callable[[Matrix], Matrix] | None:
         """Return the function that translates the index's vectors for the model; None without any."""
         from emberge.encoding import read_space_map
 
         if not index.translations:
             return None
         translations = [read_space_map(self._workspace.data(one)) for one in index.translations]
-        way = _find_way(translations, old.fingerprint, self._model.fingerprint)
-        if way is not None:
-            return lambda rows: functools.reduce(lambda moved, one: one.apply(moved), way, rows)
+        translation_chain = _find_way(
+            translations, index_model.fingerprint, self._model.fingerprint
+        )
+        if translation_chain is not None:
+            return lambda rows: functools.reduce(
+                lambda moved, one: one.apply(moved), translation_chain, rows
+            )
         raise DataError(
             f"documents_of: none of {join_some([str(one) for one in index.translations])} leads from "
-            f"{old.name} to {self._model.name}, as their fingerprints are those of other models; fit a "
+            f"{index_model.name} to {self._model.name}, as their fingerprints are those of other models; "
+            "fit a "
             "translation between these two"
         )
 
 
 def _find_way(translations: Sequence[Any], source: str, target: str) -> list[Any] | None:
     """Return the shortest chain of translations from one model to another; None if there is none."""
-    ways: dict[str, list[Any]] = {source: []}
+    chain_by_space: dict[str, list[Any]] = {source: []}
     for _ in translations:
-        for reached, way in list(ways.items()):
+        for space, chain in list(chain_by_space.items()):
             for translation in translations:
-                if translation.source == reached:
-                    ways.setdefault(translation.target, [*way, translation])
-    return ways.get(target)
+                if translation.source == space:
+                    chain_by_space.setdefault(translation.target, [*chain, translation])
+    return chain_by_space.get(target)
 
 
 class OnIndex:
@@ -251,8 +260,8 @@ def _list_first_names(hits: Mapping[str, float], count: int) -> list[str]:
     return sorted(hits, key=lambda name: (-hits[name], name))[:count]
 
 
-def _join_scores(hits: Mapping[str, float], anew: Mapping[str, float]) -> dict[str, float]:
+def _join_scores(hits: Mapping[str, float], reordered: Mapping[str, float]) -> dict[str, float]:
     """Return scores that rank the reordered hits first, then the others in their old order."""
-    others = {name: score for name, score in hits.items() if name not in anew}
-    above = max(others.values(), default=0.0) - min(anew.values(), default=0.0) + 1.0
-    return others | {name: score + above for name, score in anew.items()}
+    other_scores = {name: score for name, score in hits.items() if name not in reordered}
+    offset = max(other_scores.values(), default=0.0) - min(reordered.values(), default=0.0) + 1.0
+    return other_scores | {name: score + offset for name, score in reordered.items()}

@@ -58,8 +58,8 @@ def _write_entry(out: Path, model: Path, entry: BoardEntry) -> list[str]:
     register = out / f"{meta.model_name_as_path()}.py"
     register.write_text(_register_source(meta), encoding="utf-8")
     _require_read_back(cache, meta, folder, len(results))
-    written = [register, folder / "model_meta.json", *sorted(folder.glob("*.json"))]
-    return [path.relative_to(out).as_posix() for path in dict.fromkeys(written)]
+    entry_files = [register, folder / "model_meta.json", *sorted(folder.glob("*.json"))]
+    return [path.relative_to(out).as_posix() for path in dict.fromkeys(entry_files)]
 
 
 def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
@@ -85,7 +85,7 @@ def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
     size = sum(spec.nbytes for spec in checkpoint.specs.values())
     similarity = read_settings(model).get("similarity_fn_name") or "cosine"
     licence = entry.licence
-    trained = entry.trained_on
+    training_tasks = entry.trained_on
     reads = read_trunk_settings(layout.trunk_folder).get("modality_config") or ()
     try:
         return ModelMeta(
@@ -108,7 +108,7 @@ def _build_model_meta(model: Path, entry: BoardEntry) -> Any:
             reference=entry.reference,
             similarity_fn_name=similarity if similarity in ("cosine", "dot") else None,
             use_instructions=any(layout.prompts.values()),
-            training_datasets=None if trained is None else set(trained),
+            training_datasets=None if training_tasks is None else set(training_tasks),
             adapted_from=next(iter(entry.bases), None),
             modalities=[kind for kind in ("text", "image", "audio") if kind in reads] or ["text"],
         )
@@ -153,11 +153,11 @@ def _require_read_back(cache: Any, meta: Any, folder: Path, results: int) -> Non
     """
     from mteb.models import ModelMeta
 
-    read = ModelMeta.model_validate_json_resolved((folder / "model_meta.json").read_bytes())
+    read_meta = ModelMeta.model_validate_json_resolved((folder / "model_meta.json").read_bytes())
     loaded = cache.load_results([meta], validate_and_filter=True, include_remote=False)
     result_count = sum(len(one.task_results) for one in loaded.model_results)
-    if read != meta or result_count != results:
-        model = "the" if read == meta else "another"
+    if read_meta != meta or result_count != results:
+        model = "the" if read_meta == meta else "another"
         raise DataError(
             f"{folder}: mteb reads {result_count} of {results} results, and {model} "
             "model; is its release another than the one that wrote them?"

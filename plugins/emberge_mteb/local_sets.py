@@ -137,10 +137,14 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
     if limits.corpus is None:
         documents = list(data.corpus)
     else:
-        needed = {doc for judged in relevant.values() for doc, grade in judged.items() if grade > 0}
-        others = [document for document in data.corpus if document not in needed]
-        spare = max(0, limits.corpus - len(needed))
-        kept_documents = needed.union(_choose_rows(others, spare, name))
+        relevant_documents = {
+            doc for judged in relevant.values() for doc, grade in judged.items() if grade > 0
+        }
+        other_documents = [
+            document for document in data.corpus if document not in relevant_documents
+        ]
+        spare = max(0, limits.corpus - len(relevant_documents))
+        kept_documents = relevant_documents.union(_choose_rows(other_documents, spare, name))
         documents = [document for document in data.corpus if document in kept_documents]
     return RetrievalData(
         {document: data.corpus[document] for document in documents},
@@ -170,11 +174,11 @@ def _choose_rows(
     items: Collection[T] | Mapping[T, object], limit: int | None, name: str
 ) -> list[T]:
     """Return at most `limit` names in their order; a smaller limit keeps a subset of a larger one's."""
-    listed = list(items)
-    if limit is None or limit >= len(listed):
-        return listed
+    names = list(items)
+    if limit is None or limit >= len(names):
+        return names
 
     def rank(index: int) -> bytes:
-        return hashlib.sha256(f"{name}\0{listed[index]}".encode()).digest()
+        return hashlib.sha256(f"{name}\0{names[index]}".encode()).digest()
 
-    return [listed[index] for index in sorted(sorted(range(len(listed)), key=rank)[:limit])]
+    return [names[index] for index in sorted(sorted(range(len(names)), key=rank)[:limit])]

@@ -223,9 +223,9 @@ def _build_media_columns(
     texts: Mapping[str, str], modalities: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return the columns that mteb reads; each input is whole in its side's first column."""
-    first, *others = modalities
-    empty = {name: [""] * len(texts) for name in others}
-    return {"id": list(texts), first: list(texts.values()), **empty}
+    first_modality, *other_modalities = modalities
+    empty = {name: [""] * len(texts) for name in other_modalities}
+    return {"id": list(texts), first_modality: list(texts.values()), **empty}
 
 
 def _number_labels(labels: Sequence[str]) -> dict[str, int]:

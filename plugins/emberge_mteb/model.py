@@ -130,10 +130,10 @@ class MtebModel:
 
         if self._size is None:
             self._forget()
-        new = [text for text in dict.fromkeys(texts) if (prompt, text) not in self._rows]
-        if new:
-            rows = np.asarray(self._embed(new, prompt), dtype=np.float32)
-            self._rows.update(zip(((prompt, text) for text in new), rows, strict=True))
+        new_texts = [text for text in dict.fromkeys(texts) if (prompt, text) not in self._rows]
+        if new_texts:
+            rows = np.asarray(self._embed(new_texts, prompt), dtype=np.float32)
+            self._rows.update(zip(((prompt, text) for text in new_texts), rows, strict=True))
         self._count(len(texts))
         return np.stack([self._rows[prompt, text] for text in texts])
 

@@ -21,8 +21,10 @@ def relevance_figures(scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dic
         for score in task_scores.values():
             counts = score.result.get("relevant_documents")
             if score.task.kind == "retrieval" and counts:
-                read = {int(documents): int(queries) for documents, queries in counts.items()}
-                counts_by_task.setdefault(score.task.plain_name, read)
+                queries_by_documents = {
+                    int(documents): int(queries) for documents, queries in counts.items()
+                }
+                counts_by_task.setdefault(score.task.plain_name, queries_by_documents)
     most = max((max(counts) for counts in counts_by_task.values()), default=0)
     if most < 2:
         return []

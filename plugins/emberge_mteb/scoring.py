@@ -73,11 +73,13 @@ def score_task(task: Any, model: Any) -> tuple[float, Units | None, dict[str, An
         result = results.task_results[0]
         units = read_units(task, result.scores, record.scores, Path(name))
     score = float(result.get_score())
-    plain = json.loads(result.model_dump_json())
+    result_json = json.loads(result.model_dump_json())
     if record.relevant:
         counts = sorted(record.relevant.items())
-        plain["relevant_documents"] = {str(documents): queries for documents, queries in counts}
-    return score, units if math.isfinite(score) else None, plain
+        result_json["relevant_documents"] = {
+            str(documents): queries for documents, queries in counts
+        }
+    return score, units if math.isfinite(score) else None, result_json
 
 
 def _read_labels_at_once(task: Any) -> None:
@@ -255,6 +257,6 @@ def _score_texts(
     gold = list(labels)
     fits = len(predictions)
     return [
-        sum(guessed[row] == label for guessed in predictions) / fits
+        sum(predicted[row] == label for predicted in predictions) / fits
         for row, label in enumerate(gold)
     ], None

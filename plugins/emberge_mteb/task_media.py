@@ -96,13 +96,13 @@ def read_batch_inputs(batch: Mapping[str, Any], folder: MediaFolder) -> list[str
     if "video" in batch:
         raise DataError("a task of videos cannot be scored; leave it out")
     columns: list[Any] = [*_KINDS, "text"]
-    present = [column for column in columns if column in batch]
-    rows = zip(*(batch[column] for column in present), strict=True)
+    present_columns = [column for column in columns if column in batch]
+    rows = zip(*(batch[column] for column in present_columns), strict=True)
     return [
         join_parts(
             [
                 part
-                for column, value in zip(present, row, strict=True)
+                for column, value in zip(present_columns, row, strict=True)
                 for part in _yield_parts(column, value, folder)
             ]
         )
@@ -144,10 +144,10 @@ def find_missing_packages(tasks: Sequence[Any]) -> Iterator[str]:
 
 
 def find_unread_media(
-    backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], where: str
+    backbone: Backbone, checkpoint: Path, kinds: Sequence[MediaKind], location: str
 ) -> list[str]:
     """Return the reasons why a model cannot read the media of a task; empty if it can."""
     if not kinds:
         return []
-    facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), place=where)
+    facts = MediaFacts(pair=f"{'+'.join(kinds)}-text", kinds=tuple(kinds), place=location)
     return backbone.check_media(checkpoint, facts)

@@ -77,15 +77,15 @@ def _find_credentials(name: str, content: Content) -> Iterator[tuple[str, str]]:
 
 def _read_text(name: str, file: IO[bytes]) -> Iterator[str]:
     """Yield a file's text in pieces: only the header of weights, and nothing of other binary files."""
-    left = None
+    remaining = None
     if name.endswith(".safetensors"):
-        left = int.from_bytes(file.read(_HEADER_SIZE_BYTES), "little")
+        remaining = int.from_bytes(file.read(_HEADER_SIZE_BYTES), "little")
     elif b"\0" in file.read(_SNIFFED_BYTES):
         return
     else:
         file.seek(0)
-    while piece := file.read(_PIECE if left is None else min(_PIECE, left)):
-        left = None if left is None else left - len(piece)
+    while piece := file.read(_PIECE if remaining is None else min(_PIECE, remaining)):
+        remaining = None if remaining is None else remaining - len(piece)
         yield piece.decode("latin-1")  # a character a byte: all forms are ASCII
 
 

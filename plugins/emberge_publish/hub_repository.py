@@ -96,8 +96,8 @@ class Repository:
             if _find_status(error) == 404:
                 return Remote()
             raise
-        listed = self.api.list_repo_tree(self.name, recursive=True, revision=commit)
-        files = [entry for entry in listed if isinstance(entry, RepoFile)]
+        tree = self.api.list_repo_tree(self.name, recursive=True, revision=commit)
+        files = [entry for entry in tree if isinstance(entry, RepoFile)]
         return Remote(
             commit,
             {f.path: FileOnHub(f.size, f.blob_id, f.lfs.sha256 if f.lfs else None) for f in files},
@@ -167,9 +167,9 @@ class Repository:
         if status is not None:
             reason = reasons.get(status, f"the hub answered {status}: {_take_first_line(error)}")
             return f"{self.name}: {reason}"
-        inner = error.__cause__ or error
+        cause = error.__cause__ or error
         return (
-            f"{self.name}: the upload broke off ({type(inner).__name__}: {_take_first_line(inner)}); run "
+            f"{self.name}: the upload broke off ({type(cause).__name__}: {_take_first_line(cause)}); run "
             "this again, and it goes on with what is missing"
         )
 
@@ -228,8 +228,8 @@ def _choose_wait(error: Exception, number: int) -> float | None:
 
 def _is_connection_error(error: BaseException) -> bool:
     """Return whether the error is one of the HTTP library that the client uses."""
-    inner = error.__cause__ or error
-    return type(inner).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
+    cause = error.__cause__ or error
+    return type(cause).__module__.partition(".")[0] in ("httpx", "httpx2", "requests")
 
 
 def _take_first_line(error: BaseException) -> str:

@@ -119,8 +119,8 @@ def _find_problem(name: str, licence: str) -> str:
 def _list_allowed(licence: str) -> Sequence[str]:
     """Return the licences that a derived work may have, the freest first."""
     if licence in _PERMISSIVE:
-        stricter = [other for other in _COPYLEFT if (licence, other) not in _CONFLICTS]
-        return (*_PERMISSIVE[_PERMISSIVE.index(licence) :], *stricter)
+        stricter_licences = [other for other in _COPYLEFT if (licence, other) not in _CONFLICTS]
+        return (*_PERMISSIVE[_PERMISSIVE.index(licence) :], *stricter_licences)
     return _COPYLEFT.get(licence, (licence,))
 
 

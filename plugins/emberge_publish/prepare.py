@@ -57,14 +57,16 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         raise CheckpointError(f"{folder}: {terms.problem}")
     tasks = {model.name: _find_trained_on(model.bases, plugins) for model in ancestors.models}
     results = _find_results(result)
-    scored = [path.stem for path in results]
+    scored_names = [path.stem for path in results]
     record = read_json(result / RECORD)
     selection = choose_files(result.resolve(), record)
     text = _read_card(selection.files)
     card = _choose_base_card(result, text, record, choices.name, origin, plugins)
-    full_card = draw_card(published_card(card, ancestors, terms, tasks, scored))
-    added = plugins.call_complete_hook("complete_publication", folder=result)
-    written_files = {name: text.encode() for name, text in {**added.files, CARD: full_card}.items()}
+    full_card = draw_card(published_card(card, ancestors, terms, tasks, scored_names))
+    contributions = plugins.call_complete_hook("complete_publication", folder=result)
+    written_files = {
+        name: text.encode() for name, text in {**contributions.files, CARD: full_card}.items()
+    }
     written_files[RECORD] = record_text(with_contents(record, written_files)).encode()
     files: dict[str, Content] = {**selection.files, **written_files}
     require_no_credentials(files)
@@ -76,7 +78,11 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         terms,
         ancestors,
         _build_board_entry(result, repository, ancestors, terms, tasks, results, plugins),
-        (*added.failures, *_list_notes(ancestors, tasks, scored), *left_notes(selection.left)),
+        (
+            *contributions.failures,
+            *_list_notes(ancestors, tasks, scored_names),
+            *left_notes(selection.left),
+        ),
         plugins,
     )
     with tempfile.TemporaryDirectory(prefix="emberge-publish-") as folder_name:
@@ -232,8 +238,8 @@ def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:
 def left_notes(left: tuple[str, ...]) -> Iterator[str]:
     """Yield a note on the files that are not uploaded, if there are any."""
     if left:
-        shown = join_some(map(printable, left), 6)
-        yield f"not uploaded, as {RECORD} does not name them: {shown}"
+        name_list = join_some(map(printable, left), 6)
+        yield f"not uploaded, as {RECORD} does not name them: {name_list}"
 
 
 def _find_links(folder: Path) -> Iterator[str]:

@@ -79,11 +79,11 @@ class Publication:
         Raises:
             RecipeError: if the repository has other content and `replace` is not set.
         """
-        lost = [file.path for file in planned if file.state in ("changed", "removed")]
-        if lost and not self.choices.replace:
-            shown = join_some(map(printable, lost), 4)
+        lost_paths = [file.path for file in planned if file.state in ("changed", "removed")]
+        if lost_paths and not self.choices.replace:
+            path_list = join_some(map(printable, lost_paths), 4)
             raise RecipeError(
-                f"{self.choices.name}: the repository has other content already ({shown}); "
+                f"{self.choices.name}: the repository has other content already ({path_list}); "
                 "choose another name, or give --replace, after which it has exactly the files above (its "
                 "history keeps the others)"
             )

@@ -57,7 +57,7 @@ def _read_licences(assignments: Sequence[str]) -> dict[str, str]:
     return licences
 
 
-def _ask_user(what: str) -> bool:
+def _ask_user(question: str) -> bool:
     """Return whether the user answers yes on the terminal.
 
     Raises:
@@ -68,7 +68,7 @@ def _ask_user(what: str) -> bool:
             "nothing was uploaded: there is no terminal to ask at; --yes does not ask"
         )
     try:
-        return input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"{question}? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         print()
         return False

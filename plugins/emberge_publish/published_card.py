@@ -160,8 +160,8 @@ def _describe_overlap(model: Parent, trained_on: Collection[str] | None) -> str:
     task_list = prose(join_some(sorted(trained_on or ()), _MOST_LISTED))
     if not is_of_hub(model):
         made_of = prose(", ".join(model.bases))
-        through = f"; through {made_of} it saw {task_list}" if task_list else ""
-        return f"unknown for its own training data{through}"
+        parent_note = f"; through {made_of} it saw {task_list}" if task_list else ""
+        return f"unknown for its own training data{parent_note}"
     if trained_on is None:
         return "unknown: mteb's register lists no training data of it"
     if not trained_on:

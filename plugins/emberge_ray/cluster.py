@@ -107,16 +107,16 @@ def keep_cluster_local() -> Iterator[None]:
     variables = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
     if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
         variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    before = {name: os.environ.get(name) for name in variables}
-    anywhere = ray_constants.ENABLE_RAY_CLUSTER
+    old_environment = {name: os.environ.get(name) for name in variables}
+    anywhere_default = ray_constants.ENABLE_RAY_CLUSTER
     os.environ.update(variables)
     ray_constants.ENABLE_RAY_CLUSTER = False
     _read_token_again()
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = anywhere
-        for name, value in before.items():
+        ray_constants.ENABLE_RAY_CLUSTER = anywhere_default
+        for name, value in old_environment.items():
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
@@ -248,9 +248,9 @@ def _shorten_error(error: BaseException) -> str:
 @contextlib.contextmanager
 def _keep_signal_handler() -> Iterator[None]:
     """Restore the handler of SIGTERM after the block, in which Ray sets its own."""
-    before = signal.getsignal(signal.SIGTERM)
+    old_handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
         with contextlib.suppress(ValueError):  # not the main thread, where Ray takes none either
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, old_handler)

@@ -32,17 +32,17 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
     if scores.forgetting:
         lines.append(_describe_forgetting(scores))
     for on in scores.headlines():
-        scored = [m for m in scores.models_of_recipe if scores.value(m, on) is not None]
-        if not scored:
+        scored_models = [m for m in scores.models_of_recipe if scores.value(m, on) is not None]
+        if not scored_models:
             continue
         choose = min if scores.less else max
-        best = choose(scored, key=lambda model: scores.value(model, on) or 0.0)
+        best = choose(scored_models, key=lambda model: scores.value(model, on) or 0.0)
         verb = " has the least loss," if scores.less else " scores highest,"
         parts: list[Child] = [_describe_model(scores, best, on, verb, merged)]
         parts += [
             _describe_model(scores, m, on, " scores", merged)
             for m in merged
-            if m in scored and m != best
+            if m in scored_models and m != best
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
         lines.append((_name_place(on), ": ", sentences, "."))
@@ -77,30 +77,32 @@ def _compare_with_linear(scores: Scores) -> Iterator[Child]:
 
 def _describe_forgetting(scores: Scores) -> Child:
     """Return a sentence on models' forgetting of their base on tasks outside the training domains."""
-    first = scores.forgetting[0]
-    count = sum(task.domain == first.on for task in scores.tasks)
+    leading = scores.forgetting[0]
+    count = sum(task.domain == leading.on for task in scores.tasks)
     parts: list[Child] = []
     for model in (comparison.reference for comparison in scores.forgetting):
-        lost = scores.forgotten(model)
-        if lost is not None:
-            parts.append((tag("b", model), f" {loss_in_words(lost, scores.less)}"))
-    listed = [("; ", part) if i else part for i, part in enumerate(parts)]
-    where = f"on {count_noun(count, 'task')} {WHERE[first.on]}, against {first.model}"
-    return (f"Forgetting, {where}: ", listed, ".")
+        forgotten = scores.forgotten(model)
+        if forgotten is not None:
+            parts.append((tag("b", model), f" {loss_in_words(forgotten, scores.less)}"))
+    listing = [("; ", part) if i else part for i, part in enumerate(parts)]
+    group_text = f"on {count_noun(count, 'task')} {WHERE[leading.on]}, against {leading.model}"
+    return (f"Forgetting, {group_text}: ", listing, ".")
 
 
-def loss_in_words(lost: Estimate, less: bool) -> str:
+def loss_in_words(forgotten: Estimate, less: bool) -> str:
     """Return a phrase on how much a model forgot that claims no more than the interval allows."""
-    if lost.interval is None:
-        verb = "loses" if lost.mean > 0 else "gains"
-        return f"{verb} {points(abs(lost.mean), less)}, no interval known"
-    low, high = lost.interval
+    if forgotten.interval is None:
+        verb = "loses" if forgotten.mean > 0 else "gains"
+        return f"{verb} {points(abs(forgotten.mean), less)}, no interval known"
+    low, high = forgotten.interval
     if high < 0:
-        return f"gains {points(-lost.mean, less)} [{points(-high, less)}, {points(-low, less)}]"
+        return (
+            f"gains {points(-forgotten.mean, less)} [{points(-high, less)}, {points(-low, less)}]"
+        )
     if low > 0:
-        return f"loses {points(lost.mean, less)} [{points(low, less)}, {points(high, less)}]"
+        return f"loses {points(forgotten.mean, less)} [{points(low, less)}, {points(high, less)}]"
     interval_text = f"[{signed(low, less)}, {signed(high, less)}]"
-    return f"loses {signed(lost.mean, less)} {interval_text}, which may be nothing"
+    return f"loses {signed(forgotten.mean, less)} {interval_text}, which may be nothing"
 
 
 def _describe_model(

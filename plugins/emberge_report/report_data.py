@@ -144,15 +144,19 @@ def gather(
             report = replace(report, scores=(*report.scores, (name, read_scores(folder))))
         report = replace(report, others=(*report.others, (name, artifact)))
     given_base = workspace.model(base) if base is not None else None
-    measured = []
+    models_with_distances = []
     for i, model in enumerate(models):
         workspace.progress(i, len(models), "models", f"distances of {model.name}")
-        measured.append(_add_distances(model, given_base, models, workspace, steps[0].folder))
-    measured = list(_add_kinship(measured, given_base, workspace, steps[0].folder))
+        models_with_distances.append(
+            _add_distances(model, given_base, models, workspace, steps[0].folder)
+        )
+    models_with_distances = list(
+        _add_kinship(models_with_distances, given_base, workspace, steps[0].folder)
+    )
     return replace(
         report,
-        models=tuple(measured),
-        base=given_base.name if given_base else _find_one_base(measured),
+        models=tuple(models_with_distances),
+        base=given_base.name if given_base else _find_one_base(models_with_distances),
     )
 
 

@@ -175,8 +175,8 @@ class MeasureStatistics(BatchOptions, Step):
                 norms.setdefault(layer, {})[label] = norm
         facts = _collect_facts(workspace)
         content = {label: model.fingerprint for label, model in models.items()}
-        written = Statistics(norms, base.fingerprint, content, self.measure, facts)
-        written.write(workspace.folder)
+        norm_statistics = Statistics(norms, base.fingerprint, content, self.measure, facts)
+        norm_statistics.write(workspace.folder)
         figure = _build_norm_figure(norms, tuple(models), base.name)
         details = {"delta_norms": norms, "figures": [figure]}
         return self._build_artifact((self.base, *self._models.values()), details)
@@ -191,7 +191,7 @@ class MeasureStatistics(BatchOptions, Step):
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
             with workspace.whole_model(model) as folder:
-                written, known = measure_on_data(
+                statistics_files, known_facts = measure_on_data(
                     "gram" if self.measure == "gram" else "fisher",
                     self._build_job(workspace, folder, datasets),
                     work,
@@ -200,14 +200,16 @@ class MeasureStatistics(BatchOptions, Step):
                     machine=workspace.machine,
                     progress=workspace.progress,
                 )
-            parts += written
-            facts |= known
+            parts += statistics_files
+            facts |= known_facts
         content = {label: model.fingerprint for label, model in models.items()}
-        joined = Statistics({}, models=content, measure=self.measure, facts=facts)
-        joined.write_joined(workspace.folder, parts)
-        measured = {k: facts[k] for k in ("batches", "seed")} | {"data": json.loads(facts["data"])}
+        joint_statistics = Statistics({}, models=content, measure=self.measure, facts=facts)
+        joint_statistics.write_joined(workspace.folder, parts)
+        measured_facts = {k: facts[k] for k in ("batches", "seed")} | {
+            "data": json.loads(facts["data"])
+        }
         return self._build_artifact(
-            tuple(self._models.values()), {"on": measured, "models": content}
+            tuple(self._models.values()), {"on": measured_facts, "models": content}
         )
 
     def _build_job(self, workspace: Workspace, folder: Path, datasets: Sequence[Dataset]) -> FitJob:

@@ -64,8 +64,8 @@ def measure_grams(
         CheckpointError: if no linear layer is called in a forward pass.
     """
     names = stored.names_of(session.encoder)
-    first = session.texts(session.plan[0])[0]
-    passes = plan_passes(session.encoder, names, stored.vocabulary, first, memory)
+    first_text = session.texts(session.plan[0])[0]
+    passes = plan_passes(session.encoder, names, stored.vocabulary, first_text, memory)
     for number, layers in enumerate(passes):
         path = work / f"gram-{number}.safetensors"
         if not path.is_file():
@@ -223,10 +223,10 @@ class GramCounter:
 
 
 def _hook_inputs(module: nn.Module, receive: Any) -> Any:
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def record_inputs(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         receive((args[0] if args else kwargs["input"]).detach())
 
-    return module.register_forward_pre_hook(before, with_kwargs=True)
+    return module.register_forward_pre_hook(record_inputs, with_kwargs=True)
 
 
 def measure_fisher(session: Session, stored: StoredTensors, work: Path) -> Mapping[str, Tensor]:

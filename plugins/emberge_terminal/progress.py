@@ -118,8 +118,8 @@ def step_warned(out: Path, step: str, message: str) -> None:
 @hookimpl
 def step_failed(out: Path, step: str, error: BaseException) -> None:
     """Show that the step failed, and why."""
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    _change_view(out, step, "failed", state="failed", note=first)
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    _change_view(out, step, "failed", state="failed", note=first_line)
 
 
 @hookimpl
@@ -190,10 +190,10 @@ class PlainLines:
         self._shown[view.name] = tenth
         if tenth == 0:
             return ""  # a new phase
-        left = view.left(time.monotonic())
-        eta = f", {duration(left)} left" if left is not None else ""
-        more = ", ".join(text for text in (view.metric, view.note) if text)
-        return f"{view.share:.0%}{eta}{', ' + more if more else ''}"
+        time_left = view.left(time.monotonic())
+        eta = f", {duration(time_left)} left" if time_left is not None else ""
+        details = ", ".join(text for text in (view.metric, view.note) if text)
+        return f"{view.share:.0%}{eta}{', ' + details if details else ''}"
 
 
 def _open_live_view(out: Path, views: dict[str, StepView], stream: TextIO) -> RunView:
@@ -229,13 +229,13 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    shown, hidden = _select_shown(views, max(3, height - _KEPT_ROWS))
+    shown_views, hidden_count = _select_shown(views, max(3, height - _KEPT_ROWS))
     grid = Table.grid(padding=(0, 1))
     for _ in range(2):
         grid.add_column(no_wrap=True)
     grid.add_column(width=20)
     grid.add_column(overflow="ellipsis", no_wrap=True)
-    for view in shown:
+    for view in shown_views:
         style = _COLOURS.get(view.state, "dim")
         bar = ProgressBar(total=1.0, completed=view.share, width=20)
         grid.add_row(
@@ -244,8 +244,8 @@ def table(views: Sequence[StepView], height: int, now: float) -> RenderableType:
             bar if view.state == "running" and view.total else Text(""),
             Text(_describe_state(view, now)),
         )
-    if hidden:
-        grid.add_row("", Text(f"and {hidden} more", "dim"), "", "")
+    if hidden_count:
+        grid.add_row("", Text(f"and {hidden_count} more", "dim"), "", "")
     running = sum(view.state == "running" for view in views)
     if running > 1:
         done = sum(view.state in ("done", "skipped") for view in views)
@@ -259,8 +259,8 @@ def _select_shown(views: Sequence[StepView], rows: int) -> tuple[Sequence[StepVi
         return views, 0
     running = [i for i, view in enumerate(views) if view.state == "running"]
     middle = running[0] if running else len(views) - 1
-    near = sorted(range(len(views)), key=lambda i: (i not in running, abs(i - middle)))
-    return [views[i] for i in sorted(near[:rows])], len(views) - rows
+    nearest_first = sorted(range(len(views)), key=lambda i: (i not in running, abs(i - middle)))
+    return [views[i] for i in sorted(nearest_first[:rows])], len(views) - rows
 
 
 def _describe_state(view: StepView, now: float) -> str:
@@ -268,10 +268,10 @@ def _describe_state(view: StepView, now: float) -> str:
         return f"{duration(view.seconds or 0)}  {view.note}"
     if view.state != "running":
         return view.note
-    left, rate = view.left(now), view.rate(now)
+    time_left, rate = view.left(now), view.rate(now)
     parts = [
         f"{view.share:.0%}" if view.total else duration(now - view.began),
-        f"{duration(left)} left" if left is not None else "",
+        f"{duration(time_left)} left" if time_left is not None else "",
         f"{rate:.3g} {view.unit}/s" if rate is not None and view.unit else "",
         view.metric,
         view.note,

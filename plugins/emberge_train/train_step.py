@@ -122,9 +122,12 @@ class Train(FitOptions, Step):
         yield from self._check_model(context)
         yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
-            last = f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
+            sampler_note = (
+                f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
+            )
             yield context.problem(
-                f"{last}end the chain with a sampler that groups, such as batch_shuffle", "sampler"
+                f"{sampler_note}end the chain with a sampler that groups, such as batch_shuffle",
+                "sampler",
             )
             return
         yield from self._check_guides(context)
@@ -151,8 +154,8 @@ class Train(FitOptions, Step):
             yield context.problem(
                 "give learning_rate or learning_rate_of, not both", "learning_rate"
             )
-        expected = context.expected(self.learning_rate_of)
-        if expected is not None and expected.artifact.kind != "model":
+        expected_result = context.expected(self.learning_rate_of)
+        if expected_result is not None and expected_result.artifact.kind != "model":
             yield context.problem(
                 f"{self.learning_rate_of} makes no model; name a step train, or a select among such",
                 "learning_rate_of",
@@ -188,10 +191,11 @@ class Train(FitOptions, Step):
         if model_folder is None:
             return
         width = self.backbone.describe(model_folder).dimension
-        old = backbone.describe(folder).dimension
-        if None not in (width, old) and width != old:
+        guide_width = backbone.describe(folder).dimension
+        if None not in (width, guide_width) and width != guide_width:
             fault = (
-                f"loss {type(loss).__name__}: its guide has embeddings of {old} numbers and {self.model} of "
+                f"loss {type(loss).__name__}: its guide has embeddings of {guide_width} numbers and "
+                f"{self.model} of "
                 f"{width}; name a guide of the same size"
             )
             yield context.problem(fault, "loss")
@@ -213,9 +217,9 @@ class Train(FitOptions, Step):
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         """Yield problems of the sampler with the datasets, if all datasets can be read before the run."""
-        here = all(entry.path is None or context.data(entry.path) for entry in self.data)
+        is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
         infos = [head.info for head in checked.heads]
-        if here and not checked.problems:
+        if is_present and not checked.problems:
             for sampler in self.sampler:
                 for fault in sampler.check_data(infos):
                     yield context.problem(fault, "sampler")
@@ -255,7 +259,7 @@ class Train(FitOptions, Step):
             self._expect_work(context, checked, TrainingPreview())
             return
         try:
-            ahead = preview_training(
+            training_preview = preview_training(
                 self.data,
                 readers=context.readers,
                 resolve=context.data,
@@ -267,13 +271,13 @@ class Train(FitOptions, Step):
             for line in str(error).splitlines():
                 yield context.problem(line, "sampler")
             return
-        for info in ahead.datasets:
+        for info in training_preview.datasets:
             for fault in loss_problems(self.loss, info, scored=info.scores is not None):
                 yield context.problem(fault, "loss")
-        if ahead.lines:
-            context.note("training", ahead.lines)
-        context.expect(expected_of(ahead, self.model))
-        self._expect_work(context, checked, ahead)
+        if training_preview.lines:
+            context.note("training", training_preview.lines)
+        context.expect(expected_of(training_preview, self.model))
+        self._expect_work(context, checked, training_preview)
 
     def _expect_work(
         self, context: Preflight, checked: CheckedData, ahead: TrainingPreview
@@ -449,8 +453,8 @@ def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
 
 def _average_last_losses(losses: Sequence[tuple[str, float]]) -> float:
     """Return the mean loss of the last tenth of steps, at least one."""
-    last = losses[-max(1, len(losses) // 10) :]
-    return sum(loss for _, loss in last) / len(last)
+    last_losses = losses[-max(1, len(losses) // 10) :]
+    return sum(loss for _, loss in last_losses) / len(last_losses)
 
 
 def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
@@ -478,19 +482,19 @@ def _describe_used_rows(
     }
 
 
-def expected_of(ahead: TrainingPreview, model: ModelRef) -> Expected:
+def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:
     """Return the artifact that a training of a model is expected to leave."""
     datasets: dict[str, dict[str, Any]] = {
         info.name: {
             "task": info.task,
-            "rows": len(ahead.rows.get(info.name, ())),
+            "rows": len(training_preview.rows.get(info.name, ())),
             "of": info.size,
         }
-        for info in ahead.datasets
+        for info in training_preview.datasets
     }
     details: dict[str, Any] = {"datasets": datasets}
-    if not datasets and ahead.share is not None:
-        details["share"] = ahead.share
-    size = sum(used["rows"] for used in datasets.values()) if datasets else None
+    if not datasets and training_preview.share is not None:
+        details["share"] = training_preview.share
+    size = sum(row_counts["rows"] for row_counts in datasets.values()) if datasets else None
     artifact = Artifact(kind="model", size=size, parents=(model.text,), details=details)
-    return Expected(artifact, ahead.rows, ahead.kept)
+    return Expected(artifact, training_preview.rows, training_preview.kept)

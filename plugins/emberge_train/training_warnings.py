@@ -82,16 +82,17 @@ def _check_negatives(options: FitOptions, checked: CheckedData) -> Iterator[str]
     is warned about.
     """
     most = max((head.negatives for head in checked.heads), default=None)
-    asked = options.hard_negatives
-    if most is None or asked <= most or asked == FitOptions.hard_negatives:
+    requested = options.hard_negatives
+    if most is None or requested <= most or requested == FitOptions.hard_negatives:
         return
     if options.fill != "repeat":
         return
-    looked = "the rows that were looked at (the first 100 of each dataset)"
+    inspected = "the rows that were looked at (the first 100 of each dataset)"
     if not most:
-        yield f"hard_negatives {asked}: {looked} have none; is their column named otherwise?"
+        yield f"hard_negatives {requested}: {inspected} have none; is their column named otherwise?"
         return
     yield (
-        f"hard_negatives {asked}: {looked} have at most {most}, and each row repeats its own to fill the "
+        f"hard_negatives {requested}: {inspected} have at most {most}, and each row "
+        "repeats its own to fill the "
         f"rest; write hard_negatives: {most}, or fill: mask"
     )

@@ -38,8 +38,10 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     """
     fixed = fixed_candidates(models, base)
     rng = np.random.default_rng(seed)
-    drawn = itertools.islice(_yield_drawn(models, base, rng), max(0, count - len(fixed)))
-    return np.concatenate([fixed, *(weights[None] for weights in drawn)])
+    random_weightings = itertools.islice(
+        _yield_drawn(models, base, rng), max(0, count - len(fixed))
+    )
+    return np.concatenate([fixed, *(weights[None] for weights in random_weightings)])
 
 
 def fixed_candidates(models: int, base: bool) -> Array:
@@ -50,10 +52,10 @@ def fixed_candidates(models: int, base: bool) -> Array:
     rows = [equal, *np.eye(members)]
     if models > 2:
         for left_out in range(models):
-            others = np.zeros(members)
-            others[:models] = 1 / (models - 1)
-            others[left_out] = 0
-            rows.append(others)
+            zeros = np.zeros(members)
+            zeros[:models] = 1 / (models - 1)
+            zeros[left_out] = 0
+            rows.append(zeros)
     if base:
         rows += [(1 - share) * equal + share * np.eye(members)[-1] for share in SHARES]
     return np.stack(rows)
@@ -68,7 +70,7 @@ def from_equal(weights: Array) -> NDArray[np.float64]:
 def _yield_drawn(models: int, base: bool, rng: np.random.Generator) -> itertools.chain[Array]:
     members = models + base
 
-    def one(number: int) -> Array:
+    def draw_weighting(number: int) -> Array:
         concentration = CONCENTRATIONS[number % len(CONCENTRATIONS)]
         kind = (number // len(CONCENTRATIONS)) % 3
         if kind == 1 and members > 2:
@@ -80,7 +82,7 @@ def _yield_drawn(models: int, base: bool, rng: np.random.Generator) -> itertools
             return np.append((1 - share) * rng.dirichlet([concentration] * models), share)
         return rng.dirichlet([concentration] * members)
 
-    return itertools.chain(one(number) for number in itertools.count())
+    return itertools.chain(draw_weighting(number) for number in itertools.count())
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,29 +178,29 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWei
     members (leave one out). If the gain over equal weights is clear, the result is the weighting nearest to
     equal weights within one standard error of the best (Breiman et al., 1984); else it is equal weights.
     """
-    without = [np.flatnonzero(member == 0) for member in weights.T]
+    weightings_without = [np.flatnonzero(member == 0) for member in weights.T]
 
     def rivals(seen: Sequence[Array]) -> list[int]:
-        return [EQUAL, *(simplest(weights, seen, among) for among in without)]
+        return [EQUAL, *(simplest(weights, seen, among) for among in weightings_without)]
 
-    gain, *worth = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
+    gain, *worths = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
     if not gain.clear:
-        return ChosenWeighting(EQUAL, gain, worth)
+        return ChosenWeighting(EQUAL, gain, worths)
     return ChosenWeighting(
-        simplest(weights, [set_scores.contributions() for set_scores in scores]), gain, worth
+        simplest(weights, [set_scores.contributions() for set_scores in scores]), gain, worths
     )
 
 
-def simplest(weights: Array, contributions: Sequence[Array], among: Places | None = None) -> int:
+def simplest(weights: Array, contributions: Sequence[Array], allowed: Places | None = None) -> int:
     """Return the index of the weighting nearest to equal weights within a standard error of the best."""
-    places = np.arange(len(weights)) if among is None else among
+    places = np.arange(len(weights)) if allowed is None else allowed
     parts = [part[places] for part in contributions]
     means = mean_score(parts)
     best = int(means.argmax())
     errors = standard_error([part - part[best] for part in parts])
-    near = means >= means[best] - errors
-    near[best] = True
-    distance = np.where(near, from_equal(weights)[places], np.inf)
+    is_close = means >= means[best] - errors
+    is_close[best] = True
+    distance = np.where(is_close, from_equal(weights)[places], np.inf)
     # Of equally simple ones the better.
     return int(places[np.lexsort((-means, np.round(distance, 9)))[0]])
 

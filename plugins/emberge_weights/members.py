@@ -108,13 +108,13 @@ def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
     """
     if len(models) < 2:
         raise CheckpointError("weights need two models, or one and its base")
-    seen: dict[str, str] = {}
+    name_by_content: dict[str, str] = {}
     for model in models:
-        if model.fingerprint in seen:
+        if model.fingerprint in name_by_content:
             raise CheckpointError(
-                f"'{seen[model.fingerprint]}' and '{model.name}' are the same model; name it once"
+                f"'{name_by_content[model.fingerprint]}' and '{model.name}' are the same model; name it once"
             )
-        seen[model.fingerprint] = model.name
+        name_by_content[model.fingerprint] = model.name
     plan = plan_of(member_inputs(models, [1.0] * len(models)), strategy)
     for fault in plan_problems(plan):
         raise CheckpointError(fault)

@@ -49,9 +49,9 @@ class RealMerges:
         if not search.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
-        real = [set_scores.taken(rows).contributions() for set_scores in self.scores]
+        contributions = [set_scores.taken(rows).contributions() for set_scores in self.scores]
         places = list(self.places[: self.anchors])
-        return places[simplest(search.weights[places], real)]
+        return places[simplest(search.weights[places], contributions)]
 
 
 def pick_anchors(search: Search, count: int) -> list[int]:
@@ -83,21 +83,23 @@ def score_merges(
 
     The order of sets is: the data, the sets elsewhere, and the tests.
     """
-    everyone = [*members, *merged]
-    each = np.eye(len(everyone))
+    all_members = [*members, *merged]
+    single_weightings = np.eye(len(all_members))
     scores = [
         score_set(
             weight_set,
-            [member[number] for member in everyone],
-            each[len(members) :],
-            each,
+            [member[number] for member in all_members],
+            single_weightings[len(members) :],
+            single_weightings,
             peers=len(members),
         )
         for number, weight_set in enumerate(sets)
     ]
-    first = len(search.scores)
-    second = first + len(search.elsewhere)
-    return RealMerges(places, anchors, scores[:first], scores[first:second], scores[second:])
+    data_end = len(search.scores)
+    elsewhere_end = data_end + len(search.elsewhere)
+    return RealMerges(
+        places, anchors, scores[:data_end], scores[data_end:elsewhere_end], scores[elsewhere_end:]
+    )
 
 
 def merge_and_embed(
@@ -108,12 +110,12 @@ def merge_and_embed(
     embedder: SetEmbedder,
 ) -> Sequence[SideVectors]:
     """Return the vectors of all sets by the merge with these weights; for a single model, its own vectors."""
-    used = np.flatnonzero(weights).tolist()
-    if len(used) == 1:
-        return members[used[0]]
+    used_members = np.flatnonzero(weights).tolist()
+    if len(used_members) == 1:
+        return members[used_members[0]]
     inputs = member_inputs(models, weights.tolist())
     with merged_folder(inputs, strategy, embedder.workspace) as folder:
-        name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used)
+        name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used_members)
         return embedder.merged(folder, folder.name, name)
 
 

@@ -183,11 +183,11 @@ def _read_sets(
     for entry in entries:
         path = context.data(entry.path)
         for eval_set in pick_eval_sets(path, entry.only) if path is not None else ():
-            alone = replace(entry, only=(eval_set.name,))
+            set_entry = replace(entry, only=(eval_set.name,))
             files = sorted(file for file in eval_set.folder.rglob("*") if file.is_file())
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
             assert path is not None
-            yield from _read_seen_sets(alone, path, step.metric, tuple(context.readers), state)
+            yield from _read_seen_sets(set_entry, path, step.metric, tuple(context.readers), state)
 
 
 @functools.lru_cache(maxsize=256)
@@ -220,10 +220,10 @@ def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
     for weight_set in sets:
         count = weight_set.count
         if count < FEWEST:
-            least = 2 * _SPREAD / count**0.5
+            smallest_gain = 2 * _SPREAD / count**0.5
             yield (
                 f"set '{weight_set.name}' has {count_noun(count, weight_set.unit)}; with so few, "
-                f"differences below about {least:.0f} points cannot be told from chance, and "
+                f"differences below about {smallest_gain:.0f} points cannot be told from chance, and "
                 f"weights found are chance; take a set with {FEWEST} or more"
             )
 
@@ -238,17 +238,18 @@ def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
     return frozenset(hashlib.sha256("\0".join(pair).encode()).digest() for pair in pairs)
 
 
-def _check_overlaps(data: Keys, others: Keys, where: str) -> Iterator[tuple[str, bool]]:
+def _check_overlaps(data: Keys, others: Keys, location: str) -> Iterator[tuple[str, bool]]:
     """Yield (message on queries that two sets share, whether these are more than a few)."""
     for name, keys in data.items():
-        for other, theirs in others.items():
-            shared = len(keys & theirs)
-            if shared:
+        for other, other_keys in others.items():
+            shared_count = len(keys & other_keys)
+            if shared_count:
                 fault = (
-                    f"set '{name}' shares {shared:,} of {len(keys):,} queries with '{other}' of {where}; "
+                    f"set '{name}' shares {shared_count:,} of {len(keys):,} queries with '{other}' of "
+                    f"{location}; "
                     "weights chosen on what they are judged by look better than they are: take other queries"
                 )
-                yield fault, shared > SHARED * len(keys)
+                yield fault, shared_count > SHARED * len(keys)
 
 
 def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:

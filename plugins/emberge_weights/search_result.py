@@ -53,15 +53,20 @@ class Front:
 
     def figures(self) -> list[dict[str, Any]]:
         """Return the figure of a report."""
-        named = {"equal weights": EQUAL, "chosen": self.chosen}
+        marked_candidates = {"equal weights": EQUAL, "chosen": self.chosen}
         if self.base:
-            named["base"] = self.weights.shape[1]  # after equal weights every member alone
+            marked_candidates["base"] = self.weights.shape[
+                1
+            ]  # after equal weights every member alone
         series: dict[str, list[Any]] = {
             "candidates": [
                 self._make_point(candidate) for candidate in range(min(DRAWN, len(self.gains)))
             ],
             "front": [self._make_point(candidate) for candidate in self.places],
-            **{name: [[*self._make_point(candidate), name]] for name, candidate in named.items()},
+            **{
+                name: [[*self._make_point(candidate), name]]
+                for name, candidate in marked_candidates.items()
+            },
         }
         return [
             {
@@ -173,8 +178,8 @@ class SearchResult:
         if self.real is None:
             return 0.0
         count = self.real.anchors
-        foretold = self.found.means[list(self.real.places[:count])]
-        return float((self.real.means[:count] - foretold).mean())
+        predicted_means = self.found.means[list(self.real.places[:count])]
+        return float((self.real.means[:count] - predicted_means).mean())
 
     @cached_property
     def front(self) -> Front | None:
@@ -292,14 +297,14 @@ def describe_trials(search: Search, real: RealMerges, choice: int) -> dict[str, 
     trials = range(real.anchors, len(real.places))
     if not trials:
         return None
-    foretold, means = search.means[list(real.places)], real.means
+    predicted_means, means = search.means[list(real.places)], real.means
     trial_numbers = list(trials)
     return {
         "count": len(trials),
         "rank_correlation": float(
-            spearmanr(foretold[trial_numbers], means[trial_numbers]).statistic
+            spearmanr(predicted_means[trial_numbers], means[trial_numbers]).statistic
         ),
-        "largest_error": float(np.abs(foretold[trial_numbers] - means[trial_numbers]).max()),
+        "largest_error": float(np.abs(predicted_means[trial_numbers] - means[trial_numbers]).max()),
         "tests": _compare_on_tests(real, list(real.places).index(choice), trial_numbers)
         if real.tests
         else None,

@@ -70,17 +70,19 @@ def yield_products(
     step = max(1, GATHERED // (documents.shape[1] * len(members) * dimension))
     for start in range(0, len(documents), step):
         part = slice(start, min(start + step, len(documents)))
-        left = stack_members([member.queries for member in members], part)
-        places, back = np.unique(documents[part], return_inverse=True)
-        right = stack_members([member.documents for member in members], places)
-        lengths = _pack_symmetric(right @ right.mT)
-        place_of = torch.from_numpy(back.reshape(documents[part].shape))
-        pairs = right[place_of]  # [queries, of each, members, d]
-        dots = torch.einsum("qmd,qpnd->qpmn", left, pairs)
+        query_vectors = stack_members([member.queries for member in members], part)
+        places, inverse = np.unique(documents[part], return_inverse=True)
+        document_vectors = stack_members([member.documents for member in members], places)
+        lengths = _pack_symmetric(document_vectors @ document_vectors.mT)
+        place_of = torch.from_numpy(inverse.reshape(documents[part].shape))
+        pairs = document_vectors[place_of]  # [queries, of each, members, d]
+        dots = torch.einsum("qmd,qpnd->qpmn", query_vectors, pairs)
         yield (
             part,
             PairProducts(
-                _pack_symmetric(dots), _pack_symmetric(left @ left.mT), lengths[:, place_of]
+                _pack_symmetric(dots),
+                _pack_symmetric(query_vectors @ query_vectors.mT),
+                lengths[:, place_of],
             ),
         )
 
@@ -88,9 +90,9 @@ def yield_products(
 def _pack_symmetric(products: Tensor) -> Tensor:
     """Return products [..., members, members] as terms [terms, ...]: (i, j) and (j, i) are added up."""
     first, second = np.triu_indices(products.shape[-1])
-    both = products[..., first, second] + products[..., second, first]
-    both[..., torch.from_numpy(first == second)] /= 2
-    return both.movedim(-1, 0).contiguous()
+    summed = products[..., first, second] + products[..., second, first]
+    summed[..., torch.from_numpy(first == second)] /= 2
+    return summed.movedim(-1, 0).contiguous()
 
 
 def score_set(
@@ -154,12 +156,16 @@ def _pool_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], pool: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the pooled documents of each query [queries, most], and the mask that is false at padding."""
-    first = [first_documents(weight_set, members, weights) for weights in pool]
+    nearest_by_weighting = [first_documents(weight_set, members, weights) for weights in pool]
     rows = []
     for query in range(len(weight_set.queries)):
         relevant = list(weight_set.relevant[query]) if weight_set.relevant else []
         rows.append(
-            np.unique(np.concatenate([*(f[query] for f in first), np.array(relevant, np.int64)]))
+            np.unique(
+                np.concatenate(
+                    [*(f[query] for f in nearest_by_weighting), np.array(relevant, np.int64)]
+                )
+            )
         )
     width = max(len(row) for row in rows)
     places = np.zeros((len(rows), width), np.int64)
@@ -197,10 +203,10 @@ def first_documents(
 
 
 def _sum_unit_rows(vectors: Sequence[VectorRows], weights: Array, places: slice) -> Tensor:
-    used = [number for number, weight in enumerate(weights) if weight > 0]
-    rows = stack_members([vectors[number] for number in used], places)
-    mixed = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used]).float(), rows)
-    return torch.nn.functional.normalize(mixed, dim=1)
+    used_members = [number for number, weight in enumerate(weights) if weight > 0]
+    rows = stack_members([vectors[number] for number in used_members], places)
+    weighted_sums = torch.einsum("m,nmd->nd", torch.from_numpy(weights[used_members]).float(), rows)
+    return torch.nn.functional.normalize(weighted_sums, dim=1)
 
 
 def _read_gains(
@@ -210,10 +216,10 @@ def _read_gains(
     gains = np.zeros(documents.shape, np.float32)
     ideal = np.zeros(len(documents), np.float32)
     discounts = rank_discounts(TOP)
-    for query, judged in enumerate(weight_set.relevant):
-        for document, grade in judged.items():
+    for query, grades in enumerate(weight_set.relevant):
+        for document, grade in grades.items():
             gains[query][is_document[query] & (documents[query] == document)] = max(0, grade)
-        top = np.sort([max(0, grade) for grade in judged.values()])[::-1][:TOP]
+        top = np.sort([max(0, grade) for grade in grades.values()])[::-1][:TOP]
         ideal[query] = (top * discounts[: len(top)]).sum()
     return torch.from_numpy(gains), torch.from_numpy(ideal)
 
@@ -240,9 +246,9 @@ def _measure_consensus(metric: str, kernel: Tensor, is_document: Tensor) -> Meas
     def shared(cosines: Tensor) -> Tensor:
         depth = min(TOP, int(is_document.sum(1).min()))
         nearest = kernel.masked_fill(~is_document, -2.0).topk(depth, dim=1).indices
-        among = torch.zeros_like(kernel).scatter_(1, nearest, 1.0)
+        is_nearest = torch.zeros_like(kernel).scatter_(1, nearest, 1.0)
         order = cosines.topk(depth, dim=2).indices
-        return among.expand(len(cosines), -1, -1).gather(2, order).mean(2)
+        return is_nearest.expand(len(cosines), -1, -1).gather(2, order).mean(2)
 
     return correlation if metric == "agreement" else shared
 

@@ -93,9 +93,11 @@ def _split_precision(values: NDArray[np.float32], gold: Array) -> Array:
     positives = max(1.0, float(gold.sum()))
     average = (hit * precision).sum(1, keepdims=True) / positives
     # Σ over positives i at this rank or later of (hit − precision_i) / rank_i
-    later = [np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)]
+    effects_on_later = [
+        np.cumsum((hit * part / rank)[:, ::-1], axis=1)[:, ::-1] for part in (1.0, precision)
+    ]
     direct = hit * (precision - average)
-    influence = units / positives * (direct + hit * later[0] - later[1])
+    influence = units / positives * (direct + hit * effects_on_later[0] - effects_on_later[1])
     contributions: Array = np.empty_like(influence)
     np.put_along_axis(contributions, order, average + influence, axis=1)
     return contributions

@@ -128,22 +128,29 @@ def unusable(eval_set: EvalSet, metric: Metric) -> str | None:
 
 def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData, metric: Metric) -> WeightSet:
     name = eval_set.name if split == "test" else f"{eval_set.name}-{split}"
-    asked = {"instruction": eval_set.instruction, "prompt": eval_set.prompt}
+    prompt_words = {"instruction": eval_set.instruction, "prompt": eval_set.prompt}
     if metric != "task":
         queries, documents = _list_unlabelled_texts(data)
         alike = not isinstance(data, RetrievalData)
         return WeightSet(
-            name, eval_set.task, "mean", metric, queries, documents, alike=alike, asked=asked
+            name, eval_set.task, "mean", metric, queries, documents, alike=alike, asked=prompt_words
         )
     if isinstance(data, RetrievalData):
         places = {document: number for number, document in enumerate(data.corpus)}
-        judged = [
+        judged_documents = [
             {places[document]: grade for document, grade in data.relevant[query].items()}
             for query in data.queries
         ]
         queries, documents = list(data.queries.values()), list(data.corpus.values())
         return WeightSet(
-            name, eval_set.task, "mean", "ndcg_at_10", queries, documents, judged, asked=asked
+            name,
+            eval_set.task,
+            "mean",
+            "ndcg_at_10",
+            queries,
+            documents,
+            judged_documents,
+            asked=prompt_words,
         )
     assert isinstance(data, PairData)
     statistic: Statistic = "spearman" if eval_set.task == "sts" else "average_precision"
@@ -157,7 +164,7 @@ def _make_weight_set(eval_set: EvalSet, split: Split, data: EvalData, metric: Me
         list(data.texts2),
         gold=gold,
         alike=True,
-        asked=asked,
+        asked=prompt_words,
     )
 
 
@@ -166,9 +173,11 @@ def _limit_documents(data: EvalData, limit: int | None, name: str) -> EvalData:
     if not isinstance(data, RetrievalData) or limit is None:
         return data
     relevant = {document for grades in data.relevant.values() for document in grades}
-    others = [document for document in data.corpus if document not in relevant]
-    others.sort(key=lambda document: hashlib.sha256(f"{name}\0{document}".encode()).digest())
-    selected = relevant.union(others[:limit])
+    other_documents = [document for document in data.corpus if document not in relevant]
+    other_documents.sort(
+        key=lambda document: hashlib.sha256(f"{name}\0{document}".encode()).digest()
+    )
+    selected = relevant.union(other_documents[:limit])
     documents = {document: text for document, text in data.corpus.items() if document in selected}
     return RetrievalData(documents, data.queries, data.relevant)
 

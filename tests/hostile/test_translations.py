@@ -20,7 +20,7 @@ from emberge_index import (
     Kind,
     Moments,
     SpaceOf,
-    Work,
+    WorkFolder,
     fit_folds,
     fit_map,
     read_translation,
@@ -256,9 +256,9 @@ def test_a_full_disk_is_named_and_the_next_run_goes_on(
 ) -> None:
     out, whole = old.with_name("new.npy"), old.with_name("whole.npy")
     translate_file(old, by, whole)
-    note, noted = Work.note, []
+    note, noted = WorkFolder.note, []
 
-    def full(work: Work, handle: int, done: Any) -> None:
+    def full(work: WorkFolder, handle: int, done: Any) -> None:
         if len(noted) == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         noted.append(done)
@@ -266,10 +266,10 @@ def test_a_full_disk_is_named_and_the_next_run_goes_on(
 
     monkeypatch.setattr(rewrite, "NOTED", 0.0)
     monkeypatch.setattr("emberge_index.vectors.pieces.BLOCK", 24 * 4 * 64)
-    monkeypatch.setattr(Work, "note", full)
+    monkeypatch.setattr(WorkFolder, "note", full)
     with pytest.raises(EmbergeError, match=r"new\.npy.*make room"):
         translate_file(old, by, out)
-    monkeypatch.setattr(Work, "note", note)
+    monkeypatch.setattr(WorkFolder, "note", note)
     seen: list[int] = []
     translate_file(old, by, out, progress=lambda done, _: seen.append(done))
     assert seen[0] > 64, "it went on from where it was"
@@ -301,13 +301,13 @@ def test_what_is_planted_beside_out_is_neither_followed_nor_taken(by: Path, old:
     thesis.mkdir()
     (thesis / "vectors").write_text("all my work")
     out = old.with_name("new.npy")
-    Work(out, "").folder.symlink_to(thesis)
+    WorkFolder(out, "").folder.symlink_to(thesis)
     with pytest.raises(EmbergeError, match=r"new\.npy\.translating"):
         translate_file(old, by, out)
     assert (thesis / "vectors").read_text() == "all my work"
-    Work(out, "").folder.unlink()
-    Work(out, "").folder.mkdir()
-    Work(out, "").file.symlink_to(thesis / "vectors")
+    WorkFolder(out, "").folder.unlink()
+    WorkFolder(out, "").folder.mkdir()
+    WorkFolder(out, "").file.symlink_to(thesis / "vectors")
     with pytest.raises(EmbergeError, match="vectors"):
         translate_file(old, by, out)
     assert (thesis / "vectors").read_text() == "all my work"
@@ -349,7 +349,7 @@ def test_bytes_are_on_the_disk_before_the_journal_claims_them(
     done: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda _: done.append("synced"))
     monkeypatch.setattr(rewrite, "write_text", lambda *_: done.append("noted"))
-    work = Work(tmp_path / "new.npy", "key")
+    work = WorkFolder(tmp_path / "new.npy", "key")
     work.folder.mkdir()
     with work.file.open("wb") as file:
         work.note(file.fileno(), rewrite.WrittenBytes(3, 0))
@@ -357,7 +357,7 @@ def test_bytes_are_on_the_disk_before_the_journal_claims_them(
 
 
 def test_a_lock_is_free_again_after_an_error(tmp_path: Path) -> None:
-    work = Work(tmp_path / "new.npy", "")
+    work = WorkFolder(tmp_path / "new.npy", "")
     with pytest.raises(ZeroDivisionError), working_on(work):
         raise ZeroDivisionError
     with working_on(work):

@@ -53,7 +53,7 @@ class WrittenBytes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkFolder:
     """Hidden folder next to OUT with the growing file and a journal; `key` decides their bytes."""
 
     out: Path
@@ -114,7 +114,7 @@ def require_new(out: Path, suffix: str) -> None:
 
 
 @contextlib.contextmanager
-def working_on(work: Work) -> Iterator[None]:
+def working_on(work: WorkFolder) -> Iterator[None]:
     """Lock the work folder; remove it after the block, or after an error that would recur.
 
     After a full disk or a kill the folder remains, and a later call resumes the work.
@@ -133,7 +133,7 @@ def working_on(work: Work) -> Iterator[None]:
         work.remove()
 
 
-def publish_work(work: Work, finished: Path) -> None:
+def publish_work(work: WorkFolder, finished: Path) -> None:
     """Rename the finished file of the work folder to OUT.
 
     Raises:
@@ -145,7 +145,7 @@ def publish_work(work: Work, finished: Path) -> None:
         os.replace(finished, side)
 
 
-def rewrite(plan: RewritePlan, mapper: Mapper, work: Work, progress: Progress) -> int:
+def rewrite(plan: RewritePlan, mapper: Mapper, work: WorkFolder, progress: Progress) -> int:
     """Write the pieces of a plan to the hidden file, from where an earlier call ended.
 
     Three consecutive blocks are read, mapped and written in parallel. The result is the number of zero
@@ -185,7 +185,7 @@ def _count_bytes(piece: Piece, mapper: Mapper) -> int:
 class _Writer:
     """Writer that appends bytes to the hidden file and notes their length every few seconds."""
 
-    def __init__(self, file: Any, work: Work, done: WrittenBytes) -> None:
+    def __init__(self, file: Any, work: WorkFolder, done: WrittenBytes) -> None:
         self._file, self._work, self.done = file, work, done
         self._noted = time.monotonic()
 

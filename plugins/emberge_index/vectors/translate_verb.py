@@ -106,10 +106,10 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.parquet_file import ColumnRows, write_parquet
     from emberge_index.vectors.pieces import block_rows, mark_of
-    from emberge_index.vectors.rewrite import Work, publish_work, rewrite, working_on
+    from emberge_index.vectors.rewrite import WorkFolder, publish_work, rewrite, working_on
 
     mapper = Mapper(translation, plan.rows.dtype)
-    work = Work(out, _describe_work(plan, translation))
+    work = WorkFolder(out, _describe_work(plan, translation))
     with working_on(work):
         empty = rewrite(plan, mapper, work, progress)
         finished_file = work.file

@@ -34,8 +34,8 @@ def read_model(value: ConfigValue, faults: Faults) -> ModelName | None:
     if not isinstance(text, str) or not text.strip():
         faults.add(value.line, f"{value.label} names a model, not {value.words}")
         return None
-    main, plus, adapter = text.partition("+")
-    path, revision = _split_revision(main)
+    model_text, plus, adapter = text.partition("+")
+    path, revision = _split_revision(model_text)
     adapter_path, adapter_revision = _split_revision(adapter)
     if "+" in adapter or "@" in (revision or "") or "@" in (adapter_revision or ""):
         faults.add(value.line, f"'{text}' is no model: write path@revision+adapter@revision")

@@ -93,19 +93,19 @@ def read_config(document: ConfigValue, faults: Faults) -> Config:
     entries = {key: entry for key, entry in document.entries.items() if entry.value is not None}
     shapes = [key for key in ("models", "slices", "modules") if entries.get(key, NONE).value]
     if len(shapes) != 1:
-        listed = " and ".join(f"'{key}'" for key in shapes) or "none"
+        shape_list = " and ".join(f"'{key}'" for key in shapes) or "none"
         faults.add(
-            document.line, f"a config has one of 'models', 'slices' and 'modules', not {listed}"
+            document.line, f"a config has one of 'models', 'slices' and 'modules', not {shape_list}"
         )
         return Config(document.line)
     base = read_model(entries["base_model"], faults) if "base_model" in entries else None
-    shared = read_parameters(entries.get("parameters", NONE), faults)
+    shared_parameters = read_parameters(entries.get("parameters", NONE), faults)
     return Config(
         document.line,
         name=read_text(entries.get("name"), faults),
         method=read_text(entries.get("merge_method"), faults) or "",
         base=base,
-        parts=_read_parts(entries, base, (shared,), faults),
+        parts=_read_parts(entries, base, (shared_parameters,), faults),
         sliced=_read_container(entries).entries.get("slices", NONE).value is not None,
         dtype=_read_dtype(entries.get("dtype"), faults),
         out_dtype=_read_dtype(entries.get("out_dtype"), faults),
@@ -208,9 +208,9 @@ def _read_input(entry: ConfigValue, faults: Faults, *, sliced: bool) -> ConfigMo
         faults.add(entry.line, f"{entry.label} is `{form}`, not {entry.words}")
         return None
     entry.refuse_unknown((*required_keys, "parameters"), faults)
-    missing = [key for key in required_keys if entry.entries.get(key, NONE).value is None]
-    if missing:
-        faults.add(entry.line, f"{entry.label} needs '{missing[0]}'")
+    missing_keys = [key for key in required_keys if entry.entries.get(key, NONE).value is None]
+    if missing_keys:
+        faults.add(entry.line, f"{entry.label} needs '{missing_keys[0]}'")
         return None
     model = read_model(entry.entries["model"], faults)
     layers = _read_layers(entry.entries["layer_range"], faults) if sliced else None

@@ -48,7 +48,7 @@ class Equivalent:
     notes: tuple[str, ...] = ()
 
 
-class Given:
+class ConvertedSettings:
     """Settings of the whole merge, converted to what a strategy accepts."""
 
     def __init__(self, settings: Mapping[str, Setting], *, based: bool, sliced: bool) -> None:
@@ -98,45 +98,45 @@ def equivalent(
     map_method = _MAPPERS.get(method)
     if map_method is None:
         return None
-    merge_settings = Given(settings, based=based, sliced=sliced)
+    merge_settings = ConvertedSettings(settings, based=based, sliced=sliced)
     match = map_method(merge_settings)
     return match if merge_settings.exact else None
 
 
-def _map_linear(given: Given) -> Equivalent:
+def _map_linear(given: ConvertedSettings) -> Equivalent:
     return Equivalent((Link("linear", given.number("normalize", "normalize")),))
 
 
-def _map_slerp(given: Given) -> Equivalent:
+def _map_slerp(given: ConvertedSettings) -> Equivalent:
     link = Link("slerp", given.options(within=(0, 1), t="t")).having(linear_threshold=0.9995)
     return Equivalent((link,), notes=("mergekit walks straight above a cosine of 0.9995",))
 
 
-def _map_nuslerp(given: Given) -> Equivalent:
+def _map_nuslerp(given: ConvertedSettings) -> Equivalent:
     flat = given.plain("nuslerp_flatten", True)
     by_row = "column" if given.plain("nuslerp_row_wise", False) else "row"
     link = Link("nuslerp")
     return Equivalent((link if flat else link.having(granularity=by_row),))
 
 
-def _map_multislerp(given: Given) -> Equivalent:
+def _map_multislerp(given: ConvertedSettings) -> Equivalent:
     standard = given.plain("normalize_weights", True) is True and given.plain("eps", 1e-8) == 1e-8
     given.exact = given.exact and standard
     link = Link("multi_slerp").having(mode="projected")
     return Equivalent((link.having(space="deltas") if given.based else link,))
 
 
-def _map_karcher(given: Given) -> Equivalent:
+def _map_karcher(given: ConvertedSettings) -> Equivalent:
     steps, tolerance = given.plain("max_iter", 10), given.plain("tol", 1e-5)
     return Equivalent((Link("karcher").having(max_iter=steps, tol=tolerance),))
 
 
-def _map_task_arithmetic(given: Given) -> Equivalent:
+def _map_task_arithmetic(given: ConvertedSettings) -> Equivalent:
     options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
     return Equivalent((Link("task_arithmetic", options),))  # it drops nothing: rescale is nothing
 
 
-def _map_ties(given: Given) -> Equivalent:
+def _map_ties(given: ConvertedSettings) -> Equivalent:
     options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
     owned = {"density": ("trim", "density")}
     if not given.plain("rescale", False):
@@ -151,10 +151,10 @@ def _map_ties(given: Given) -> Equivalent:
 
 def _build_chain_mapper(
     name: str, trimming: str, more: str | None = None, *, rescale: bool, random: bool
-) -> Callable[[Given], Equivalent]:
+) -> Callable[[ConvertedSettings], Equivalent]:
     """Return a function that maps settings to a named chain: dropping, rescaling, adding up."""
 
-    def make(given: Given) -> Equivalent:
+    def make(given: ConvertedSettings) -> Equivalent:
         options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}
         link = Link(name, options)
         rescales = given.plain("rescale", rescale)
@@ -166,27 +166,27 @@ def _build_chain_mapper(
     return make
 
 
-def _map_sce(given: Given) -> Equivalent:
+def _map_sce(given: ConvertedSettings) -> Equivalent:
     options = given.options(within=(0, 1), select_topk="select_topk")
     return Equivalent((Link("sce", options).having(least_energy=1e-6),))
 
 
-def _map_model_stock(given: Given) -> Equivalent:
+def _map_model_stock(given: ConvertedSettings) -> Equivalent:
     link = Link("model_stock").having(clamp=False)
     by_row = given.plain("filter_wise", False)
     return Equivalent((link.having(granularity="row") if by_row else link,))
 
 
-def _map_arcee_fusion(_: Given) -> Equivalent:
+def _map_arcee_fusion(_: ConvertedSettings) -> Equivalent:
     notes = ("mergekit samples the quartiles of tensors beyond a million elements; here all count",)
     return Equivalent((Link("arcee_fusion").having(precise=False),), notes=notes)
 
 
-def _map_nearswap(given: Given) -> Equivalent:
+def _map_nearswap(given: ConvertedSettings) -> Equivalent:
     return Equivalent((Link("nearswap", given.options(t="t")),))
 
 
-def _map_passthrough(given: Given) -> Equivalent:
+def _map_passthrough(given: ConvertedSettings) -> Equivalent:
     # In mergekit a filter by layer number means the model's own layer, but in emberge the result's layer.
     numbered = any(
         any(c.isdigit() for c in e.filter or "") for e in given.settings.get("scale", ())
@@ -195,11 +195,11 @@ def _map_passthrough(given: Given) -> Equivalent:
     return Equivalent((Link("passthrough", given.options(scale="scale")),))
 
 
-def _map_ram(given: Given) -> Equivalent:
+def _map_ram(given: ConvertedSettings) -> Equivalent:
     return Equivalent((Link("ram", given.options(epsilon="epsilon")),))
 
 
-def _map_ramplus(given: Given) -> Equivalent:
+def _map_ramplus(given: ConvertedSettings) -> Equivalent:
     options = {
         **given.options(epsilon="epsilon"),
         **given.number("r", "r"),
@@ -208,7 +208,7 @@ def _map_ramplus(given: Given) -> Equivalent:
     return Equivalent((Link("ramplus_tl", options),))
 
 
-_MAPPERS: Mapping[str, Callable[[Given], Equivalent]] = {
+_MAPPERS: Mapping[str, Callable[[ConvertedSettings], Equivalent]] = {
     "linear": _map_linear,
     "slerp": _map_slerp,
     "nuslerp": _map_nuslerp,

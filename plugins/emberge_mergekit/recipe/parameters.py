@@ -103,8 +103,10 @@ def _read_value(value: ConfigValue, filter_: str | None, line: int, faults: Faul
         return Entry(value.value, filter_, line)
     items = value.value if isinstance(value.value, list) else []
     if not items or not all(isinstance(item.value, bool | int | float | str) for item in items):
-        shown = "an empty list" if value.value == [] else value.words
-        faults.add(value.line, f"{value.label} takes a value or a list over depth, not {shown}")
+        description = "an empty list" if value.value == [] else value.words
+        faults.add(
+            value.line, f"{value.label} takes a value or a list over depth, not {description}"
+        )
         return None
     return Entry(tuple(item.value for item in items), filter_, line)
 
@@ -154,9 +156,9 @@ def require_method(
 
 
 def _convert_entry(name: str, declared: Parameter, entry: Entry, faults: Faults) -> Entry:
-    several = isinstance(entry.value, tuple)
+    is_list = isinstance(entry.value, tuple)
     values = entry.value if isinstance(entry.value, tuple) else (entry.value,)
-    if several and declared.kind in ("bool", "str"):
+    if is_list and declared.kind in ("bool", "str"):
         message = f"'{name}' over depth is not supported; give it by filter: [{{filter, value}}]"
         faults.add(entry.line, message)
     typed = [_convert_value(declared.kind, value) for value in values]
@@ -166,7 +168,7 @@ def _convert_entry(name: str, declared: Parameter, entry: Entry, faults: Faults)
             message = f"'{name}' takes {words.get(declared.kind, 'a text')}, not {value!r}"
             faults.add(entry.line, message)
     valid_values = tuple(v for v in typed if v is not None)
-    return Entry(valid_values if several else (valid_values or (0.0,))[0], entry.filter, entry.line)
+    return Entry(valid_values if is_list else (valid_values or (0.0,))[0], entry.filter, entry.line)
 
 
 _TRUE = ("true", "yes", "on", "y", "t", "1")

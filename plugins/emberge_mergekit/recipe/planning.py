@@ -252,9 +252,9 @@ def _is_within_limits(match: Equivalent, model_settings: Sequence[Mapping[str, S
     """Return whether every parameter of every model is within the limits of emberge's options."""
     for settings in model_settings:
         for name in settings.keys() & match.owned.keys():
-            low, high = _LIMITS[name]
+            lowest, highest = _LIMITS[name]
             values = [float(v) for entry in settings[name] for v in _list_values(entry)]
-            if not all(low <= number <= high for number in values):
+            if not all(lowest <= number <= highest for number in values):
                 return False
     return True
 

@@ -237,8 +237,8 @@ def _name_steps(configs: Sequence[Config], faults: Faults) -> list[str]:
     for config in configs:
         if config.name in names:
             description = "without a name" if config.name is None else f"called '{config.name}'"
-            first = names[config.name]
-            faults.add(config.line, f"two configs are {description}, the first at line {first}")
+            first_id = names[config.name]
+            faults.add(config.line, f"two configs are {description}, the first at line {first_id}")
         names[config.name] = config.line
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", config.name or LAST).strip("-") or LAST
         taken_ids, number = {i.casefold() for i in ids}, 2

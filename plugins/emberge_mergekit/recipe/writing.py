@@ -25,8 +25,8 @@ class Sheet:
 
     def add(self, depth: int, text: str, line: int = 0) -> None:
         """Add a line, indented by two spaces per level; `line=0` repeats the previous line's source line."""
-        before = self._lines[-1][1] if self._lines else 1
-        self._lines.append(("  " * depth + text, line or before))
+        previous_source = self._lines[-1][1] if self._lines else 1
+        self._lines.append(("  " * depth + text, line or previous_source))
 
     def comment(self, depth: int, text: str) -> None:
         """Add a remark for the reader, on a line of its own."""
@@ -41,9 +41,9 @@ class Sheet:
         for link in links:
             dash = "- " if len(links) > 1 else ""
             self.add(depth + 1, f"{dash}{link.name}:" if link.options else f"{dash}{link.name}")
-            inner = depth + (3 if dash else 2)
+            option_depth = depth + (3 if dash else 2)
             for name, option in link.options.items():
-                self.add(inner, f"{name}: {flow(option.value)}", option.line)
+                self.add(option_depth, f"{name}: {flow(option.value)}", option.line)
 
     def recipe(self) -> TranslatedRecipe:
         """Return the recipe's text, and for each of its lines the source line."""
@@ -83,5 +83,5 @@ def _format_setting(entries: Sequence[Entry]) -> str:
 
 
 def _quote_word(text: str) -> str:
-    plain = _PLAIN.fullmatch(text) and text.lower() not in _TAKEN and ": " not in text
-    return text if plain and not text.endswith(":") else json.dumps(text, ensure_ascii=False)
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _TAKEN and ": " not in text
+    return text if is_plain and not text.endswith(":") else json.dumps(text, ensure_ascii=False)

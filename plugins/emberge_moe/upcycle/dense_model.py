@@ -81,6 +81,6 @@ class DenseModel:
         for name, spec in self.checkpoint.specs.items():
             block = self.block_of(name)
             if block is not None:
-                layer, path, below = block
-                by_layer.setdefault(layer, (path, {}))[1][below] = spec
+                layer, path, name_below = block
+                by_layer.setdefault(layer, (path, {}))[1][name_below] = spec
         return by_layer

@@ -23,7 +23,7 @@ from emberge.merging import MergeInput, MergeRequest, plan_merge
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.plan import Beginning, Plan
+from emberge_moe.upcycle.plan import InitialState, Plan
 from emberge_moe.upcycle.probe import (
     mean_states,
     open_model,
@@ -114,10 +114,10 @@ class MixExperts(RoutingStep):
             routing, target = self.choose_routing(dense)
             if self.router == "states":
                 routers = self._make_routers(members, dense, routing.layers, workspace)
-                beginning = Beginning(0.0, self.noise, workspace.seed, routers)
+                beginning = InitialState(0.0, self.noise, workspace.seed, routers)
             else:
                 deviation = router_deviation(self.router)
-                beginning = Beginning(deviation, self.noise, workspace.seed)
+                beginning = InitialState(deviation, self.noise, workspace.seed)
             content = [*(model.fingerprint for model in models), repr(self.strategy)]
             plan = Plan(dense, members, routing, target, beginning, content)
             facts = self.build_routed(plan, self.router, workspace)

@@ -15,7 +15,7 @@ from emberge.tensor_files import TensorSpec
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import FilledTensor, Joined, part_of
-from emberge_moe.upcycle.routing import LayerRouting, Restored, RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.routing import LayerRouting, RestoredTensors, RoutedBlock, RoutedTarget
 
 ORIGIN = "upcycled_from"
 """Key of a native config under which the dense model's whole config is kept, for the way back."""
@@ -53,10 +53,14 @@ class Native(RoutedTarget):
         yield from ()
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        shared = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
-        causal = any(str(n).endswith("ForCausalLM") for n in shared.get("architectures") or ())
+        dense_settings = {
+            k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")
+        }
+        causal = any(
+            str(n).endswith("ForCausalLM") for n in dense_settings.get("architectures") or ()
+        )
         return {
-            **shared,
+            **dense_settings,
             "model_type": self.name,
             "architectures": [f"{self.classes}{'ForCausalLM' if causal else 'Model'}"],
             **({"is_causal": False} if dense.kind == "eurobert" else {}),
@@ -81,8 +85,10 @@ class Native(RoutedTarget):
         dense = config.get(ORIGIN)
         return dense if isinstance(dense, Mapping) else None
 
-    def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
-        result = Restored()
+    def restored(
+        self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]
+    ) -> RestoredTensors:
+        result = RestoredTensors()
         router = re.compile(r"(.*layers\.(\d+)\.)" + re.escape(self.path + self.router))
         paths: list[str] = []
         for name, spec in specs.items():
@@ -114,7 +120,7 @@ class Native(RoutedTarget):
         return dense.removesuffix("mlp.") + self.path
 
 
-class Interleaved(Native):
+class RoutesAnyLayers(Native):
     """A class that can route any subset of layers, with or without normalised gates."""
 
     def settings(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
@@ -128,7 +134,7 @@ class Interleaved(Native):
         }
 
 
-class Qwen3Moe(Interleaved):
+class Qwen3Moe(RoutesAnyLayers):
     """qwen3_moe, whose layers all have one window or none."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
@@ -142,7 +148,7 @@ class Qwen3Moe(Interleaved):
         }
 
 
-class Qwen2Moe(Interleaved):
+class Qwen2Moe(RoutesAnyLayers):
     """qwen2_moe, with the shared expert that it must have: of width 1, and zero even after a training.
 
     All weights of the shared expert are zero, and so are the gradients of a product of zeros.
@@ -170,7 +176,7 @@ class Qwen2Moe(Interleaved):
         yield FilledTensor(f"{path}shared_expert.down_proj.weight", (gate.shape[1], 1), gate.dtype)
 
 
-class Everywhere(Native):
+class RoutesAllLayers(Native):
     """A class that routes all layers and scales the chosen gates to a sum of 1."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
@@ -180,7 +186,7 @@ class Everywhere(Native):
             yield f"{self.name} always scales the chosen gates to a sum of 1"
 
 
-class Mixtral(Everywhere):
+class Mixtral(RoutesAllLayers):
     """mixtral, without a bias anywhere."""
 
     def limits(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
@@ -189,30 +195,37 @@ class Mixtral(Everywhere):
             yield f"{self.name} has no biases in its attention"
 
 
-class GraniteMoe(Everywhere):
+class GraniteMoe(RoutesAllLayers):
     """granitemoe, whose experts are stacked on disk: gate above up in one tensor, down in another."""
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
         path, count = self._block_path(block.path), len(block.experts)
         rows, width = block.experts[0][_GATE].shape
         dtype = block.experts[0][_GATE].dtype
-        both = tuple(expert[name] for expert in block.experts for name in (_GATE, _UP))
-        down = tuple(expert[_DOWN] for expert in block.experts)
+        input_tensors = tuple(expert[name] for expert in block.experts for name in (_GATE, _UP))
+        output_tensors = tuple(expert[_DOWN] for expert in block.experts)
         yield block.router.renamed(path + self.router)
-        yield Joined(f"{path}input_linear.weight", (count, 2 * rows, width), dtype, parts=both)
-        yield Joined(f"{path}output_linear.weight", (count, width, rows), dtype, parts=down)
+        yield Joined(
+            f"{path}input_linear.weight", (count, 2 * rows, width), dtype, parts=input_tensors
+        )
+        yield Joined(
+            f"{path}output_linear.weight", (count, width, rows), dtype, parts=output_tensors
+        )
 
     def experts(
         self, path: str, specs: Mapping[str, TensorSpec], count: int
     ) -> list[dict[str, TensorSpec]]:
-        both, down = specs[f"{path}input_linear.weight"], specs[f"{path}output_linear.weight"]
-        width, rows = down.shape[1:]
+        input_spec, output_spec = (
+            specs[f"{path}input_linear.weight"],
+            specs[f"{path}output_linear.weight"],
+        )
+        width, rows = output_spec.shape[1:]
         size = rows * width
         return [
             {
-                _GATE: part_of(both, _GATE, (rows, width), 2 * number * size),
-                _UP: part_of(both, _UP, (rows, width), (2 * number + 1) * size),
-                _DOWN: part_of(down, _DOWN, (width, rows), number * size),
+                _GATE: part_of(input_spec, _GATE, (rows, width), 2 * number * size),
+                _UP: part_of(input_spec, _UP, (rows, width), (2 * number + 1) * size),
+                _DOWN: part_of(output_spec, _DOWN, (width, rows), number * size),
             }
             for number in range(count)
         ]

@@ -97,16 +97,17 @@ class NomicV2(RoutedTarget):
 
     def block(self, dense: DenseModel, block: RoutedBlock) -> Iterator[TensorSpec]:
         path, count = block.path.removeprefix(dense.prefix), len(block.experts)
-        first = [expert["fc1.weight"] for expert in block.experts]
-        second = [expert["fc2.weight"] for expert in block.experts]
-        inner, width = first[0].shape
-        shape, dtype = (count * inner, width), first[0].dtype
+        first_weights = [expert["fc1.weight"] for expert in block.experts]
+        second_weights = [expert["fc2.weight"] for expert in block.experts]
+        inner_width, width = first_weights[0].shape
+        shape, dtype = (count * inner_width, width), first_weights[0].dtype
         turned = tuple(
-            Transposed(spec.name, (inner, width), spec.dtype, origin=spec) for spec in second
+            Transposed(spec.name, (inner_width, width), spec.dtype, origin=spec)
+            for spec in second_weights
         )
         biases = tuple(expert["fc2.bias"] for expert in block.experts)
         yield block.router.renamed(f"{path}router.layer.weight")
-        yield Joined(f"{path}experts.mlp.w1", shape, dtype, parts=tuple(first))
+        yield Joined(f"{path}experts.mlp.w1", shape, dtype, parts=tuple(first_weights))
         yield Joined(f"{path}experts.mlp.w2", shape, dtype, parts=turned)
         weights = (1.0,) * count
         name = f"{path}experts.bias"
@@ -133,8 +134,8 @@ def _pad_vocabulary(rows: int) -> int:
 
 def measure_lost_bias(dense: DenseModel, layers: Sequence[int]) -> float:
     """Return the norm of the biases that the format has no place for, over all routed layers."""
-    lost = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
-    return math.sqrt(sum(float(bias.double().square().sum()) for bias in lost))
+    biases = [read_tensor(dense.blocks[layer][1]["fc1.bias"]) for layer in layers]
+    return math.sqrt(sum(float(bias.double().square().sum()) for bias in biases))
 
 
 NOMIC_V2 = NomicV2(name="nomic_v2")

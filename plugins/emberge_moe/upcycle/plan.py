@@ -23,7 +23,7 @@ _EXPERTS = re.compile(r"\.experts\.(?:\d+\.|mlp\.)|\.(?:input|output)_linear\.")
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialState:
     """Initial state of routers and experts: standard deviations of routers and noise, and their seed.
 
     `routers` has each layer's router, if routers are not random.
@@ -72,10 +72,10 @@ def choose_target(dense: DenseModel, routing: LayerRouting, name: str = "auto") 
     if name == "auto":
         fitting = (t for t in NATIVE.values() if not any(t.refusals(dense, routing)))
         return next(fitting, ROUTED)
-    others: Mapping[str, RoutedTarget] = {
+    other_targets: Mapping[str, RoutedTarget] = {
         routed_target.name: routed_target for routed_target in (ROUTED, NOMIC_V2)
     }
-    target = others[name] if name in others else NATIVE[name]
+    target = other_targets[name] if name in other_targets else NATIVE[name]
     reasons = [*target.refusals(dense, routing)]
     if reasons:
         raise ValueError("; ".join(reasons))
@@ -87,7 +87,7 @@ def routed_tensors(
     members: Sequence[DenseModel],
     routing: LayerRouting,
     target: RoutedTarget,
-    beginning: Beginning,
+    beginning: InitialState,
 ) -> Iterator[TensorSpec]:
     """Yield the tensors of the routed model, in the dense model's order.
 
@@ -97,13 +97,13 @@ def routed_tensors(
         CheckpointError: if the model lacks the blocks' tensors under the names of its type.
     """
     _require_blocks([dense, *members], routing)
-    begun: set[int] = set()
+    started_layers: set[int] = set()
     for name, spec in dense.checkpoint.specs.items():
         block = dense.block_of(name)
         if block is None or block[0] not in routing.layers:
             yield from target.rest(dense, spec)
-        elif block[0] not in begun:
-            begun.add(block[0])
+        elif block[0] not in started_layers:
+            started_layers.add(block[0])
             yield from target.block(
                 dense, _plan_block(block[0], dense, members, routing, beginning)
             )
@@ -111,10 +111,11 @@ def routed_tensors(
 
 def _require_blocks(models: Sequence[DenseModel], routing: LayerRouting) -> None:
     for model in models:
-        missing = [layer for layer in routing.layers if layer not in model.blocks]
-        if missing:
+        missing_layers = [layer for layer in routing.layers if layer not in model.blocks]
+        if missing_layers:
             raise CheckpointError(
-                f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer {missing[0]} "
+                f"{model.checkpoint.folder}: has no tensors of the feed-forward block of layer "
+                f"{missing_layers[0]} "
                 f"under the names of {model.kind}; load it with transformers and save it again"
             )
 
@@ -124,10 +125,10 @@ def _plan_block(
     dense: DenseModel,
     members: Sequence[DenseModel],
     routing: LayerRouting,
-    beginning: Beginning,
+    beginning: InitialState,
 ) -> RoutedBlock:
     path, specs = dense.blocks[layer]
-    everyone = members if len(members) > 1 else [*members] * routing.experts
+    expert_sources = members if len(members) > 1 else [*members] * routing.experts
     experts = [
         {
             name: add_noise(
@@ -137,7 +138,7 @@ def _plan_block(
             )
             for name in specs
         }
-        for number, member in enumerate(everyone)
+        for number, member in enumerate(expert_sources)
     ]
     dtype = next(iter(specs.values())).dtype
     router = beginning.router(layer, (routing.experts, dense.width), dtype)
@@ -155,7 +156,7 @@ class Plan:
     members: Sequence[DenseModel]
     routing: LayerRouting
     target: RoutedTarget
-    beginning: Beginning
+    beginning: InitialState
     content: Sequence[str]
 
     @property
@@ -172,10 +173,10 @@ class Plan:
     @property
     def key(self) -> list[object]:
         """All that decides the bytes, as JSON values."""
-        begun = self.beginning
+        beginning = self.beginning
         return [
             *(self.target.name, repr(self.routing), list(self.content)),
-            *(begun.deviation, begun.noise, begun.seed, begun.routers is not None),
+            *(beginning.deviation, beginning.noise, beginning.seed, beginning.routers is not None),
         ]
 
 
@@ -198,7 +199,7 @@ def build(plan: Plan, workspace: Workspace) -> list[TensorSpec]:
 def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> dict[str, Any]:
     """Return the facts of the result for the artifact."""
     routing = plan.routing
-    every, active = _count_parameters(tensors, routing)
+    total_count, active_count = _count_parameters(tensors, routing)
     return {
         "from": plan.dense.kind,
         "format": plan.target.name,
@@ -210,7 +211,7 @@ def describe_result(plan: Plan, tensors: Sequence[TensorSpec], router: str) -> d
         "gate_scale": routing.gate_scale,
         "router": router,
         "noise": plan.beginning.noise,
-        "parameters": {"all": every, "active": active},
+        "parameters": {"all": total_count, "active": active_count},
     }
 
 
@@ -218,8 +219,8 @@ def summary(
     dense: DenseModel, target: RoutedTarget, routing: LayerRouting, tensors: Sequence[TensorSpec]
 ) -> list[str]:
     """Return the preview of the result as lines for the terminal."""
-    every, active = _count_parameters(tensors, routing)
-    before = sum(spec.elements for spec in dense.checkpoint.specs.values())
+    total_count, active_count = _count_parameters(tensors, routing)
+    dense_count = sum(spec.elements for spec in dense.checkpoint.specs.values())
     needs = (
         f"needs trust_remote_code=True: {target.loading}" if target.loading else "transformers has"
     )
@@ -227,12 +228,12 @@ def summary(
         f"{dense.kind} becomes {target.name}, which {needs}",
         f"layers {', '.join(map(str, routing.layers))}: {count_noun(routing.experts, 'expert')}, "
         f"{routing.top_k} a token",
-        f"parameters {before:,} become {every:,}, {active:,} of them active for a token",
+        f"parameters {dense_count:,} become {total_count:,}, {active_count:,} of them active for a token",
     ]
 
 
 def _count_parameters(tensors: Sequence[TensorSpec], routing: LayerRouting) -> tuple[int, int]:
     """Return the number of all parameters, and of those active for one token."""
-    inside = sum(tensor.elements for tensor in tensors if _EXPERTS.search(tensor.name))
-    every = sum(tensor.elements for tensor in tensors)
-    return every, every - inside + inside * routing.top_k // routing.experts
+    expert_count = sum(tensor.elements for tensor in tensors if _EXPERTS.search(tensor.name))
+    total_count = sum(tensor.elements for tensor in tensors)
+    return total_count, total_count - expert_count + expert_count * routing.top_k // routing.experts

@@ -97,11 +97,11 @@ def block_inputs(
         CheckpointError: if the model has no module at one of the paths.
     """
     modules = dict(embedder.encoder.module.named_modules())
-    seen: list[tuple[int, Tensor]] = []
+    recorded_states: list[tuple[int, Tensor]] = []
     hooks = []
 
     def remember(layer: int) -> Any:
-        return lambda _, given: seen.append((layer, given[0].flatten(0, -2)))
+        return lambda _, given: recorded_states.append((layer, given[0].flatten(0, -2)))
 
     for layer, path in paths.items():
         matches = [module for name, module in modules.items() if f".{name}".endswith(f".{path}")]
@@ -110,8 +110,8 @@ def block_inputs(
         hooks.append(matches[0].register_forward_pre_hook(remember(layer)))
     try:
         for _ in embedder.token_states(embedder.tokenise(texts)):
-            yield from seen
-            seen.clear()
+            yield from recorded_states
+            recorded_states.clear()
     finally:
         for hook in hooks:
             hook.remove()
@@ -174,10 +174,10 @@ def read_tensor(spec: TensorSpec) -> Tensor:
     import torch
     from emberge.tensor_files import TensorReader
 
-    whole = torch.empty(spec.elements)
+    tensor = torch.empty(spec.elements)
     with TensorReader() as reader:
-        reader.read(spec, 0, whole)
-    return whole.view(spec.shape)
+        reader.read(spec, 0, tensor)
+    return tensor.view(spec.shape)
 
 
 def measure_gate_scale(

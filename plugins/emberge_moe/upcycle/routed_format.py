@@ -13,7 +13,7 @@ from emberge.tensor_names import prefix_of
 
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.expert_tensors import Joined, part_of
-from emberge_moe.upcycle.routing import LayerRouting, Restored, RoutedBlock, RoutedTarget
+from emberge_moe.upcycle.routing import LayerRouting, RestoredTensors, RoutedBlock, RoutedTarget
 
 _FILE = "modeling_emberge_routed.py"
 _ROUTER = re.compile(r"(.*(?:layers|layer)\.(\d+)\.(?:mlp\.)?)router\.weight")
@@ -56,7 +56,9 @@ class RoutedFormat(RoutedTarget):
         yield from ()
 
     def config(self, dense: DenseModel, routing: LayerRouting) -> dict[str, Any]:
-        inner = {k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")}
+        dense_config = {
+            k: v for k, v in dense.config.items() if k not in ("auto_map", "_name_or_path")
+        }
         return {
             "model_type": self.name,
             "architectures": ["EmbergeRoutedModel"],
@@ -65,7 +67,7 @@ class RoutedFormat(RoutedTarget):
                 "AutoModel": "modeling_emberge_routed.EmbergeRoutedModel",
                 "AutoModelForMaskedLM": "modeling_emberge_routed.EmbergeRoutedForMaskedLM",
             },
-            "inner": inner,
+            "inner": dense_config,
             "routed_layers": list(routing.layers),
             "num_experts": routing.experts,
             "top_k": routing.top_k,
@@ -78,8 +80,8 @@ class RoutedFormat(RoutedTarget):
         yield block.router.renamed(f"{path}router.weight")
         for number, expert in enumerate(block.experts):
             for name, spec in expert.items():
-                below = self._find_loaded_path(dense, block.path + name).removeprefix(path)
-                yield spec.renamed(f"{path}experts.{number}.{below}")
+                path_below = self._find_loaded_path(dense, block.path + name).removeprefix(path)
+                yield spec.renamed(f"{path}experts.{number}.{path_below}")
 
     def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         name = spec.name.removeprefix(dense.prefix)
@@ -98,18 +100,20 @@ class RoutedFormat(RoutedTarget):
         return dense.prefix + loaded_name(dense.kind, name.removeprefix(dense.prefix))
 
     def dense_config(self, config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        inner = config.get("inner")
-        return inner if isinstance(inner, Mapping) else None
+        dense_settings = config.get("inner")
+        return dense_settings if isinstance(dense_settings, Mapping) else None
 
-    def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
+    def restored(
+        self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]
+    ) -> RestoredTensors:
         kind, prefix = str(config["inner"]["model_type"]), prefix_of(specs)
 
         def stored(name: str) -> str:
             expert = name.startswith(prefix)
             return prefix + stored_name(kind, name.removeprefix(prefix)) if expert else name
 
-        result = Restored()
-        inside: set[str] = set()
+        result = RestoredTensors()
+        routed_names: set[str] = set()
         for name, spec in specs.items():
             match = _ROUTER.fullmatch(name)
             if match is None:
@@ -121,10 +125,12 @@ class RoutedFormat(RoutedTarget):
                 start = f"{path}experts.{number}."
                 expert = {n: s for n, s in specs.items() if n.startswith(start)}
                 experts.append({stored(path + n.removeprefix(start)): s for n, s in expert.items()})
-                inside |= expert.keys()
-            inside.add(name)
-        others = {stored(name): spec for name, spec in specs.items() if name not in inside}
-        result.rest.extend(_fuse_parts(kind, others))
+                routed_names |= expert.keys()
+            routed_names.add(name)
+        other_specs = {
+            stored(name): spec for name, spec in specs.items() if name not in routed_names
+        }
+        result.rest.extend(_fuse_parts(kind, other_specs))
         return result
 
 

@@ -50,7 +50,7 @@ class RoutedBlock:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredTensors:
     """A routed model's tensors under the dense model's names and shapes.
 
     `experts` has for each layer its experts' tensors by the dense tensors' full names. `routers` has each
@@ -103,7 +103,9 @@ class RoutedTarget:
         """Return the copy of the dense model's config in a routed model's config; None without one."""
         raise NotImplementedError
 
-    def restored(self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]) -> Restored:
+    def restored(
+        self, config: Mapping[str, Any], specs: Mapping[str, TensorSpec]
+    ) -> RestoredTensors:
         """Return a routed model's tensors under the dense model's names and shapes."""
         raise NotImplementedError
 

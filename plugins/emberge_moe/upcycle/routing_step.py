@@ -29,7 +29,7 @@ from emberge.model_folder import Checkpoint
 from emberge_moe.upcycle.dense_model import DenseModel
 from emberge_moe.upcycle.nomic_v2 import measure_lost_bias
 from emberge_moe.upcycle.plan import (
-    Beginning,
+    InitialState,
     Plan,
     build,
     choose_target,
@@ -135,7 +135,7 @@ class RoutingStep(Step):
             yield context.problem(str(error), "export" if self.export else "target")
             return
         if dense.checkpoint.has_weights:
-            specs = [*routed_tensors(dense, [dense], routing, target, Beginning())]
+            specs = [*routed_tensors(dense, [dense], routing, target, InitialState())]
             context.note("upcycling", summary(dense, target, routing, specs))
 
     def _plan_routing(self, dense: DenseModel) -> LayerRouting:
@@ -158,10 +158,10 @@ class RoutingStep(Step):
         """
         target = choose_target(dense, routing, self.export or self.target)
         if self.export and not self.allow_bias_loss and dense.checkpoint.has_weights:
-            lost = measure_lost_bias(dense, routing.layers)
-            if lost:
+            lost_norm = measure_lost_bias(dense, routing.layers)
+            if lost_norm:
                 raise ValueError(
-                    f"{self.export} has no place for the biases inside experts, of norm {lost:.3g}; set "
+                    f"{self.export} has no place for the biases inside experts, of norm {lost_norm:.3g}; set "
                     "allow_bias_loss: true to lose them, or leave 'export' out"
                 )
         return target

@@ -19,7 +19,7 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 
 from emberge_moe.upcycle.dense_model import DenseModel
-from emberge_moe.upcycle.plan import Beginning, Plan
+from emberge_moe.upcycle.plan import InitialState, Plan
 from emberge_moe.upcycle.probe import largest_difference, last_states, probe_texts
 from emberge_moe.upcycle.routing import router_deviation
 from emberge_moe.upcycle.routing_step import RoutingStep
@@ -82,7 +82,7 @@ class Upcycle(RoutingStep):
         with workspace.whole_model(model) as folder:
             dense = DenseModel(Checkpoint(folder))
             routing, target = self.choose_routing(dense)
-            beginning = Beginning(router_deviation(self.router), self.noise, workspace.seed)
+            beginning = InitialState(router_deviation(self.router), self.noise, workspace.seed)
             plan = Plan(dense, [dense], routing, target, beginning, [model.fingerprint])
             facts = self.build_routed(plan, self.router, workspace)
             if self.compare and target.opened:

@@ -170,8 +170,8 @@ def _list_scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
 
 def _is_known(licence: str) -> bool:
     """Return whether a licence has the form of an identifier, as the front matter requires."""
-    named = _IDENTIFIER.fullmatch(licence) is not None
-    return named and licence.lower() not in (UNKNOWN, "other")
+    is_identifier = _IDENTIFIER.fullmatch(licence) is not None
+    return is_identifier and licence.lower() not in (UNKNOWN, "other")
 
 
 def _list_tags(facts: CardFacts) -> list[str]:
@@ -193,7 +193,7 @@ def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
 
 def _describe_model(facts: CardFacts) -> Markdown:
     """Return the sentence on the model's kind and origin."""
-    how = (
+    origin = (
         "merging"
         if facts.merged
         else "choosing"
@@ -201,17 +201,17 @@ def _describe_model(facts: CardFacts) -> Markdown:
         else prose(facts.made_by) or "training"
     )
     count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
-    what = f"{count} models" if facts.merged and count else prose(_name_first(facts.parents))
+    subject = f"{count} models" if facts.merged and count else prose(_name_first(facts.parents))
     dimension = facts.anatomy.dimension
     size = f"{dimension} numbers" if dimension else "numbers"
     purpose = facts.anatomy.purpose
     sentence = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
     noun = f"A {purpose.noun}"
-    others = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
-    if others:
-        noun = f"An embedding model for {' and '.join(['text', *others])}"
+    media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
+    if media_kinds:
+        noun = f"An embedding model for {' and '.join(['text', *media_kinds])}"
         sentence = f"It turns each of them, or several together, into {size}; like things get like numbers."
-    return Markdown(f"{noun}, made with emberge by {how} {what}. {sentence}")
+    return Markdown(f"{noun}, made with emberge by {origin} {subject}. {sentence}")
 
 
 def _name_first(parents: Sequence[Parent]) -> str:
@@ -237,8 +237,10 @@ def _build_parent_section(facts: CardFacts) -> Section | None:
     ]
     passages: list[str | TextTable] = [TextTable(head, rows)]
     if any(parent.step for parent in facts.parents) and facts.roots:
-        back = ", ".join(f"{_link_parent(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots)
-        passages.append(Markdown(f"Those marked as steps go back to {back}."))
+        root_list = ", ".join(
+            f"{_link_parent(r)} ({prose(r.licence or UNKNOWN)})" for r in facts.roots
+        )
+        passages.append(Markdown(f"Those marked as steps go back to {root_list}."))
     return Section(title, passages)
 
 
@@ -257,16 +259,16 @@ def _show_weight(weight: Any) -> str:
 
 def _build_method_section(facts: CardFacts) -> Section | None:
     details = facts.artifact.details
-    others = {key: value for key, value in details.items() if key not in _ELSEWHERE}
+    other_details = {key: value for key, value in details.items() if key not in _ELSEWHERE}
     warnings = _describe_warnings(facts.artifact.warnings)
     if facts.merged:
-        options = options_as_yaml({"strategy": _unwrap_chain(details["strategy"]), **others})
+        options = options_as_yaml({"strategy": _unwrap_chain(details["strategy"]), **other_details})
         counts = _count_tensors(details.get("tensors"))
         passages = [options, *counts, *_describe_weights(facts), *warnings]
         return Section("How it was merged", passages)
-    way = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
-    passages = [*([options_as_yaml(others)] if others else []), *warnings]
-    return Section(f"How it was {way}", passages) if passages else None
+    origin = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
+    passages = [*([options_as_yaml(other_details)] if other_details else []), *warnings]
+    return Section(f"How it was {origin}", passages) if passages else None
 
 
 def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
@@ -325,15 +327,21 @@ def _describe_costs(facts: CardFacts) -> list[str]:
 def _count_rows(data: Trained) -> str:
     if data.rows is None:
         return UNKNOWN
-    whole = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
-    return f"{data.rows:,}{whole}"
+    size_text = f" of {data.whole:,}" if data.whole not in (None, data.rows) else ""
+    return f"{data.rows:,}{size_text}"
 
 
 def _build_licence_section(facts: CardFacts) -> Section:
     """Return the licences that ancestors and data state."""
-    stated = [f"{source.name}: {source.licence}" for source in facts.sources if source.licence]
+    stated_licences = [
+        f"{source.name}: {source.licence}" for source in facts.sources if source.licence
+    ]
     silent = [source.name for source in facts.sources if not source.licence]
-    sentences = [f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."]
+    sentences = [
+        f"{'; '.join(stated_licences)}."
+        if stated_licences
+        else "No ancestor and no data set states one."
+    ]
     if silent:
         sentences.append(f"Unknown for {', '.join(silent)}.")
     sentences.append(
@@ -344,8 +352,8 @@ def _build_licence_section(facts: CardFacts) -> Section:
 
 
 def _build_limit_section(facts: CardFacts) -> Section:
-    longest = facts.anatomy.max_length
-    limits = [f"Texts are cut after {longest} tokens."] if longest else []
+    max_length = facts.anatomy.max_length
+    limits = [f"Texts are cut after {max_length} tokens."] if max_length else []
     limits.append("It keeps the biases and gaps of its parents and of their data.")
     limits.append(
         "Scores are of single runs on the tasks above; other data, languages and domains may differ."
@@ -365,8 +373,8 @@ def _build_provenance_section(facts: CardFacts) -> Section | None:
     rows += [["recipe (SHA-256)", code_span(origin.recipe_hash)]] if origin.recipe_hash else []
     if not rows:
         return None
-    same = "The same recipe with the same inputs."
-    return Section("How to make it again", [same, TextTable(["", ""], rows)])
+    remark = "The same recipe with the same inputs."
+    return Section("How to make it again", [remark, TextTable(["", ""], rows)])
 
 
 # ── adapters ────────────────────────────────────────────────────────────────────────────────────────

@@ -42,28 +42,28 @@ def _make_slug(text: str) -> str:
 def score_section(model: str, scores: Scores) -> Section:
     """Return a table of the model's scores and the scores of the reference model."""
     reference = scores.reference
-    other = reference if reference != model else None
+    compared = reference if reference != model else None
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
-    head += [other, "Difference"] if other else []
-    rows = [_build_score_row(model, scores, on, other) for on in scores.columns()]
+    head += [compared, "Difference"] if compared else []
+    rows = [_build_score_row(model, scores, on, compared) for on in scores.columns()]
     size = scores.sizes.get(model)
     title = "Scores" if size is None else f"Scores of embeddings cut to {size} numbers"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
-    explained = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if other else []
+    explanation = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if compared else []
     notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
-    listed = [BulletList(notes)] if notes else []
-    return Section(title, [kind, TextTable(head, rows), *explained, *listed])
+    note_list = [BulletList(notes)] if notes else []
+    return Section(title, [kind, TextTable(head, rows), *explanation, *note_list])
 
 
 def forgetting_sentence(model: str, scores: Scores) -> str:
     """Return a sentence on the model's forgetting of its base; "" if it is unknown."""
-    lost = scores.forgotten(model)
-    if lost is None:
+    forgotten = scores.forgotten(model)
+    if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
     at = f" at {size} numbers" if (size := scores.sizes.get(model)) is not None else ""
-    where = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
-    return Markdown(f"Forgetting{at}, {where}: it {loss_in_words(lost, scores.less)}.")
+    group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
+    return Markdown(f"Forgetting{at}, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
 
 
 _EXPLAINED = (
@@ -72,7 +72,7 @@ _EXPLAINED = (
 )
 
 
-def _build_score_row(model: str, scores: Scores, on: str, other: str | None) -> list[str]:
+def _build_score_row(model: str, scores: Scores, on: str, compared: str | None) -> list[str]:
     task = scores.task(on)
     interval = scores.interval(model, on)
     cells = [
@@ -81,9 +81,9 @@ def _build_score_row(model: str, scores: Scores, on: str, other: str | None) -> 
         bold(points(scores.value(model, on), scores.less)),
         " – ".join(points(end, scores.less) for end in interval) if interval else "",
     ]
-    if other:
+    if compared:
         difference = scores.difference(model, on)
-        cells += [points(scores.value(other, on), scores.less), _show_difference(difference)]
+        cells += [points(scores.value(compared, on), scores.less), _show_difference(difference)]
     return cells
 
 

@@ -69,13 +69,14 @@ def _name_code(shape: Anatomy) -> Iterator[str]:
         return
     repository, _, module = shape.code.rpartition("--")
     file = f"{module.partition('.')[0]}.py"
-    where = (
+    code_location = (
         f"{code_span(file)} of {prose(repository)}"
         if repository
         else f"{code_span(file)} in this folder"
     )
     yield Markdown(
-        f"Its class is none of transformers': it is {where}, which runs only with `trust_remote_code=True`. "
+        f"Its class is none of transformers': it is {code_location}, which runs only with "
+        "`trust_remote_code=True`. "
         "Read it before you do."
     )
 

@@ -23,9 +23,9 @@ def bar_chart(
     numbers = [value for values in series.values() for value in values if value is not None]
     low, high = min([0.0, *numbers]), max([0.0, *numbers])
     top = high + 0.06 * (high - low) or 1.0
-    across = Scale(-0.5, len(labels) - 0.5, LEFT, right)
+    x_scale = Scale(-0.5, len(labels) - 0.5, LEFT, right)
     up = Scale(low, top, HEIGHT - BOTTOM, TOP)
-    styles, scales, digits = looks(series), (across, up), digits_of(max(high, -low))
+    styles, scales, digits = looks(series), (x_scale, up), digits_of(max(high, -low))
     bars = [
         _draw_bar(
             f"{name}, {labels[place]}: {formatted(value, digits)}",
@@ -42,7 +42,7 @@ def bar_chart(
     label = f"Bars of {y} over {x}: {', '.join(series)}"
     return tag(
         "svg",
-        draw_axes(across, up, Chart(label=label, x=x, y=y, labels=labels)),
+        draw_axes(x_scale, up, Chart(label=label, x=x, y=y, labels=labels)),
         tag("g", bars),
         draw_series_names(styles, right),
         viewBox=f"0 0 {WIDTH} {height}",
@@ -66,8 +66,8 @@ def _draw_bar(
     scales: tuple[Scale, Scale],
     look: MarkerStyle,
 ) -> Markup:
-    across, up = scales
-    left, right = map(across, sides)
-    upper, lower = sorted((up(value), up(0.0)))
+    x_scale, y_scale = scales
+    left, right = map(x_scale, sides)
+    upper, lower = sorted((y_scale(value), y_scale(0.0)))
     box = {"x": left, "y": upper, "width": right - left, "height": lower - upper}
     return tag("g", tag("title", title), tag("rect", class_=f"mark {look.style}", **box))

@@ -50,10 +50,10 @@ def dot_chart(
     names = min(19, max([len(row.name) for row in rows], default=0))
     values = max([len(row.label) for row in rows], default=0)
     left, right = 14 + 6.6 * names, WIDTH - 10 - 6.8 * values
-    more = () if reference is None else (reference,)
-    low, high = range_of(rows, *more)
-    middle, half = (low + high) / 2, max(span, high - low, 1e-9) * 0.54
-    scale = Scale(middle - half, middle + half, left, right)
+    more_numbers = () if reference is None else (reference,)
+    low, high = range_of(rows, *more_numbers)
+    middle, half_span = (low + high) / 2, max(span, high - low, 1e-9) * 0.54
+    scale = Scale(middle - half_span, middle + half_span, left, right)
     bottom = _TOP + _ROW * len(rows)
     parts = [_draw_axis(scale, bottom)]
     if reference is not None:
@@ -76,11 +76,11 @@ def _draw_axis(scale: Scale, bottom: float) -> Markup:
     return tag("g", lines, aria_hidden="true")
 
 
-def _draw_row(row: Dot, scale: Scale, y: float, room: int) -> Markup:
+def _draw_row(row: Dot, scale: Scale, y: float, width: int) -> Markup:
     style = "strong" if row.strong else ""
     parts: list[Markup] = [
         tag("title", f"{row.name}: {row.label or 'not scored'}"),
-        text(0, y + 4, short(row.name, room), style),
+        text(0, y + 4, short(row.name, width), style),
         text(WIDTH, y + 4, row.label or "–", f"value {style}".strip(), "end"),
     ]
     if row.low is not None and row.high is not None:

@@ -121,12 +121,12 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Values) -> Mar
 
 def formatted(value: float, digits: int, *, signed: bool = False) -> str:
     """Return a number with `digits` decimals and a true minus sign, and with a plus sign if `signed`."""
-    plain = digits <= 5 and abs(value) < 1e6
-    written = f"{value:+,.{digits}f}" if plain else f"{value:+.1e}"
-    if not written.strip("+-0.,e"):
+    is_decimal = digits <= 5 and abs(value) < 1e6
+    digits_text = f"{value:+,.{digits}f}" if is_decimal else f"{value:+.1e}"
+    if not digits_text.strip("+-0.,e"):
         return "0"
-    written = written if signed else written.removeprefix("+")
-    return written.replace("-", "\N{MINUS SIGN}")
+    digits_text = digits_text if signed else digits_text.removeprefix("+")
+    return digits_text.replace("-", "\N{MINUS SIGN}")
 
 
 def digits_of(largest: float) -> int:
@@ -138,8 +138,8 @@ def _choose_digits(values: Values, scale: _Scale, grid: _Grid) -> int | None:
     """Return the number of decimals that fits the cells: the usual or one fewer; None if neither."""
     numbers = [v for row in values for v in row if v is not None]
     for digits in (scale.digits, max(0, scale.digits - 1)):
-        longest = max((len(scale.written(v, digits)) for v in numbers), default=0)
-        if longest * _DIGIT_WIDTH + 4 <= grid.width:
+        max_letters = max((len(scale.written(v, digits)) for v in numbers), default=0)
+        if max_letters * _DIGIT_WIDTH + 4 <= grid.width:
             return digits
     return None
 
@@ -182,14 +182,14 @@ def _draw_row_names(grid: _Grid) -> Markup:
 
 
 def _draw_column_names(grid: _Grid) -> Markup:
-    needed = 18 if grid.slanted else _measure_names(grid.columns) + 4
-    every = math.ceil(needed / grid.width)
+    needed_width = 18 if grid.slanted else _measure_names(grid.columns) + 4
+    name_step = math.ceil(needed_width / grid.width)
     return tag(
         "g",
         [
             _draw_column_name(grid, i, short(name, _NAME))
             for i, name in enumerate(grid.columns)
-            if i % every == 0
+            if i % name_step == 0
         ],
     )
 

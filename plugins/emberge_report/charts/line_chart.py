@@ -55,8 +55,8 @@ class Chart:
 
 def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
     """Return the chart, `WIDTH` × `HEIGHT` units wide."""
-    room = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
-    right = WIDTH - 24 - 6.8 * room
+    name_width = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
+    right = WIDTH - 24 - 6.8 * name_width
     x = Scale(*_find_x_range(lines, chart), LEFT, right)
     y = Scale(*_find_y_range(lines, chart), HEIGHT - BOTTOM, TOP)
     parts = [draw_axes(x, y, chart)]
@@ -71,7 +71,7 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
         parts.append(_draw_path(points, x, y, style, line.breaks))
         if line.dots:
             parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
-    parts.append(_draw_names(lines, x, y, room))
+    parts.append(_draw_names(lines, x, y, name_width))
     box = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *parts, viewBox=box, class_="lines", role="img", aria_label=chart.label)
 
@@ -113,11 +113,15 @@ def _draw_y_axis(y: Scale, right: float, chart: Chart) -> Markup:
 def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
     base = HEIGHT - BOTTOM
     if chart.labels:
-        every = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
-        shown = [
-            (i, name) for i, name in enumerate(chart.labels) if _is_label_shown(i, every, chart)
+        label_step = max(1, math.ceil(len(chart.labels) * 46 / (x.end - x.start)))
+        shown_labels = [
+            (i, name)
+            for i, name in enumerate(chart.labels)
+            if _is_label_shown(i, label_step, chart)
         ]
-        marks = [text(x(i), base + 16, short(name, 11), "tick", "middle") for i, name in shown]
+        marks = [
+            text(x(i), base + 16, short(name, 11), "tick", "middle") for i, name in shown_labels
+        ]
     else:
         places = ticks(x.low, x.high, 8)
         marks = [text(x(t), base + 16, number(t, places), "tick", "middle") for t in places]
@@ -126,10 +130,10 @@ def _draw_x_axis(x: Scale, chart: Chart) -> Markup:
     return tag("g", line, marks, name, aria_hidden="true")
 
 
-def _is_label_shown(position: int, every: int, chart: Chart) -> bool:
-    """Return whether a label is shown: all words (embeddings, final), and every `every`-th number."""
+def _is_label_shown(position: int, label_step: int, chart: Chart) -> bool:
+    """Return whether a label is shown: all words (embeddings, final), and every `label_step`-th number."""
     label = chart.labels[position]
-    return not label.isdecimal() or int(label) % every == 0
+    return not label.isdecimal() or int(label) % label_step == 0
 
 
 def _draw_path(
@@ -152,7 +156,7 @@ def _draw_bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerS
     return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))
 
 
-def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
+def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, name_width: int) -> Markup:
     """Return each line's name at the height of its end, right of the chart, moved apart if they overlap."""
     ends = [(line, last) for line in lines if (last := _find_end(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
@@ -166,7 +170,7 @@ def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, room: int) -> Markup:
             tag(
                 "g",
                 tag("title", line.name),
-                text(x.end + 22, height + 4, short(line.name, room)),
+                text(x.end + 22, height + 4, short(line.name, name_width)),
             ),
         ]
     return tag("g", parts)
@@ -181,14 +185,16 @@ def _find_end(line: Line) -> tuple[float, float] | None:
 
 def _spread_heights(heights: Sequence[float], gap: float, top: float, bottom: float) -> list[float]:
     """Return sorted heights, moved as little as two sweeps need for `gap` between neighbours."""
-    placed: list[float] = []
+    spread_heights: list[float] = []
     for height in heights:
-        placed.append(max(height, placed[-1] + gap) if placed else max(height, top))
-    limit = max(bottom, top + gap * (len(placed) - 1))
-    for i in range(len(placed) - 1, -1, -1):
-        placed[i] = min(placed[i], limit)
-        limit = placed[i] - gap
-    return placed
+        spread_heights.append(
+            max(height, spread_heights[-1] + gap) if spread_heights else max(height, top)
+        )
+    limit = max(bottom, top + gap * (len(spread_heights) - 1))
+    for i in range(len(spread_heights) - 1, -1, -1):
+        spread_heights[i] = min(spread_heights[i], limit)
+        limit = spread_heights[i] - gap
+    return spread_heights
 
 
 def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
@@ -199,26 +205,28 @@ def smooth(curve: Curve, share: float = 1 / 3) -> Curve:
     finite are omitted, and long curves are thinned first.
     """
     points = thin([(a, b) for a, b in curve if math.isfinite(b)])
-    near = max(9, round(len(points) * share))
-    last = max(0, len(points) - near)
+    neighbour_count = max(9, round(len(points) * share))
+    last = max(0, len(points) - neighbour_count)
     return [
-        (at, _fit_line(points[start : start + near], at))
+        (at, _fit_line(points[start : start + neighbour_count], at))
         for i, (at, _) in enumerate(points)
-        for start in [min(max(0, i - near // 2), last)]
+        for start in [min(max(0, i - neighbour_count // 2), last)]
     ]
 
 
-def _fit_line(near: Curve, at: float) -> float:
+def _fit_line(neighbours: Curve, at: float) -> float:
     """Return the weighted least-squares line through neighbours, at `at`; weights are tricube."""
-    reach = 1.001 * max(abs(a - at) for a, _ in near) or 1.0
-    weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in near]
+    reach = 1.001 * max(abs(a - at) for a, _ in neighbours) or 1.0
+    weights = [(1 - (abs(a - at) / reach) ** 3) ** 3 for a, _ in neighbours]
     total = sum(weights)
-    x = sum(w * a for w, (a, _) in zip(weights, near, strict=True)) / total
-    y = sum(w * b for w, (_, b) in zip(weights, near, strict=True)) / total
-    spread = sum(w * (a - x) ** 2 for w, (a, _) in zip(weights, near, strict=True))
+    x = sum(w * a for w, (a, _) in zip(weights, neighbours, strict=True)) / total
+    y = sum(w * b for w, (_, b) in zip(weights, neighbours, strict=True)) / total
+    spread = sum(w * (a - x) ** 2 for w, (a, _) in zip(weights, neighbours, strict=True))
     if spread == 0:
         return y
-    slope = sum(w * (a - x) * (b - y) for w, (a, b) in zip(weights, near, strict=True)) / spread
+    slope = (
+        sum(w * (a - x) * (b - y) for w, (a, b) in zip(weights, neighbours, strict=True)) / spread
+    )
     return y + slope * (at - x)
 
 

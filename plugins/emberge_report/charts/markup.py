@@ -27,8 +27,8 @@ def tag(name: str, *children: Child, **attributes: str | float | None) -> Markup
         for key, value in attributes.items()
         if value is not None
     )
-    inside = join(children)
-    return Markup(f"<{name}{head}>{inside}</{name}>" if inside else _write_empty(name, head))
+    content = join(children)
+    return Markup(f"<{name}{head}>{content}</{name}>" if content else _write_empty(name, head))
 
 
 def join(children: Child) -> Markup:

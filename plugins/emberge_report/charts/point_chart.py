@@ -43,23 +43,23 @@ def point_chart(
     the right, unless their only point has the same words. `chosen` are the series' marker styles, and `line`
     is drawn through some points. With `logarithmic`, numbers of the x axis must be above 0.
     """
-    listed = {
+    style_by_name = {
         name
         for name, points_of_series in series.items()
         if [words for *_, words in points_of_series] != [name]
     }
-    names = min(_NAME, max(map(len, listed), default=0))
+    names = min(_NAME, max(map(len, style_by_name), default=0))
     right = WIDTH - 24 - (_LETTER_WIDTH * names + 16 if names else 0)
     points = [point for points_of_series in series.values() for point in points_of_series]
     places = [point[0] for point in points]
-    across: Scale = Scale(*_find_range(places), _LEFT, right)
+    x_scale: Scale = Scale(*_find_range(places), _LEFT, right)
     if logarithmic:
-        across = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
-    height = max(HEIGHT, _TOP + _BOTTOM + SERIES * len(listed))
-    up = Scale(*_find_range([p[1] for p in points]), height - _BOTTOM, _TOP)
+        x_scale = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
+    height = max(HEIGHT, _TOP + _BOTTOM + SERIES * len(style_by_name))
+    y_scale = Scale(*_find_range([p[1] for p in points]), height - _BOTTOM, _TOP)
     chosen = looks(series) if chosen is None else chosen
     marks = [
-        _draw_point(name, point, across, up, chosen[name])
+        _draw_point(name, point, x_scale, y_scale, chosen[name])
         for name, points_of_series in series.items()
         for point in points_of_series
     ]
@@ -67,12 +67,12 @@ def point_chart(
     return tag(
         "svg",
         *(
-            _draw_axes(across, up, x, y),
-            _draw_line(line, across, up) if line else None,
+            _draw_axes(x_scale, y_scale, x, y),
+            _draw_line(line, x_scale, y_scale) if line else None,
             tag("g", marks),
-            _draw_words(points, across, up),
+            _draw_words(points, x_scale, y_scale),
             draw_series_names(
-                {name: look for name, look in chosen.items() if name in listed}, right
+                {name: look for name, look in chosen.items() if name in style_by_name}, right
             ),
         ),
         viewBox=f"0 0 {WIDTH} {height}",
@@ -88,60 +88,65 @@ def _find_range(numbers: Sequence[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw_axes(across: Scale, up: Scale, x: str, y: str) -> Markup:
-    low, high, base = across.start, across.end, up.start
-    columns, rows = across.ticks(8), up.ticks(6)
+def _draw_axes(x_scale: Scale, y_scale: Scale, x: str, y: str) -> Markup:
+    low, high, base = x_scale.start, x_scale.end, y_scale.start
+    columns, rows = x_scale.ticks(8), y_scale.ticks(6)
     lines = [
         (
-            tag("line", class_="grid", x1=across(t), x2=across(t), y1=up.end, y2=base),
-            text(across(t), base + 16, number(t, columns), "tick", "middle"),
+            tag("line", class_="grid", x1=x_scale(t), x2=x_scale(t), y1=y_scale.end, y2=base),
+            text(x_scale(t), base + 16, number(t, columns), "tick", "middle"),
         )
         for t in columns
     ]
     lines += [
         (
-            tag("line", class_="grid", x1=low, x2=high, y1=up(t), y2=up(t)),
-            text(low - 8, up(t) + 4, number(t, rows), "tick", "end"),
+            tag("line", class_="grid", x1=low, x2=high, y1=y_scale(t), y2=y_scale(t)),
+            text(low - 8, y_scale(t) + 4, number(t, rows), "tick", "end"),
         )
         for t in rows
     ]
-    named = text(0, 11, y, "axis"), text((low + high) / 2, base + _BOTTOM - 6, x, "axis", "middle")
-    return tag("g", lines, named, aria_hidden="true")
+    axis_names = (
+        text(0, 11, y, "axis"),
+        text((low + high) / 2, base + _BOTTOM - 6, x, "axis", "middle"),
+    )
+    return tag("g", lines, axis_names, aria_hidden="true")
 
 
-def _draw_line(points: Sequence[tuple[float, float]], across: Scale, up: Scale) -> Markup:
-    corners = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
+def _draw_line(points: Sequence[tuple[float, float]], x_scale: Scale, y_scale: Scale) -> Markup:
+    corners = "L".join(f"{x_scale(x):.1f} {y_scale(y):.1f}" for x, y in points)
     return tag("path", class_="level neutral", d=f"M{corners}")
 
 
-def _draw_point(name: str, point: Point, across: Scale, up: Scale, look: MarkerStyle) -> Markup:
+def _draw_point(
+    name: str, point: Point, x_scale: Scale, y_scale: Scale, look: MarkerStyle
+) -> Markup:
     x, y, words = point
-    named = dict.fromkeys(filter(None, (name, words)))
-    title = ": ".join((*named, f"{x:.6g}, {y:.6g}"))
-    return tag("g", tag("title", title), marker(across(x), up(y), look, 5))
+    titles = dict.fromkeys(filter(None, (name, words)))
+    title = ": ".join((*titles, f"{x:.6g}, {y:.6g}"))
+    return tag("g", tag("title", title), marker(x_scale(x), y_scale(y), look, 5))
 
 
-def _draw_words(points: Sequence[Point], across: Scale, up: Scale) -> Markup:
+def _draw_words(points: Sequence[Point], x_scale: Scale, y_scale: Scale) -> Markup:
     """Return the words of points, right or left of them, where they overlap no other point or words."""
     occupied_boxes = [
-        _Box(across(x) - 6, up(y) - 6, across(x) + 6, up(y) + 6) for x, y, _ in points
+        _Box(x_scale(x) - 6, y_scale(y) - 6, x_scale(x) + 6, y_scale(y) + 6) for x, y, _ in points
     ]
-    shown = []
+    words_drawn = []
     for i, (x, y, words) in enumerate(points):
         shortened = short(words, _NAME)
-        for anchor, at in (("start", across(x) + 9), ("end", across(x) - 9)):
-            box = _Box.of(at, up(y), len(shortened) * _LETTER_WIDTH, anchor)
-            others = [*occupied_boxes[:i], *occupied_boxes[i + 1 :]]
+        for anchor, at in (("start", x_scale(x) + 9), ("end", x_scale(x) - 9)):
+            box = _Box.of(at, y_scale(y), len(shortened) * _LETTER_WIDTH, anchor)
+            other_boxes = [*occupied_boxes[:i], *occupied_boxes[i + 1 :]]
             if (
                 shortened
                 and box.left > _LEFT
-                and box.right < across.end
-                and not any(map(box.meets, others))
+                and box.right < x_scale.end
+                and not any(map(box.meets, other_boxes))
             ):
                 occupied_boxes.append(box)
-                shown.append(text(at, up(y) + 4, shortened, "tick", anchor))
+                words_drawn.append(text(at, y_scale(y) + 4, shortened, "tick", anchor))
                 break
-    return tag("g", shown)
+    return tag("g", words_drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,16 +63,16 @@ _POLYGONS: dict[str, tuple[tuple[float, float], ...]] = {
 
 def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
     """Return words at a baseline; `anchor` is start, middle or end."""
-    placed = None if anchor == "start" else anchor
-    return tag("text", words, class_=style or None, x=x, y=y, text_anchor=placed)
+    text_anchor = None if anchor == "start" else anchor
+    return tag("text", words, class_=style or None, x=x, y=y, text_anchor=text_anchor)
 
 
-def short(name: str, room: int) -> str:
-    """Return a name shortened in its middle to `room` characters, as names differ at their ends."""
-    if len(name) <= room:
+def short(name: str, width: int) -> str:
+    """Return a name shortened in its middle to `width` characters, as names differ at their ends."""
+    if len(name) <= width:
         return name
-    head = (room - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (room - 1 - head) :]}"
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +116,17 @@ def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
     span = high - low
     if not span > 0 or not math.isfinite(span):
         return (low,)
-    rough = span / max(count, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+    rough_step = span / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough_step))
+    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough_step * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return tuple(round(i * step, 12) for i in range(first, last + 1))
 
 
-def number(value: float, among: Sequence[float] = ()) -> str:
+def number(value: float, neighbours: Sequence[float] = ()) -> str:
     """Return a tick's label: as many digits as its neighbours need to differ, a true minus sign."""
-    gaps = [abs(b - a) for a, b in pairwise(among) if b != a]
+    gaps = [abs(b - a) for a, b in pairwise(neighbours) if b != a]
     gap = min(gaps, default=abs(value) or 1.0)
     digits = max(0, -math.floor(math.log10(gap) + 1e-9)) if gap < 1 else 0
     if digits > 5 or abs(value) >= 1e6:

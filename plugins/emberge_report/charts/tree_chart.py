@@ -21,17 +21,17 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str) -> Markup:
     """Return the tree, names on the left in their order and distances to the right; `label` describes it."""
     left = min(_NAME, max(map(len, names))) * _LETTER_WIDTH + 18
-    across = Scale(*_find_span([height for *_, height in unions]), left, WIDTH - 60)
+    x_scale = Scale(*_find_span([height for *_, height in unions]), left, WIDTH - 60)
     bottom = _TOP + _ROW * len(names)
     # Where the line of each node begins: (x, y).
     at = [(left, _TOP + _ROW * (i + 0.5)) for i in range(len(names))]
-    parts = [_draw_axis(across, bottom)]
+    parts = [_draw_axis(x_scale, bottom)]
     parts += [
         _draw_text(left - 8, y + 4, short(name, _NAME), anchor="end")
         for name, (_, y) in zip(names, at, strict=True)
     ]
     for first, second, height in unions:
-        (x1, y1), (x2, y2), end = at[first], at[second], across(height)
+        (x1, y1), (x2, y2), end = at[first], at[second], x_scale(height)
         middle = (y1 + y2) / 2
         at.append((end, middle))
         path = f"M{x1:.1f} {y1:.1f}H{end:.1f}V{y2:.1f}H{x2:.1f}"
@@ -51,13 +51,13 @@ def _find_span(heights: Sequence[float]) -> tuple[float, float]:
     return min(0.0, low), high * 1.04 if high > 0 else 1.0
 
 
-def _draw_axis(across: Scale, bottom: float) -> Markup:
+def _draw_axis(x_scale: Scale, bottom: float) -> Markup:
     lines = [
         (
-            tag("line", class_="grid", x1=across(mark), x2=across(mark), y1=_TOP, y2=bottom),
-            _draw_text(across(mark), bottom + 16, f"{mark:g}", "tick", "middle"),
+            tag("line", class_="grid", x1=x_scale(mark), x2=x_scale(mark), y1=_TOP, y2=bottom),
+            _draw_text(x_scale(mark), bottom + 16, f"{mark:g}", "tick", "middle"),
         )
-        for mark in across.ticks(6)
+        for mark in x_scale.ticks(6)
     ]
     return tag("g", lines, aria_hidden="true")
 

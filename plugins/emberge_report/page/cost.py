@@ -21,8 +21,8 @@ def describe_cost(details: Mapping[str, Any]) -> str:
     sentence = f"Training its members cost {cost['times']:.3g} × one run on all rows"
     if "rows" in cost:
         sentence += f" ({cost['rows']:,} of {cost['of']:,})"
-    spent = ", ".join(_list_spent(cost))
-    return f"{sentence}: {spent}." if spent else f"{sentence}."
+    expenses = ", ".join(_list_spent(cost))
+    return f"{sentence}: {expenses}." if expenses else f"{sentence}."
 
 
 def _list_spent(cost: Cost) -> Iterator[str]:
@@ -33,25 +33,27 @@ def _list_spent(cost: Cost) -> Iterator[str]:
     if "cpu_seconds" in cost:
         yield f"{duration(cost['cpu_seconds'])} of CPU time"
     if "rows_seen" in cost:
-        together = "every row" if cost["rows_seen"] == cost["of"] else f"{cost['rows_seen']:,} rows"
-        yield f"together they saw {together}, {cost['rows_in_several']:,} of them in several trainings"
+        seen_text = (
+            "every row" if cost["rows_seen"] == cost["of"] else f"{cost['rows_seen']:,} rows"
+        )
+        yield f"together they saw {seen_text}, {cost['rows_in_several']:,} of them in several trainings"
 
 
 def cost_section(report: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup | None:
     """Return a table of the costs of every merge and of every training that is in no merge."""
     merges = [(model, model.details.get("training_cost")) for model in report.merges]
-    counted = [(model, cost) for model, cost in merges if isinstance(cost, Mapping)]
-    if not counted:
+    counted_costs = [(model, cost) for model, cost in merges if isinstance(cost, Mapping)]
+    if not counted_costs:
         return None
-    within = {name for _, cost in counted for name in cost.get("members", {})}
-    alone = [
+    merged_members = {name for _, cost in counted_costs for name in cost.get("members", {})}
+    separate_costs = [
         (model, _compute_training_cost(model))
         for model in report.trained
-        if model.name not in within
+        if model.name not in merged_members
     ]
-    shown = [*((model, cost) for model, cost in alone if cost), *counted]
-    of = max((cost["of"] for _, cost in shown if "of" in cost), default=0)
-    rows = [_draw_row(model, _relate_cost(cost, of), looks) for model, cost in shown]
+    shown_costs = [*((model, cost) for model, cost in separate_costs if cost), *counted_costs]
+    of = max((cost["of"] for _, cost in shown_costs if "of" in cost), default=0)
+    rows = [_draw_row(model, _relate_cost(cost, of), looks) for model, cost in shown_costs]
     head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
     return tag(
         "div",
@@ -72,7 +74,9 @@ def _compute_training_cost(model: ModelOfRun) -> Cost | None:
     datasets = model.details.get("datasets")
     if not isinstance(datasets, Mapping) or not datasets:
         return None
-    rows, of = (sum(int(used[key]) for used in datasets.values()) for key in ("rows", "of"))
+    rows, of = (
+        sum(int(row_counts[key]) for row_counts in datasets.values()) for key in ("rows", "of")
+    )
     if not of:
         return None
     costs = {key: model.details.get(key) for key in ("examples", "seconds", "cpu_seconds")}

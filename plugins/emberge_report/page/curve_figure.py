@@ -86,11 +86,11 @@ def _draw_chart(
     )
 
 
-def _choose_unused_looks(count: int, taken: Collection[str]) -> list[MarkerStyle]:
+def _choose_unused_looks(count: int, used_styles: Collection[str]) -> list[MarkerStyle]:
     """Return `count` marker styles; styles with unused colours come first."""
-    every = list(looks(map(str, range(count + len(taken)))).values())
-    free = [look for look in every if look.style not in taken]
-    return [*free, *every][:count]
+    all_looks = list(looks(map(str, range(count + len(used_styles)))).values())
+    unused_looks = [look for look in all_looks if look.style not in used_styles]
+    return [*unused_looks, *all_looks][:count]
 
 
 def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> Line:
@@ -106,11 +106,13 @@ def _draw_line(curve: ScoreCurve, on: str, look: MarkerStyle, scale: float) -> L
 def _list_levels(scores: Scores, on: str, merged: Collection[str]) -> Iterator[tuple[str, float]]:
     """Yield (merge, score) of each merge on no curve, such as one of bags with different ratios."""
     pooled = scores.pooled or scores
-    drawn = {name for curve in scores.curves for point in curve.places for name in point.models}
+    drawn_models = {
+        name for curve in scores.curves for point in curve.places for name in point.models
+    }
     levels = [
         (name, scores.scale * value)
         for name in pooled.models
-        if not drawn.intersection(members := pooled.members_of(name))
+        if not drawn_models.intersection(members := pooled.members_of(name))
         and set(members) <= set(merged)
         and (value := pooled.value(name, on)) is not None
     ]
@@ -148,18 +150,18 @@ def _write_caption(scores: Scores) -> str:
 
 
 def _draw_table(scores: Scores, curves: Sequence[ScoreCurve], merged: Collection[str]) -> Markup:
-    shown = _list_means(scores, curves)
+    means = _list_means(scores, curves)
     rows = [
         [
             tag("th", curve.name, scope="row"),
             tag("td", number(_place_on_axis(curve, point))),
             tag("td", f"{len(point.models)}"),
-            *(_draw_cell(point, on, scores.less) for on in shown),
+            *(_draw_cell(point, on, scores.less) for on in means),
         ]
         for curve in curves
         for point in curve.places
     ]
-    head = [left("Step"), _name_axis(curves, merged), "Models", *(MEANS[on] for on in shown)]
+    head = [left("Step"), _name_axis(curves, merged), "Models", *(MEANS[on] for on in means)]
     return table(head, rows)
 
 

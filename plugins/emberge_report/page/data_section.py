@@ -73,8 +73,8 @@ def _draw_counts(data: ChangedData) -> Markup:
 
 def _list_reasons(counts: Mapping[str, Any]) -> str:
     notes = [*counts.get("notes", {}).items()]
-    shown = [f"{note} ({count:,})" for note, count in notes[:_REASONS]]
-    return "; ".join([*shown, "…"] if len(notes) > _REASONS else shown) or "–"
+    reasons = [f"{note} ({count:,})" for note, count in notes[:_REASONS]]
+    return "; ".join([*reasons, "…"] if len(notes) > _REASONS else reasons) or "–"
 
 
 def _draw_examples(data: ChangedData) -> Iterator[Markup]:

@@ -100,11 +100,11 @@ def _draw_lines(title: str, lines_data: LinesData) -> Markup:
     looks_by_name = looks(lines_data.series)
     lines = []
     for name, values in lines_data.series.items():
-        placed = [(i, value) for i, value in enumerate(values) if value is not None]
-        numbered = [lines_data.labels[i].isdecimal() for i, _ in placed]
-        breaks = {i for i in range(1, len(placed)) if not (numbered[i - 1] and numbered[i])}
+        value_points = [(i, value) for i, value in enumerate(values) if value is not None]
+        numbered = [lines_data.labels[i].isdecimal() for i, _ in value_points]
+        breaks = {i for i in range(1, len(value_points)) if not (numbered[i - 1] and numbered[i])}
         end = max((i for i, is_number in enumerate(numbered) if is_number), default=-1)
-        points = [(float(i), value) for i, value in placed]
+        points = [(float(i), value) for i, value in value_points]
         lines.append(
             Line(name, looks_by_name[name], points, breaks=frozenset(breaks), dots=True, end=end)
         )
@@ -176,17 +176,17 @@ def read_svg(path: Path) -> Markup:
 
 
 def _copy_element(element: ElementTree.Element) -> Markup:
-    inside: list[str | Markup | None] = [element.text]
+    children: list[str | Markup | None] = [element.text]
     for child in element:
         if _take_local_name(child) in _SHAPES:
-            inside.append(_copy_element(child))
-        inside.append(child.tail)
+            children.append(_copy_element(child))
+        children.append(child.tail)
     attributes = {
         _name_attribute(key): value
         for key, value in element.attrib.items()
         if _is_harmless(key, value)
     }
-    return tag(_take_local_name(element), *_drop_spaces(inside), **attributes)
+    return tag(_take_local_name(element), *_drop_spaces(children), **attributes)
 
 
 def _drop_spaces(children: Sequence[str | Markup | None]) -> list[str | Markup | None]:

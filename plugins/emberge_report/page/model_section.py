@@ -76,19 +76,21 @@ def _draw_losses(curves: Mapping[str, Curve], looks: Looks) -> Markup | None:
         return tag("p", "No loss was logged.", class_="soft")
     names = list(curves)
     parts = [names[i : i + _LINES] for i in range(0, len(names), _LINES)]
-    drawn = [
+    drawn_curves = [
         _draw_chart({n: curves[n] for n in part}, looks, "training loss", "Training loss")
         for part in parts
     ]
     caption = "Faint: the loss of each logged step. Strong: lines fitted to the third of the run around it."
     notes = [_note_not_finite(name, curve) for name, curve in curves.items()]
-    return tag("figure", drawn, tag("figcaption", caption, notes))
+    return tag("figure", drawn_curves, tag("figcaption", caption, notes))
 
 
 def _note_not_finite(name: str, curve: Curve) -> str | None:
-    lost = sum(not math.isfinite(value) for _, value in curve)
+    invalid_count = sum(not math.isfinite(value) for _, value in curve)
     return (
-        f" {name}: {lost} logged losses are not finite numbers and are left out." if lost else None
+        f" {name}: {invalid_count} logged losses are not finite numbers and are left out."
+        if invalid_count
+        else None
     )
 
 
@@ -108,15 +110,19 @@ def _draw_by_dataset(name: str, curves: Mapping[str, Curve]) -> Markup | None:
     if len(parts) < 2:
         return None
     looks_by_dataset = looks_of(parts)
-    shown = list(parts)[:_LINES]
+    shown_names = list(parts)[:_LINES]
     chart = _draw_chart(
-        {n: parts[n] for n in shown},
+        {n: parts[n] for n in shown_names},
         looks_by_dataset,
         "training loss",
         f"Loss of {name} by data set",
     )
-    more = f" The first {_LINES} of {len(parts)} data sets." if len(parts) > _LINES else ""
-    return fold(f"{name}: loss by data set", tag("figure", chart, tag("figcaption", more or None)))
+    remainder_note = (
+        f" The first {_LINES} of {len(parts)} data sets." if len(parts) > _LINES else ""
+    )
+    return fold(
+        f"{name}: loss by data set", tag("figure", chart, tag("figcaption", remainder_note or None))
+    )
 
 
 def _draw_other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) -> Markup | None:
@@ -127,13 +133,13 @@ def _draw_other_charts(curves: Mapping[str, Mapping[str, Curve]], looks: Looks) 
         names = list(curves_by_model)[:_LINES]
         if not names:
             continue
-        plainly = key == "learning_rate"
+        is_learning_rate = key == "learning_rate"
         lines = [
             Line(
                 n,
                 looks[n],
-                curves_by_model[n] if plainly else smooth(curves_by_model[n]),
-                () if plainly else curves_by_model[n],
+                curves_by_model[n] if is_learning_rate else smooth(curves_by_model[n]),
+                () if is_learning_rate else curves_by_model[n],
             )
             for n in names
         ]
@@ -231,9 +237,11 @@ def distance_section(report: ReportData, looks: Looks) -> Markup:
     """Return charts of the distance of each layer of each model from the base."""
     distances = {model.name: model.distances for model in report.models if model.distances}
     reasons = [(model.name, model.no_distances) for model in report.models if model.no_distances]
-    missing = [tag("p", tag("b", name), ": ", reason, class_="soft") for name, reason in reasons]
+    missing_notes = [
+        tag("p", tag("b", name), ": ", reason, class_="soft") for name, reason in reasons
+    ]
     if not distances:
-        return tag("div", missing)
+        return tag("div", missing_notes)
     order = layer_order(
         layer for distances_of_model in distances.values() for layer in distances_of_model.layers
     )
@@ -260,7 +268,7 @@ def distance_section(report: ReportData, looks: Looks) -> Markup:
     return tag(
         "div",
         tag("figure", charts, tag("figcaption", _CAPTION)),
-        missing,
+        missing_notes,
         _draw_distance_table(distances, order, looks, report),
         [tag("p", note, class_="soft") for note in _list_unmeasured(distances)],
     )
@@ -302,8 +310,8 @@ def _draw_distance_table(
         for name, entry in distances.items()
     ]
     head = ["Model", "All", *(layer.removeprefix("layers.") for layer in order)]
-    measured = table(head, rows, f"Distance from {report.base or 'the base'} in percent")
-    return fold("The numbers behind the chart", measured)
+    distance_table = table(head, rows, f"Distance from {report.base or 'the base'} in percent")
+    return fold("The numbers behind the chart", distance_table)
 
 
 def _show_percent(share: float | None) -> str:
@@ -331,8 +339,8 @@ def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
     if not isinstance(adapter, Mapping) or not errors:
         return None
     ranks = adapter.get("ranks", {})
-    worst = sorted(errors.items(), key=lambda item: -item[1])
-    if worst[0][1] == 0:
+    largest_errors = sorted(errors.items(), key=lambda item: -item[1])
+    if largest_errors[0][1] == 0:
         return tag("p", f"An adapter of rank {_show_ranks(ranks)}, which leaves nothing out.")
     rows = [
         [
@@ -340,14 +348,15 @@ def truncation(name: str, details: Mapping[str, Any]) -> Markup | None:
             tag("td", str(ranks.get(tensor.removesuffix(".weight"), "–"))),
             tag("td", f"{error:.3g}"),
         ]
-        for tensor, error in worst
+        for tensor, error in largest_errors
     ]
-    middle = worst[len(worst) // 2][1]
+    middle = largest_errors[len(largest_errors) // 2][1]
     return tag(
         "div",
         tag(
             "p",
-            f"An adapter of rank {_show_ranks(ranks)}, which leaves out up to {worst[0][1]:.3g} of a "
+            f"An adapter of rank {_show_ranks(ranks)}, which leaves out up to {largest_errors[0][1]:.3g} "
+            "of a "
             f"tensor's change ({middle:.3g} of the middle one's), in Frobenius norms.",
         ),
         fold(f"{name}: what its rank leaves out", table(["Tensor", "Rank", "Left out"], rows)),

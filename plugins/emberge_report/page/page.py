@@ -56,20 +56,20 @@ def page(report: ReportData) -> str:
 
 def _choose_looks(report: ReportData) -> dict[str, MarkerStyle]:
     """Return a marker style for each model; merges come first, as the first colours are the strongest."""
-    first = (*report.merges, *report.trained, *report.choices)
-    looks_by_model = dict(looks([m.name for m in (*first, *report.models)]))
+    model_groups = (*report.merges, *report.trained, *report.choices)
+    looks_by_model = dict(looks([m.name for m in (*model_groups, *report.models)]))
     sizes = [
         (name, at) for _, s in report.scores for name in looks_by_model for at in s.at_sizes(name)
     ]
     looks_by_model |= {at: looks_by_model[name] for name, at in sizes}
-    scored = {name: NEUTRAL for _, scores in report.scores for name in scores.models}
+    look_by_name = {name: NEUTRAL for _, scores in report.scores for name in scores.models}
     arms = [
         arm
         for _, scores in report.scores
         for arm in (scores.pooled.models if scores.pooled else ())
         if scores.pooled and set(scores.pooled.members_of(arm)) & looks_by_model.keys()
     ]
-    return scored | dict(looks(arms)) | looks_by_model
+    return look_by_name | dict(looks(arms)) | looks_by_model
 
 
 def _draw_sections(report: ReportData, looks_by_name: dict[str, MarkerStyle]) -> Iterator[Section]:
@@ -106,11 +106,11 @@ def _write_subtitle(report: ReportData) -> str:
 
 
 def _draw_facts(report: ReportData) -> Markup | None:
-    shown = [fact_ for _, scores in report.scores[:1] for fact_ in _draw_score_facts(scores)]
+    score_facts = [fact_ for _, scores in report.scores[:1] for fact_ in _draw_score_facts(scores)]
     seconds = [model.seconds for model in report.models if model.seconds is not None]
     if seconds:
-        shown.append(fact(duration(sum(seconds)), "spent on training and merging"))
-    return tag("div", shown, class_="facts") if shown else None
+        score_facts.append(fact(duration(sum(seconds)), "spent on training and merging"))
+    return tag("div", score_facts, class_="facts") if score_facts else None
 
 
 def _draw_score_facts(scores: Scores) -> Iterator[Markup]:
@@ -135,8 +135,8 @@ def _draw_summary(report: ReportData) -> Markup:
         if sentences
         else None
     )
-    warned = [warning(tag("b", step), ": ", text) for step, text in report.warnings]
-    return tag("div", listed, warned)
+    warning_items = [warning(tag("b", step), ": ", text) for step, text in report.warnings]
+    return tag("div", listed, warning_items)
 
 
 def _draw_run(report: ReportData) -> Markup:
@@ -212,12 +212,12 @@ def figure_page(page: Page) -> str:
     Raises:
         DataError: if a figure is invalid.
     """
-    drawn = [figure_of(figure) for figure in figure_data(page.title, page.figures)]
+    figures = [figure_of(figure) for figure in figure_data(page.title, page.figures)]
     body = tag(
         "main",
         tag("header", tag("h1", page.title)),
         tag("div", [warning(note) for note in page.notes]),
-        tag("section", figure_section(drawn)),
+        tag("section", figure_section(figures)),
         tag("footer", "Written by emberge; this page loads nothing from anywhere."),
     )
     return document(page.title, body)

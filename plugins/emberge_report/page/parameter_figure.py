@@ -22,9 +22,9 @@ def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup
     axes = [axis for axis in _AXES if len(set(_compute_sizes(counts, axis).values())) > 1]
     if all(count.active == count.total for count in counts.values()):
         axes = axes[:1]
-    shown = scores.headlines()
+    means = scores.headlines()
     charts = [
-        chart for axis in axes for on in shown for chart in _draw_chart(scores, on, axis, looks)
+        chart for axis in axes for on in means for chart in _draw_chart(scores, on, axis, looks)
     ]
     if not charts:
         return None
@@ -33,7 +33,7 @@ def parameter_figure(scores: Scores, looks: Mapping[str, MarkerStyle]) -> Markup
         tag("h3", "Scores by parameters"),
         charts,
         tag("figcaption", _CAPTION),
-        _draw_table(scores, counts, shown, looks),
+        _draw_table(scores, counts, means, looks),
     )
 
 
@@ -74,10 +74,10 @@ def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -
     """
     front: list[str] = []
     best = float("-inf")
-    good = {name: -score if less else score for name, (_, score) in places.items()}
-    for model in sorted(places, key=lambda name: (places[name][0], -good[name])):
-        if good[model] > best:
-            best = good[model]
+    goodness = {name: -score if less else score for name, (_, score) in places.items()}
+    for model in sorted(places, key=lambda name: (places[name][0], -goodness[name])):
+        if goodness[model] > best:
+            best = goodness[model]
             front.append(model)
     return front
 
@@ -85,16 +85,16 @@ def front_of(places: Mapping[str, tuple[float, float]], *, less: bool = False) -
 def _draw_table(
     scores: Scores,
     counts: Mapping[str, ParameterCount],
-    shown: Sequence[str],
+    means: Sequence[str],
     looks: Mapping[str, MarkerStyle],
 ) -> Markup:
     rows = [
         [
             tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
             *(tag("td", f"{n:,}") for n in (count.total, count.active, count.computed)),
-            *(tag("td", points(scores.value(model, on), scores.less)) for on in shown),
+            *(tag("td", points(scores.value(model, on), scores.less)) for on in means),
         ]
         for model, count in counts.items()
     ]
     head = ["Model", "Parameters", "Active", "Active without the word embedding"]
-    return table([*head, *(MEANS.get(on, on) for on in shown)], rows, "Parameters of each model")
+    return table([*head, *(MEANS.get(on, on) for on in means)], rows, "Parameters of each model")

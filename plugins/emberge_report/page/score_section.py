@@ -22,14 +22,14 @@ Looks = Mapping[str, MarkerStyle]
 
 def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[str]]) -> Markup:
     """Return the section of one evaluation, arms (groups of seeds) first if models have several."""
-    first = scores.pooled or scores
+    main_scores = scores.pooled or scores
     return tag(
         "div",
         [warning("Not met: ", r.text) for r in scores.requirements if not r.met],
         [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
-        _draw_numbers(first, looks),
+        _draw_numbers(main_scores, looks),
         curve_figures(scores, merged, looks),
-        parameter_figure(first, looks),
+        parameter_figure(main_scores, looks),
         fold("Each model by itself", _draw_numbers(scores, looks)) if scores.pooled else None,
         _draw_domains(scores),
         _draw_notes(scores),
@@ -55,13 +55,13 @@ def _draw_panels(scores: Scores, looks: Looks) -> Markup:
     widths = [high - low for low, high in map(range_of, rows.values())]
     charts = {on: _draw_panel(scores, on, rows[on], max(widths, default=0.0)) for on in rows}
     folded = len(tasks) > _PANELS
-    shown = [charts[on] for on in rows if not folded or on not in tasks]
-    every = tag("div", [charts[on] for on in tasks], class_="panels")
+    shown_charts = [charts[on] for on in rows if not folded or on not in tasks]
+    all_panels = tag("div", [charts[on] for on in tasks], class_="panels")
     return tag(
         "figure",
-        tag("div", shown, class_="panels"),
+        tag("div", shown_charts, class_="panels"),
         _draw_panel_caption(scores),
-        fold(f"All {len(tasks)} tasks", every) if folded else None,
+        fold(f"All {len(tasks)} tasks", all_panels) if folded else None,
     )
 
 
@@ -226,16 +226,16 @@ def _draw_score(scores: Scores, model: str, on: str) -> Markup:
 
 
 def _draw_differences(scores: Scores, looks: Looks) -> Markup | None:
-    others = scores.models[1:]
-    if not others:
+    other_models = scores.models[1:]
+    if not other_models:
         return None
-    counted = any(c.interval for c in scores.comparisons)
+    has_intervals = any(c.interval for c in scores.comparisons)
     of = "losses, of which less is better" if scores.less else "points (scores ×100)"
     return tag(
         "div",
         tag("h3", f"Differences from {scores.reference}"),
-        tag("p", _explain_intervals(scores) if counted else _NOT_COMPARED),
-        _draw_grid(scores, others, looks, f"Differences in {of}", _draw_difference),
+        tag("p", _explain_intervals(scores) if has_intervals else _NOT_COMPARED),
+        _draw_grid(scores, other_models, looks, f"Differences in {of}", _draw_difference),
     )
 
 

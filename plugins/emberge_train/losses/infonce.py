@@ -50,14 +50,14 @@ class TableSide:
 
     def part(self, slot: int, slots: int) -> TableSide:
         """Return the texts of one of several slots."""
-        here = slice(slot, None, slots)
+        slot_texts = slice(slot, None, slots)
         return TableSide(
-            self.vectors[here],
-            self.row[here],
-            self.text[here],
-            self.valid[here],
-            self.own[here],
-            None if self.guide is None else self.guide[here],
+            self.vectors[slot_texts],
+            self.row[slot_texts],
+            self.text[slot_texts],
+            self.valid[slot_texts],
+            self.own[slot_texts],
+            None if self.guide is None else self.guide[slot_texts],
         )
 
 
@@ -84,10 +84,10 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
         side(e.negative, e.text_id[:, 1 + slots :], e.valid[:, slots:], True),
     ]
     if e.guide is not None:
-        seen = (e.guide.anchor[:, None], e.guide.positive, e.guide.negative)
+        guide_vectors = (e.guide.anchor[:, None], e.guide.positive, e.guide.negative)
         table_sides = [
             replace(table_side, guide=unit_vectors(vectors.detach()).flatten(0, 1))
-            for table_side, vectors in zip(table_sides, seen, strict=True)
+            for table_side, vectors in zip(table_sides, guide_vectors, strict=True)
         ]
     anchors, positives, negatives = table_sides
     return anchors, positives, negatives
@@ -112,18 +112,18 @@ class Rules:
 
         rows = left.row[block]
         same_row = rows[:, None] == right.row[None]
-        barred = (same_row & ~right.own) | ~right.valid
+        is_barred = (same_row & ~right.own) | ~right.valid
         if self.texts is not None:
             for ids in self.texts[rows].T:
-                barred |= ids[:, None] == right.text[None]
+                is_barred |= ids[:, None] == right.text[None]
         if self.label is not None:
             label = self.label[rows]
             alike = (label[:, None] == self.label[right.row][None]) & (label >= 0)[:, None]
-            barred |= alike & ~same_row
+            is_barred |= alike & ~same_row
         if self.threshold is not None and left.guide is not None and right.guide is not None:
             with torch.no_grad():
-                barred |= left.guide[block] @ right.guide.T > self.threshold[rows][:, None]
-        return barred
+                is_barred |= left.guide[block] @ right.guide.T > self.threshold[rows][:, None]
+        return is_barred
 
 
 def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
@@ -233,24 +233,24 @@ class InfoNCE(Loss):
                 ),
                 embeddings,
             )
-        against = self._sum_negatives(anchors, positives, negatives, rules, scale)
+        negative_sums = self._sum_negatives(anchors, positives, negatives, rules, scale)
         if self.contrast_positives:
-            against = torch.logaddexp(
-                against, log_sums(positives, positives, rules, scale).view(rows, slots)
+            negative_sums = torch.logaddexp(
+                negative_sums, log_sums(positives, positives, rules, scale).view(rows, slots)
             )
-        terms = _compute_terms(positive_scores, against)
+        terms = _compute_terms(positive_scores, negative_sums)
         if self.symmetric:
-            back = log_sums(positives, anchors, rules, scale).view(rows, slots)
-            terms = (terms + _compute_terms(positive_scores, back)) / 2
+            reverse_sums = log_sums(positives, anchors, rules, scale).view(rows, slots)
+            terms = (terms + _compute_terms(positive_scores, reverse_sums)) / 2
         return self._reduce(terms, embeddings)
 
     def _scale(self, parameters: Mapping[str, Tensor]) -> float | Tensor:
         if not self.learn_temperature:
             return 1 / self.temperature
         log_scale = parameters["log_scale"]
-        beyond = (log_scale + math.log(self.lowest_temperature)).clamp(min=0)
+        excess = (log_scale + math.log(self.lowest_temperature)).clamp(min=0)
         # The bound takes no part in the gradient, so that a temperature may leave it again.
-        return (log_scale - beyond.detach()).exp()
+        return (log_scale - excess.detach()).exp()
 
     def _sum_negatives(
         self,
@@ -264,25 +264,29 @@ class InfoNCE(Loss):
         import torch
 
         slots = len(positives.row) // len(anchors.row)
-        shared = [anchors] if self.contrast_anchors else []
+        shared_sides = [anchors] if self.contrast_anchors else []
         if not self.own_negatives_only:
-            shared.append(negatives)
+            shared_sides.append(negatives)
         if self.positives_in_denominator == "all":
             parts = [
-                log_sums(anchors, reduce(TableSide.__add__, [positives, *shared]), rules, scale)
+                log_sums(
+                    anchors, reduce(TableSide.__add__, [positives, *shared_sides]), rules, scale
+                )
             ]
         else:
             parts = [
                 log_sums(anchors, positives.part(slot, slots), rules, scale)
                 for slot in range(slots)
             ]
-        against = torch.stack(parts, dim=1)
-        if self.positives_in_denominator == "same_slot" and shared:
-            shared_sums = log_sums(anchors, reduce(TableSide.__add__, shared), rules, scale)
-            against = torch.logaddexp(against, shared_sums[:, None])
+        summed_negatives = torch.stack(parts, dim=1)
+        if self.positives_in_denominator == "same_slot" and shared_sides:
+            shared_sums = log_sums(anchors, reduce(TableSide.__add__, shared_sides), rules, scale)
+            summed_negatives = torch.logaddexp(summed_negatives, shared_sums[:, None])
         if self.own_negatives_only:
-            against = torch.logaddexp(against, _sum_own_negatives(anchors, negatives, rules, scale))
-        return against
+            summed_negatives = torch.logaddexp(
+                summed_negatives, _sum_own_negatives(anchors, negatives, rules, scale)
+            )
+        return summed_negatives
 
     def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
         import torch
@@ -297,11 +301,11 @@ class InfoNCE(Loss):
         if self.guide is not None:
             if anchors.guide is None or positives.guide is None:
                 raise ValueError("infonce has a guide, and these embeddings come without one's")
-            seen = positives.guide.view(*valid.shape, -1)
-            closeness = torch.einsum("ig,icg->ic", anchors.guide, seen)
-            least = closeness.masked_fill(~valid, torch.inf).amin(1)
-            share = least.abs() if self.guide_margin_kind == "relative" else 1.0
-            threshold = least - self.guide_margin * share
+            guide_positives = positives.guide.view(*valid.shape, -1)
+            closeness = torch.einsum("ig,icg->ic", anchors.guide, guide_positives)
+            lowest_closeness = closeness.masked_fill(~valid, torch.inf).amin(1)
+            share = lowest_closeness.abs() if self.guide_margin_kind == "relative" else 1.0
+            threshold = lowest_closeness - self.guide_margin * share
         return Rules(texts, e.label if self.mask_equal_label else None, threshold)
 
     def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
@@ -312,11 +316,11 @@ class InfoNCE(Loss):
         return terms.sum() / valid.sum().clamp(min=1)
 
 
-def _compute_terms(positive: Tensor, against: Tensor) -> Tensor:
+def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
     """Return -own + log(e^own + e^against), exact also if e^against is much smaller than e^own."""
     import torch
 
-    gap = against - positive
+    gap = negative_sums - positive
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
@@ -331,11 +335,13 @@ def _sum_own_negatives(
         return anchors.vectors.sum(1, keepdim=True) * 0 + lowest_score(anchors.vectors)
     own_negatives = negatives.vectors.view(rows, -1, negatives.vectors.shape[1])
     scores = torch.einsum("id,ikd->ik", anchors.vectors, own_negatives) * scale
-    barred = ~negatives.valid.view(rows, -1)
+    is_barred = ~negatives.valid.view(rows, -1)
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)
-        barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
+        is_barred |= (ids[:, :, None] == rules.texts[:, None]).any(-1)
     if rules.threshold is not None and anchors.guide is not None and negatives.guide is not None:
-        seen = negatives.guide.view(*own_negatives.shape[:2], -1)
-        barred |= torch.einsum("ig,ikg->ik", anchors.guide, seen) > rules.threshold[:, None]
-    return torch.logsumexp(scores.masked_fill(barred, lowest_score(scores)), dim=1, keepdim=True)
+        guide_negatives = negatives.guide.view(*own_negatives.shape[:2], -1)
+        is_barred |= (
+            torch.einsum("ig,ikg->ik", anchors.guide, guide_negatives) > rules.threshold[:, None]
+        )
+    return torch.logsumexp(scores.masked_fill(is_barred, lowest_score(scores)), dim=1, keepdim=True)

@@ -75,26 +75,27 @@ class KeepSpace(Loss):
         return True
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        old = embeddings.guide
-        if old is None:
+        old_embeddings = embeddings.guide
+        if old_embeddings is None:
             raise ValueError("keep_space has a guide, and these embeddings come without one's")
-        if old.anchor.shape[-1] != embeddings.anchor.shape[-1]:
+        if old_embeddings.anchor.shape[-1] != embeddings.anchor.shape[-1]:
             raise ValueError(
-                f"keep_space: the guide's embeddings have {old.anchor.shape[-1]} numbers and the model's "
+                f"keep_space: the guide's embeddings have {old_embeddings.anchor.shape[-1]} numbers and "
+                "the model's "
                 f"{embeddings.anchor.shape[-1]}; name a guide of the same size"
             )
         if self.side == "query":
             old_texts = dataclasses.replace(
-                embeddings, positive=old.positive, negative=old.negative
+                embeddings, positive=old_embeddings.positive, negative=old_embeddings.negative
             )
             return InfoNCE(temperature=self.temperature)(old_texts, {})
         if self.side == "queries":
-            return _compute_squared_distances(embeddings.anchor, old.anchor).mean()
+            return _compute_squared_distances(embeddings.anchor, old_embeddings.anchor).mean()
         valid = embeddings.valid
-        apart = _compute_squared_distances(embeddings.candidates, old.candidates).masked_fill(
-            ~valid, 0.0
-        )
-        rows = apart.sum(1) / valid.sum(1).clamp(min=1)
+        squared_distances = _compute_squared_distances(
+            embeddings.candidates, old_embeddings.candidates
+        ).masked_fill(~valid, 0.0)
+        rows = squared_distances.sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))
 
 

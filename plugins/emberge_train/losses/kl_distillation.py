@@ -72,14 +72,16 @@ class KLDistillation(Loss):
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        teacher, scored = teacher_scores(embeddings, "kl_distillation")
+        teacher, is_scored = teacher_scores(embeddings, "kl_distillation")
         floor = lowest_score(teacher)
 
         def logs(scores: Tensor, temperature: float) -> Tensor:
-            return torch.log_softmax((scores / temperature).masked_fill(~scored, floor), dim=1)
+            return torch.log_softmax((scores / temperature).masked_fill(~is_scored, floor), dim=1)
 
         teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
         student_logs = logs(student_scores(embeddings, self.similarity), self.temperature)
-        rows = (teacher_logs.exp() * (teacher_logs - student_logs)).masked_fill(~scored, 0.0).sum(1)
+        rows = (
+            (teacher_logs.exp() * (teacher_logs - student_logs)).masked_fill(~is_scored, 0.0).sum(1)
+        )
         factor = self.temperature**2 if self.rescale else 1.0
         return factor * rows.sum() / max(1, len(rows))

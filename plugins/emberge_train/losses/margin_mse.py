@@ -46,10 +46,10 @@ class MarginMSE(Loss):
         return frozenset({"negative", "positive_score", "negative_score"})
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        teacher, scored = teacher_scores(embeddings, "margin_mse")
+        teacher, is_scored = teacher_scores(embeddings, "margin_mse")
         score_errors = self.scale * student_scores(embeddings, self.similarity) - teacher
         slots = embeddings.positive.shape[1]
         squares = (score_errors[:, :slots, None] - score_errors[:, None, slots:]) ** 2
-        pairs = scored[:, :slots, None] & scored[:, None, slots:]
+        pairs = is_scored[:, :slots, None] & is_scored[:, None, slots:]
         rows = squares.masked_fill(~pairs, 0.0).sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1)
         return rows.sum() / max(1, len(rows))

@@ -41,9 +41,9 @@ class MNTP(HiddenTokens):
     bos: bool = False
 
     def corrupt(self, tokens: Tokens, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        spared = tokens.spared.copy()
-        spared[:1] = True
-        return super().corrupt(dataclasses.replace(tokens, spared=spared), seed)
+        never_chosen = tokens.spared.copy()
+        never_chosen[:1] = True
+        return super().corrupt(dataclasses.replace(tokens, spared=never_chosen), seed)
 
     def __call__(self, hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> Tensor:
         return mean_of_scored(*next_of(hidden, labels), head)

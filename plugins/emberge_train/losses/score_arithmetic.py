@@ -48,8 +48,8 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     if e.positive_score is None or (e.negative_score is None and e.negative.shape[1]):
         raise ValueError(f"{loss} needs a teacher's scores of positives and negatives")
     scores = e.scores
-    scored = e.valid & ~scores.isnan()
-    return scores.masked_fill(~scored, 0.0), scored
+    is_scored = e.valid & ~scores.isnan()
+    return scores.masked_fill(~is_scored, 0.0), is_scored
 
 
 def student_scores(e: Embeddings, similarity: str) -> Tensor:
@@ -126,12 +126,12 @@ def ordering_loss(value: Tensor, score: Tensor, valid: Tensor) -> Tensor:
     import torch
 
     value, score = value.flatten(), score.flatten()
-    scored = valid.flatten() & ~score.isnan()
-    score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)
-    value, scored = value[order], scored[order]
+    is_scored = valid.flatten() & ~score.isnan()
+    score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=True)
+    value, is_scored = value[order], is_scored[order]
     floor = lowest_score(value)
-    above = torch.logcumsumexp(torch.where(scored, -value, floor), dim=0)
-    above = torch.cat([above.new_full((1,), floor), above])
-    higher = torch.searchsorted(-score, -score)  # how many scores are strictly above
-    terms = torch.where(scored, value + above[higher], floor)
+    running_sums = torch.logcumsumexp(torch.where(is_scored, -value, floor), dim=0)
+    running_sums = torch.cat([running_sums.new_full((1,), floor), running_sums])
+    higher_counts = torch.searchsorted(-score, -score)  # how many scores are strictly above
+    terms = torch.where(is_scored, value + running_sums[higher_counts], floor)
     return torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), dim=0)

@@ -113,13 +113,13 @@ def columns(e: Embeddings) -> Iterator[Labelled]:
                 columns = (e.anchor[row], positive[number], *negatives)
                 yield Labelled(tuple(column[None] for column in columns))
             continue
-        full = is_negative[rows].all(0)
-        if (is_negative[rows].any(0) & ~full).any():
+        is_full = is_negative[rows].all(0)
+        if (is_negative[rows].any(0) & ~is_full).any():
             raise DataError(
                 "sentence-transformers' columns have no gaps, and rows of one batch have different numbers "
                 "of negatives; set fill: repeat, and see that every row has a negative or none has"
             )
-        yield Labelled((e.anchor[rows], positive, *e.negative[rows][:, full].unbind(1)))
+        yield Labelled((e.anchor[rows], positive, *e.negative[rows][:, is_full].unbind(1)))
 
 
 def two_columns(e: Embeddings) -> Iterator[Labelled]:
@@ -131,8 +131,8 @@ def two_columns(e: Embeddings) -> Iterator[Labelled]:
 def triplets(e: Embeddings) -> Iterator[Labelled]:
     """Yield every anchor with each of its positives and each of its negatives."""
     slots = e.positive.shape[1]
-    both = e.valid[:, :slots, None] & e.valid[:, None, slots:]
-    row, positive, negative = both.nonzero().unbind(1)
+    is_complete = e.valid[:, :slots, None] & e.valid[:, None, slots:]
+    row, positive, negative = is_complete.nonzero().unbind(1)
     if len(row):
         yield Labelled((e.anchor[row], e.positive[row, positive], e.negative[row, negative]))
 
@@ -149,10 +149,10 @@ def truths(e: Embeddings) -> Iterator[Labelled]:
     row, candidate = e.valid.nonzero().unbind(1)
     if len(row):
         score = e.scores[row, candidate]
-        truth = ((score >= 0.5) | (score.isnan() & (candidate < e.positive.shape[1]))).to(
+        labels = ((score >= 0.5) | (score.isnan() & (candidate < e.positive.shape[1]))).to(
             score.dtype
         )
-        yield Labelled((e.anchor[row], e.candidates[row, candidate]), truth)
+        yield Labelled((e.anchor[row], e.candidates[row, candidate]), labels)
 
 
 def teacher(e: Embeddings) -> Iterator[Labelled]:
@@ -160,10 +160,10 @@ def teacher(e: Embeddings) -> Iterator[Labelled]:
     import torch
 
     slots = e.positive.shape[1]
-    scored = e.valid & ~e.scores.isnan()
+    is_scored = e.valid & ~e.scores.isnan()
     for slot in range(slots):
-        rows = scored[:, slot].nonzero()[:, 0]
-        scored_negatives = scored[rows][:, slots:]
+        rows = is_scored[:, slot].nonzero()[:, 0]
+        scored_negatives = is_scored[rows][:, slots:]
         for pattern in torch.unique(scored_negatives, dim=0):
             equal_rows = rows[(scored_negatives == pattern).all(1)]
             if pattern.any():

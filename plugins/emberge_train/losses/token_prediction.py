@@ -54,11 +54,11 @@ class HiddenTokens(TokenLoss):
         bits = random_bits(3 * size, stable_seed(*key)).reshape(3, size)
         chance = (bits[:2] >> np.uint64(11)) * 2.0**-53
         is_chosen = (chance[0] < self.share) & ~tokens.spared
-        hidden = is_chosen & (chance[1] < self.masked)
-        replaced = is_chosen & ~hidden & (chance[1] < self.masked + self.random)
-        drawn = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
+        is_hidden = is_chosen & (chance[1] < self.masked)
+        replaced = is_chosen & ~is_hidden & (chance[1] < self.masked + self.random)
+        random_tokens = (bits[2] % np.uint64(tokens.vocabulary)).astype(np.int64)
         assert tokens.mask_id is not None
-        ids = np.where(hidden, tokens.mask_id, np.where(replaced, drawn, tokens.ids))
+        ids = np.where(is_hidden, tokens.mask_id, np.where(replaced, random_tokens, tokens.ids))
         return ids.astype(np.int64), np.where(is_chosen, tokens.ids, UNSCORED).astype(np.int64)
 
 
@@ -70,8 +70,8 @@ def mean_of_scored(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tens
     import torch
     from torch.nn.functional import cross_entropy
 
-    scored = labels != UNSCORED
-    states, scored_labels = hidden[scored], labels[scored]
+    is_scored = labels != UNSCORED
+    states, scored_labels = hidden[is_scored], labels[is_scored]
     if not len(states):
         return hidden.sum() * 0
     if isinstance(head, LinearHead) and _is_fusible(states, head):
@@ -97,9 +97,11 @@ def _is_fusible(states: Tensor, head: LinearHead) -> bool:
     """
     import torch
 
-    plain = states.device.type == "cpu" and states.dtype == head.weight.dtype == torch.float32
+    is_cpu_float32 = (
+        states.device.type == "cpu" and states.dtype == head.weight.dtype == torch.float32
+    )
     small = len(states) * len(head.weight) <= KEPT_LOGITS
-    return plain and not small and not torch.is_autocast_enabled("cpu")
+    return is_cpu_float32 and not small and not torch.is_autocast_enabled("cpu")
 
 
 def _compute_fused_loss(states: Tensor, labels: Tensor, head: LinearHead) -> Tensor:

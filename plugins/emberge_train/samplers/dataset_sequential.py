@@ -32,9 +32,9 @@ class DatasetSequential(TaskOrder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        twice = sorted({name for name in self.pin_last if self.pin_last.count(name) > 1})
-        if twice:
-            raise ValueError(f"pin_last names '{twice[0]}' twice")
+        repeated_names = sorted({name for name in self.pin_last if self.pin_last.count(name) > 1})
+        if repeated_names:
+            raise ValueError(f"pin_last names '{repeated_names[0]}' twice")
 
     def batches(self, pool: Pool, seed: int) -> Batches:
         """Return the batches of all datasets, one dataset after another.

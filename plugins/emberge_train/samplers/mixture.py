@@ -119,13 +119,16 @@ class Mixture(Sampler):
                     f"mixture counts tokens of single texts, and dataset '{info.name}' is of the task "
                     f"{info.task}; leave it out, or take a sampler such as proportional"
                 )
-        left = 1 - sum(self.shares.values())
-        others = [name for name in groups if name not in self.shares]
-        if bool(others) != (left > ROUNDING):
-            fix = "lower them, or drop what has none" if others else "name all of it"
-            without = f", and {', '.join(others)} have none" if others else ""
-            raise DataError(f"shares add up to {1 - left:g}{without}; {fix}")
-        return {name: self.shares.get(name, left / max(1, len(others))) for name in groups}
+        remaining_share = 1 - sum(self.shares.values())
+        unnamed_groups = [name for name in groups if name not in self.shares]
+        if bool(unnamed_groups) != (remaining_share > ROUNDING):
+            fix = "lower them, or drop what has none" if unnamed_groups else "name all of it"
+            missing_note = f", and {', '.join(unnamed_groups)} have none" if unnamed_groups else ""
+            raise DataError(f"shares add up to {1 - remaining_share:g}{missing_note}; {fix}")
+        return {
+            name: self.shares.get(name, remaining_share / max(1, len(unnamed_groups)))
+            for name in groups
+        }
 
     def _group_names(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the datasets of each share, in the order of the data; an unnamed set forms its own group.
@@ -135,12 +138,16 @@ class Mixture(Sampler):
         """
         groups: dict[str, list[str]] = {}
         for name in names:
-            own = [group for group in self.shares if "*" in group and fnmatchcase(name, group)]
+            matching_groups = [
+                group for group in self.shares if "*" in group and fnmatchcase(name, group)
+            ]
             if name in self.shares:
-                own = [name]
-            if len(own) > 1:
-                raise DataError(f"dataset '{name}' is of {' and '.join(own)}; name it in one share")
-            groups.setdefault(own[0] if own else name, []).append(name)
+                matching_groups = [name]
+            if len(matching_groups) > 1:
+                raise DataError(
+                    f"dataset '{name}' is of {' and '.join(matching_groups)}; name it in one share"
+                )
+            groups.setdefault(matching_groups[0] if matching_groups else name, []).append(name)
         return groups
 
 

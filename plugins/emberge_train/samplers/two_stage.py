@@ -52,9 +52,12 @@ class TwoStage(OneDataset):
                 "two_stage begins with retrieval or reranking, and no dataset is for either; "
                 "choose another sampler, or give a dataset one of these tasks"
             )
-        mixed = {i: self._select_second_rows(i, rows, seed) for i, rows in pool.items()}
+        second_pool = {i: self._select_second_rows(i, rows, seed) for i, rows in pool.items()}
         parts = []
-        plan: Mapping[int, Pool] = {1: retrieval, 2: {i: r for i, r in mixed.items() if len(r)}}
+        plan: Mapping[int, Pool] = {
+            1: retrieval,
+            2: {i: r for i, r in second_pool.items() if len(r)},
+        }
         for stage, part in plan.items():
             datasets = self.batches_by_dataset(
                 part,

@@ -110,10 +110,10 @@ class _Coefficients(Trainee):
     def batch(self, step: int) -> PlannedBatch:
         # The sets share one generator, so the batches of a step are drawn after those before them.
         while len(self._batches) <= step:
-            drawn = {name: next(order, None) for name, order in self._orders.items()}
+            batch_by_set = {name: next(order, None) for name, order in self._orders.items()}
             parts = [
                 PlannedPart(name, units, in_batch=True)
-                for name, units in drawn.items()
+                for name, units in batch_by_set.items()
                 if units is not None
             ]
             self._batches.append(PlannedBatch(len(self._batches), 0, 0, tuple(parts)))
@@ -152,7 +152,7 @@ def _require_finite_loss(
 
 def nearest_on_simplex(rows: Tensor) -> Tensor:
     """Return the nearest weights of each row that are 0 or more and sum to 1 (Duchi et al., 2008)."""
-    falling = rows.sort(dim=1, descending=True).values
-    excess = (falling.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1)
-    last = (falling > excess).sum(1, keepdim=True) - 1
-    return (rows - excess.gather(1, last)).clamp_min(0)
+    descending = rows.sort(dim=1, descending=True).values
+    excess = (descending.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1)
+    last_positive = (descending > excess).sum(1, keepdim=True) - 1
+    return (rows - excess.gather(1, last_positive)).clamp_min(0)

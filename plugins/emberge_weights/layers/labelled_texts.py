@@ -85,12 +85,14 @@ def _list_candidates(
 ) -> list[list[int]]:
     """Return the indices of each query's best relevant and nearest other documents."""
     candidates = []
-    for judged, first in zip(
+    for grades, nearest_documents in zip(
         weight_set.relevant, first_documents(weight_set, members, weights), strict=True
     ):
-        best = sorted((p for p, grade in judged.items() if grade > 0), key=lambda p: -judged[p])
-        near = [int(document) for document in first if judged.get(int(document), 0) <= 0]
-        candidates.append([*best[:OWN], *near[:NEAR]])
+        best = sorted((p for p, grade in grades.items() if grade > 0), key=lambda p: -grades[p])
+        nearest_others = [
+            int(document) for document in nearest_documents if grades.get(int(document), 0) <= 0
+        ]
+        candidates.append([*best[:OWN], *nearest_others[:NEAR]])
     return candidates
 
 

@@ -86,9 +86,9 @@ class LayerSearch:
         sides = [merge_and_embed(self.models, self.members, flat, self.strategy, embedder)]
         sides += [self._embed_merge(self._make_tensor_weights(fit, flat), embedder) for fit in fits]
         scores = [self._score_set(number, sides) for number in range(len(self.sets))]
-        both = np.mean(fits, axis=0)
+        mean_fit = np.mean(fits, axis=0)
         gain = _measure_gain(scores, second, first)
-        return Layers(self.blocks.names, both, self._make_tensor_weights(both, flat), gain)
+        return Layers(self.blocks.names, mean_fit, self._make_tensor_weights(mean_fit, flat), gain)
 
     def _label_texts(self, number: int, flat: Array) -> LabelledTexts:
         encoder = self.forward.encoder
@@ -103,14 +103,14 @@ class LayerSearch:
 
     def _require_following(self, labelled: LabelledTexts) -> None:
         """Refuse an encoder whose embeddings do not depend on the parameters that it is given."""
-        alone = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
+        single_members = torch.eye(len(self.models)).unsqueeze(1).expand(-1, len(self.blocks), -1)
         with torch.no_grad():
-            first, last = (
-                self.forward.at(alone[number])(labelled.queries[:PROBED]).numpy()
+            first_vectors, last_vectors = (
+                self.forward.at(single_members[number])(labelled.queries[:PROBED]).numpy()
                 for number in (0, -1)
             )
-        error = np.abs(first - self.members[0][0].queries[0:PROBED]).max()
-        largest_change = np.abs(first - last).max()
+        error = np.abs(first_vectors - self.members[0][0].queries[0:PROBED]).max()
+        largest_change = np.abs(first_vectors - last_vectors).max()
         if error >= 0.1 * largest_change:
             raise EmbergeError(
                 f"'{self.models[0].name}' does not embed with the parameters that it is given for a forward "
@@ -139,8 +139,8 @@ class LayerSearch:
 
     def _make_tensor_weights(self, coefficients: Array, flat: Array) -> list[PerTensor]:
         return [
-            self.blocks.weights(values.tolist(), float(otherwise))
-            for values, otherwise in zip(coefficients.T, flat, strict=True)
+            self.blocks.weights(values.tolist(), float(flat_weight))
+            for values, flat_weight in zip(coefficients.T, flat, strict=True)
         ]
 
     def _embed_merge(
@@ -151,10 +151,12 @@ class LayerSearch:
             return embedder.merged(folder, folder.name, "weighed by layer")
 
     def _score_set(self, number: int, merged: Sequence[Sequence[SideVectors]]) -> UnitScores:
-        everyone = [*self.members, *merged]
-        each = np.eye(len(everyone))
-        vectors = [model[number] for model in everyone]
-        return score_set(self.sets[number], vectors, each[len(self.members) :], each)
+        all_members = [*self.members, *merged]
+        single_weightings = np.eye(len(all_members))
+        vectors = [model[number] for model in all_members]
+        return score_set(
+            self.sets[number], vectors, single_weightings[len(self.members) :], single_weightings
+        )
 
 
 def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> HeldOut:

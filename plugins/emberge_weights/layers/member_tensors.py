@@ -36,11 +36,11 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.names)
 
-    def weights(self, values: Sequence[float], otherwise: float) -> PerTensor:
-        """Return one member's weights by tensor from its weights by block; other tensors get `otherwise`."""
+    def weights(self, values: Sequence[float], default: float) -> PerTensor:
+        """Return one member's weights by tensor from its weights by block; other tensors get `default`."""
         parts = self._name_parts()
         entries = [{"filter": part, "value": values[number]} for part, number in parts.items()]
-        return PerTensor([*entries, {"value": otherwise}])
+        return PerTensor([*entries, {"value": default}])
 
     def _name_parts(self) -> dict[str, int]:
         """Return parts of tensor names in the order to try them, each with the index of its block."""

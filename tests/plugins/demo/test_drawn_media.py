@@ -15,7 +15,7 @@ from emberge import DataEntry, DataRef, Problem, Workspace, split_parts
 from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
-from emberge_demo.drawn_media import RATE, Drawing, DrawnMedia, Draws, Tones
+from emberge_demo.drawn_media import RATE, Drawing, DrawnMedia, RandomIntegers, Tones
 from scipy import ndimage
 from scipy.io import wavfile
 
@@ -74,7 +74,7 @@ def test_one_seed_gives_the_same_bytes_and_another_does_not(one: Path, tmp_path:
 
 
 def test_the_bytes_are_those_of_every_machine() -> None:
-    draws = Draws(("0", "train", "caption", "0"))
+    draws = RandomIntegers(("0", "train", "caption", "0"))
     found = [
         hashlib.sha256(file).hexdigest()[:16]
         for file in (
@@ -87,7 +87,7 @@ def test_the_bytes_are_those_of_every_machine() -> None:
 
 @pytest.mark.parametrize("drawing", list(Drawing.all()), ids=lambda one: one.caption)
 def test_an_image_has_as_many_shapes_as_its_caption_counts(drawing: Drawing) -> None:
-    pixels = drawing.pixels(Draws((drawing.caption,)))
+    pixels = drawing.pixels(RandomIntegers((drawing.caption,)))
     _, count = ndimage.label((pixels != pixels[0, 0]).any(axis=2))
     assert count == drawing.number
     colours = np.unique(pixels.reshape(-1, 3), axis=0)
@@ -95,14 +95,14 @@ def test_an_image_has_as_many_shapes_as_its_caption_counts(drawing: Drawing) -> 
 
 
 def test_shapes_of_one_size_and_place_differ() -> None:
-    same = Draws(("same",))
+    same = RandomIntegers(("same",))
     shapes = ("circle", "square", "triangle", "diamond")
     assert len({Drawing(1, "red", shape).pixels(same).tobytes() for shape in shapes}) == 4
 
 
 @pytest.mark.parametrize("tones", list(Tones.all())[::7], ids=lambda one: one.caption)
 def test_a_clip_has_as_many_beeps_of_its_pitch_as_its_caption_counts(tones: Tones) -> None:
-    rate, samples = wavfile.read(io.BytesIO(tones.content(Draws((tones.caption,)))))
+    rate, samples = wavfile.read(io.BytesIO(tones.content(RandomIntegers((tones.caption,)))))
     assert (rate, samples.shape, samples.dtype) == (RATE, (RATE,), np.int16)
     loud = ndimage.maximum_filter1d(np.abs(samples.astype(int)), RATE // 100) > 200
     _, count = ndimage.label(loud)

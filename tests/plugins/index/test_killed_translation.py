@@ -110,7 +110,7 @@ def test_two_cannot_write_one_file(by: Path, tmp_path: Path) -> None:
     path, out = tmp_path / "old.npy", tmp_path / "new.npy"
     write(path)
     with (
-        rewrite.working_on(rewrite.Work(out, "")),
+        rewrite.working_on(rewrite.WorkFolder(out, "")),
         pytest.raises(CheckpointError, match=r"new\.npy"),
     ):
         translate_verb.translate_file(path, by, out)

@@ -42,7 +42,7 @@ from emberge_moe.upcycle.expert_tensors import FilledTensor
 from emberge_moe.upcycle.mix_experts_step import MixExperts
 from emberge_moe.upcycle.native import NATIVE, ORIGIN
 from emberge_moe.upcycle.nomic_v2 import NOMIC_V2
-from emberge_moe.upcycle.plan import Beginning, Plan, choose_target, refuse_dense, routed_tensors
+from emberge_moe.upcycle.plan import InitialState, Plan, choose_target, refuse_dense, routed_tensors
 from emberge_moe.upcycle.probe import (
     MOST_TEXTS,
     SENTENCES,
@@ -319,14 +319,14 @@ def test_the_key_changes_with_all_that_decides_the_bytes(models: Path) -> None:
     routing = LayerRouting(3, (1,), 4, 2)
     router: dict[int, TensorSpec] = {1: FilledTensor("router", (4, 32), "float32")}
     plans = [
-        Plan(one, [one], routing, ROUTED, Beginning(), ("a",)),
-        Plan(one, [one], routing, ROUTED, Beginning(), ("b",)),
-        Plan(one, [one], routing, NOMIC_V2, Beginning(), ("a",)),
-        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, Beginning(), ("a",)),
-        Plan(one, [one], routing, ROUTED, Beginning(deviation=0.1), ("a",)),
-        Plan(one, [one], routing, ROUTED, Beginning(noise=0.1), ("a",)),
-        Plan(one, [one], routing, ROUTED, Beginning(seed=1), ("a",)),
-        Plan(one, [one], routing, ROUTED, Beginning(routers=router), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(), ("b",)),
+        Plan(one, [one], routing, NOMIC_V2, InitialState(), ("a",)),
+        Plan(one, [one], LayerRouting(3, (1,), 4, 1), ROUTED, InitialState(), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(deviation=0.1), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(noise=0.1), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(seed=1), ("a",)),
+        Plan(one, [one], routing, ROUTED, InitialState(routers=router), ("a",)),
     ]
     assert len({json.dumps(plan.key) for plan in plans}) == len(plans)
     assert plans[0].router(1).shape == (4, 32)
@@ -454,7 +454,7 @@ def test_a_dense_model_knows_its_blocks(models: Path) -> None:
     assert one.entered(2) == "encoder.layer.2.intermediate"
     assert of(models / "qwen3").entered(1) == "layers.1.mlp"
     layers = LayerRouting(3, (1,), 4, 2)
-    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED, Beginning())]
+    names = [spec.name for spec in routed_tensors(one, [one], layers, ROUTED, InitialState())]
     assert names.count("encoder.layer.1.router.weight") == 1
     assert sum(".experts." in name for name in names) == 16
     assert len(names) == len(set(names)) == len(one.checkpoint.specs) - 4 + 17
