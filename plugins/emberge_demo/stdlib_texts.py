@@ -85,20 +85,20 @@ class StdlibTexts(Step):
 class _Rows:
     """Texts by half (training or development) and set, without repeats."""
 
-    found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
 
     def add(self, half: str, name: str, text: str) -> None:
         if text and text not in self.seen:
             self.seen.add(text)
-            self.found.setdefault((half, name), []).append(text)
+            self.texts.setdefault((half, name), []).append(text)
 
     def write(self, options: StdlibTexts, workspace: Workspace) -> Artifact:
         catalogue: dict[str, Any] = {}
         for half in ("train", "dev"):
             entries = []
             for name in _SETS:
-                texts = self.found.get((half, name))
+                texts = self.texts.get((half, name))
                 if not texts:
                     raise DataError(f"there is no {name} for {half} in the packages; name more")
                 if workspace.rehearsal:
@@ -114,7 +114,7 @@ class _Rows:
             details={
                 "characters": {
                     f"{half}/{name}": sum(map(len, texts))
-                    for (half, name), texts in self.found.items()
+                    for (half, name), texts in self.texts.items()
                 },
                 "versions": {name: version(name) for name in options.packages},
                 "licences": {name: licence(name) for name in options.packages},

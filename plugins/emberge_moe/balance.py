@@ -151,7 +151,7 @@ class RouterHealth(AuxiliaryMetrics):
     top_k: int
 
     @property
-    def least(self) -> float:
+    def dead_share(self) -> float:
         """Share of tokens below which an expert is dead."""
         return min(_DEAD, _DEAD_OF_EVEN * self.top_k / self.experts)
 
@@ -175,14 +175,14 @@ class RouterHealth(AuxiliaryMetrics):
         return max(0.0, entropy) / math.log(self.experts) if self.experts > 1 else 1.0
 
     def _count_dead(self, shares: Sequence[float]) -> int:
-        return sum(share < self.least for share in shares)
+        return sum(share < self.dead_share for share in shares)
 
     def warnings(self, counts: Tensor) -> Sequence[str]:
 
         by_layer = zip(self.layers, Loads.of(counts, len(self.layers)).shares.tolist(), strict=True)
         return [
             f"the router of layer {layer} has collapsed: half of its {self.experts} experts or more get "
-            f"less than {self.least:.2%} of the tokens; raise balance, or lower learning_rate"
+            f"less than {self.dead_share:.2%} of the tokens; raise balance, or lower learning_rate"
             for layer, shares in by_layer
             if 2 * self._count_dead(shares) >= self.experts
         ]

@@ -74,7 +74,7 @@ class RoutedModel:
 
     def averaged(self, shares: Mapping[int, Sequence[float]] | None = None) -> Iterator[TensorSpec]:
         """Yield the dense model's tensors, with each layer's experts averaged by their shares, or evenly."""
-        yield from self.restored.rest
+        yield from self.restored.other_tensors
         for layer, experts in self.restored.experts.items():
             weights = tuple(shares[layer]) if shares is not None else (1.0,) * len(experts)
             for name, spec in experts[0].items():
@@ -214,7 +214,7 @@ def measure_load(
     with taps:
         for _ in embedder.token_states(embedder.tokenise(texts)):
             # None of the texts is padded, so each choice is a token's.
-            for layer, routing in taps.taken.items():
+            for layer, routing in taps.routings.items():
                 choices = routing.chosen.flatten().cpu()
                 counts[layer] += torch.bincount(choices, minlength=len(counts[layer]))
     return {layer: (count.double() / count.sum()).tolist() for layer, count in counts.items()}

@@ -75,13 +75,13 @@ class RoutedEncoder:
     ) -> tuple[Tensor, Auxiliary | None]:
         with self._taps as taps:
             states: Tensor = self._inner.states(features)
-            return states, self._make_auxiliary(taps.taken, features)
+            return states, self._make_auxiliary(taps.routings, features)
 
     def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         with self._taps as taps:
             embedded: Embedded = self._inner(features, layers)
             return Embedded(
-                embedded.embeddings, embedded.layers, self._make_auxiliary(taps.taken, features)
+                embedded.embeddings, embedded.layers, self._make_auxiliary(taps.routings, features)
             )
 
     def _make_auxiliary(

@@ -70,6 +70,6 @@ class RouterTaps:
         self._taken = None
 
     @property
-    def taken(self) -> Mapping[int, Routing]:
+    def routings(self) -> Mapping[int, Routing]:
         """Outputs of the routers since the taps were opened, by layer."""
         return dict(sorted((self._taken or {}).items()))

@@ -78,7 +78,7 @@ class Repository:
                 "token that may write"
             )
 
-    def look(self, revision: str | None = None) -> Remote:
+    def read_state(self, revision: str | None = None) -> Remote:
         """Return the repository's state at a revision; `commit` is None if it does not exist.
 
         Raises:
@@ -110,7 +110,7 @@ class Repository:
             HubError: if the hub refuses or fails.
         """
         self._call_hub(lambda: self.api.create_repo(self.name, private=private, exist_ok=True))
-        return self.look()
+        return self.read_state()
 
     def commit(self, files: Mapping[str, Content], removed: Sequence[str], parent: str) -> str:
         """Upload files and delete others in one commit on `parent`, and return the commit's hash.

@@ -81,7 +81,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
         (
             *contributions.failures,
             *_list_notes(ancestors, tasks, scored_names),
-            *left_notes(selection.left),
+            *left_notes(selection.unpublished),
         ),
         plugins,
     )
@@ -204,7 +204,7 @@ class ChosenFiles:
     """Files to publish by name, and names of files left out because the result's record lacks them."""
 
     files: Mapping[str, Path]
-    left: tuple[str, ...]
+    unpublished: tuple[str, ...]
 
 
 def choose_files(folder: Path, record: Mapping[str, Any]) -> ChosenFiles:

@@ -110,7 +110,7 @@ class Publication:
         )
 
     def _require_uploaded(self, commit: str) -> None:
-        uploaded = self.repository.look(commit)
+        uploaded = self.repository.read_state(commit)
         different = [file.path for file in self.planned(uploaded) if file.state != "same"]
         if different:
             raise HubError(

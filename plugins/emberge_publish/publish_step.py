@@ -129,7 +129,7 @@ class Publish(Step):
         ]
         if upload:
             publication.repository.require_token()
-            remote = publication.repository.look()
+            remote = publication.repository.read_state()
             planned = publication.planned(remote)
             lines = list(publication.lines(planned, remote))
             publication.require_free(planned)

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     )
     publication = prepare(options.folder, choices, plugins, options.inputs)
     publication.repository.require_token()
-    remote = publication.repository.look()
+    remote = publication.repository.read_state()
     planned = publication.planned(remote)
     print("\n".join(publication.lines(planned, remote)), flush=True)
     publication.require_free(planned)

@@ -47,7 +47,7 @@ class ModelOfRun:
     distances: Distances | None = None
     no_distances: str = ""
     """Reason why there are no distances."""
-    kin: str = ""
+    kinship_note: str = ""
     """Sentence on the similarity of the changes of a merge's parents."""
 
     @property
@@ -227,7 +227,7 @@ def _add_kinship(
                 )
             except EmbergeError:
                 kinship_by_parents[parents] = ""  # why is beside the distances
-        yield replace(model, kin=kinship_by_parents.get(parents, ""))
+        yield replace(model, kinship_note=kinship_by_parents.get(parents, ""))
 
 
 def _build_reference(model: ModelOfRun) -> ModelRef:

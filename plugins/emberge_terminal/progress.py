@@ -34,22 +34,26 @@ class StepView:
     total: float = 0.0
     unit: str = ""
     metric: str = ""
-    began: float = 0.0
-    first: tuple[float, float] | None = None
+    start_time: float = 0.0
+    first_progress: tuple[float, float] | None = None
     """(time, units done) at the first progress in this run; a continued step starts above 0 units."""
     seconds: float | None = None
 
     def progressed(self, now: float, done: float, total: float) -> None:
         """Record the step's progress: units done, their total, and the time."""
-        if self.first is None or done < self.done:  # a new phase starts to count again
-            self.first = (now, done)
+        if self.first_progress is None or done < self.done:  # a new phase starts to count again
+            self.first_progress = (now, done)
         self.done, self.total = done, total
 
     def rate(self, now: float) -> float | None:
         """Return units per second since the first progress; None before the second."""
-        if self.first is None or now <= self.first[0] or self.done <= self.first[1]:
+        if (
+            self.first_progress is None
+            or now <= self.first_progress[0]
+            or self.done <= self.first_progress[1]
+        ):
             return None
-        return (self.done - self.first[1]) / (now - self.first[0])
+        return (self.done - self.first_progress[1]) / (now - self.first_progress[0])
 
     def left(self, now: float) -> float | None:
         """Return the seconds left at the current rate."""
@@ -270,7 +274,7 @@ def _describe_state(view: StepView, now: float) -> str:
         return view.note
     time_left, rate = view.left(now), view.rate(now)
     parts = [
-        f"{view.share:.0%}" if view.total else duration(now - view.began),
+        f"{view.share:.0%}" if view.total else duration(now - view.start_time),
         f"{duration(time_left)} left" if time_left is not None else "",
         f"{rate:.3g} {view.unit}/s" if rate is not None and view.unit else "",
         view.metric,

@@ -207,7 +207,7 @@ def simplest(weights: Array, contributions: Sequence[Array], allowed: Places | N
 
 def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
     """Return the gain of the second of two weightings over the first on all units, and its error."""
-    rows = [np.diff(set_scores.taken(pair).contributions(), axis=0) for set_scores in scores]
+    rows = [np.diff(set_scores.select(pair).contributions(), axis=0) for set_scores in scores]
     return HeldOut(float(mean_score(rows)[0]), float(standard_error(rows)[0]))
 
 
@@ -230,7 +230,7 @@ def held_out(
         places = np.array([rule(seen_contributions), *rivals(seen_contributions)])
         totals = totals or [np.zeros((len(places) - 1, len(set_scores))) for set_scores in scores]
         for total, set_scores, units in zip(totals, scores, unseen, strict=True):
-            choice, *rival_choices = set_scores.taken(places).contributions(units)
+            choice, *rival_choices = set_scores.select(places).contributions(units)
             total[:, units] += (choice - np.stack(rival_choices)) / HALVINGS
     return mean_differences(totals)
 

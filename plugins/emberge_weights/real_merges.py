@@ -49,7 +49,7 @@ class RealMerges:
         if not search.choice.gain.clear:
             return EQUAL
         rows = list(range(self.anchors))
-        contributions = [set_scores.taken(rows).contributions() for set_scores in self.scores]
+        contributions = [set_scores.select(rows).contributions() for set_scores in self.scores]
         places = list(self.places[: self.anchors])
         return places[simplest(search.weights[places], contributions)]
 

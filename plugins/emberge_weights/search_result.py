@@ -134,7 +134,7 @@ class SearchResult:
 
     models: Sequence[Model]
     licences: Sequence[str | None]
-    found: Search
+    search: Search
     real: RealMerges | None
     base: bool
     layers: Layers | None = None
@@ -170,7 +170,7 @@ class SearchResult:
     @cached_property
     def chosen(self) -> int:
         """Index of the candidate to take."""
-        return self.real.final(self.found) if self.real else self.found.choice.place
+        return self.real.final(self.search) if self.real else self.search.choice.place
 
     @cached_property
     def correction(self) -> float:
@@ -178,17 +178,17 @@ class SearchResult:
         if self.real is None:
             return 0.0
         count = self.real.anchors
-        predicted_means = self.found.means[list(self.real.places[:count])]
+        predicted_means = self.search.means[list(self.real.places[:count])]
         return float((self.real.means[:count] - predicted_means).mean())
 
     @cached_property
     def front(self) -> Front | None:
         """Candidates that no other beats both in the data and elsewhere; None without sets elsewhere."""
-        return front_of(self.found, self.chosen, self.base)
+        return front_of(self.search, self.chosen, self.base)
 
     def facts(self) -> dict[str, Any]:
         """Return the result's facts as JSON values."""
-        means, choice = self.found.means, self.found.choice
+        means, choice = self.search.means, self.search.choice
         real, difference = self._score_chosen()
         return {
             "score": {
@@ -204,10 +204,10 @@ class SearchResult:
             "members": [self._describe_member(number) for number in range(len(self.models))],
             "sets": [
                 self._describe_set(set_scores)
-                for set_scores in (*self.found.scores, *self.found.elsewhere)
+                for set_scores in (*self.search.scores, *self.search.elsewhere)
             ],
             "anchors": self._describe_anchors()[: self.real.anchors if self.real else 0],
-            "trials": describe_trials(self.found, self.real, self.chosen) if self.real else None,
+            "trials": describe_trials(self.search, self.real, self.chosen) if self.real else None,
             "front": self.front.plain(self._names) if self.front is not None else [],
             **({"layers": self._describe_layers(self.layers)} if self.layers is not None else {}),
         }
@@ -236,11 +236,11 @@ class SearchResult:
         return [model.name for model in self.models]
 
     def _list_weights(self, candidate: int) -> list[float]:
-        return [float(weight) for weight in self.found.weights[candidate]]
+        return [float(weight) for weight in self.search.weights[candidate]]
 
     def _score_chosen(self) -> tuple[float | None, HeldOut]:
         """Return (real score of the choice, or None without merges; its gain over equal weights)."""
-        scores, pair = self.found.scores, [EQUAL, self.chosen]
+        scores, pair = self.search.scores, [EQUAL, self.chosen]
         real = None
         if self.real is not None:
             row = list(self.real.places).index(self.chosen)
@@ -255,14 +255,14 @@ class SearchResult:
         return {
             "name": model.name,
             "weight": self._taken[number],
-            "alone": float(self.found.means[1 + number]),
-            "worth": self.found.choice.worth[number].plain(),
+            "alone": float(self.search.means[1 + number]),
+            "worth": self.search.choice.worth[number].plain(),
             **costs,
             **({"licence": self.licences[number]} if self.licences[number] else {}),
         }
 
     def _describe_set(self, set_scores: UnitScores) -> dict[str, Any]:
-        equal, chosen_score = set_scores.taken([EQUAL, self.chosen]).contributions().mean(1)
+        equal, chosen_score = set_scores.select([EQUAL, self.chosen]).contributions().mean(1)
         return {
             "name": set_scores.name,
             "metric": set_scores.statistic,
@@ -270,7 +270,7 @@ class SearchResult:
             "unit": set_scores.unit,
             "equal": float(equal),
             "chosen": float(chosen_score),
-            "elsewhere": any(set_scores is other for other in self.found.elsewhere),
+            "elsewhere": any(set_scores is other for other in self.search.elsewhere),
         }
 
     def _describe_anchors(self) -> Sequence[dict[str, Any]]:
@@ -280,7 +280,7 @@ class SearchResult:
         return [
             {
                 "weights": dict(zip(self._names, self._list_weights(candidate), strict=True)),
-                "foretold": float(self.found.means[candidate]),
+                "foretold": float(self.search.means[candidate]),
                 "real": float(real),
             }
             for candidate, real in pairs

@@ -32,7 +32,7 @@ class UnitScores:
     def __len__(self) -> int:
         return int(self.values.shape[1])
 
-    def taken(self, weightings: Places | Sequence[int]) -> UnitScores:
+    def select(self, weightings: Places | Sequence[int]) -> UnitScores:
         """Return the scores of a subset of the weightings."""
         return UnitScores(
             self.name, self.statistic, self.unit, self.values[np.asarray(weightings)], self.gold

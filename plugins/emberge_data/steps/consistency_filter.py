@@ -163,7 +163,7 @@ def _count_shard(
             arranged.query_of[row_of[part]],
             documents[part],
             searched,
-            spared_by_pair=row_positives.taken(row_of[part]),
+            spared_by_pair=row_positives.select(row_of[part]),
             limits=limits,
         )
     return pairs, higher

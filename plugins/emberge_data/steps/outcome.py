@@ -25,15 +25,15 @@ NOTE = "no other row of its label is left"
 class Outcome:
     """The outcome of one row: `after` is None if it is dropped; `note` has the reason, or the change.
 
-    Rows are counted by their notes. `beside` is shown next to the row if it is an example, such as the text
-    that it repeats.
+    Rows are counted by their notes. `related_text` is shown next to the row if it is an example, such as the
+    text that it repeats.
     """
 
     row: int
     before: Example
     after: Example | None
     note: str = ""
-    beside: str = ""
+    related_text: str = ""
 
 
 @dataclass
@@ -95,8 +95,8 @@ def _show_outcome(outcome: Outcome) -> dict[str, Any]:
         "note": outcome.note,
         "before": _show_example(outcome.before),
     }
-    if outcome.beside:
-        example["beside"] = _shorten_text(outcome.beside)
+    if outcome.related_text:
+        example["beside"] = _shorten_text(outcome.related_text)
     return example if outcome.after is None else example | {"after": _show_example(outcome.after)}
 
 

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
-        print("\n".join(first.written()))
+        print("\n".join(first.write_passport_file()))
         return 0
     second = space_at(options.second, options, plugins)
     comparison = compare(first, second, texts=options.texts, vectors=options.vectors)
@@ -164,7 +164,7 @@ class ModelSpace:
 
         return TextEmbedder(self.encoder, model=self.name).embed(texts, prompt=prompt)
 
-    def written(self) -> Iterator[str]:
+    def write_passport_file(self) -> Iterator[str]:
         """Write the passport into the model's folder, and yield its facts as lines."""
         passport = self.with_canaries
         yield f"{self.name}: {facts(passport)}"

@@ -39,13 +39,13 @@ class Cut:
     The `frequent` values in the bracket occur many times and are counted row by row. The bracket's other
     values are collected together with their rows, or counted in bins if they are too many. At the end, `row`
     is the flat index at which one row begins: the row with the last tie that is kept, its `quota`-th tie.
-    `row` is infinity if all ties are kept. If `keep_count` is not `sure`, but estimated from the sample,
+    `row` is infinity if all ties are kept. If `keep_count` is not `is_exact`, but estimated from the sample,
     zeros do not count.
     """
 
     keep_count: int
     total: int
-    sure: bool = True
+    is_exact: bool = True
     low: int = 0
     high: int = 0
     frequent: tuple[int, ...] = ()
@@ -54,17 +54,17 @@ class Cut:
     quota: int = 0
 
     @classmethod
-    def begin(cls, values: np.ndarray, keep: int, total: int, *, sure: bool = True) -> Cut:
+    def begin(cls, values: np.ndarray, keep: int, total: int, *, is_exact: bool = True) -> Cut:
         """Build the cut from sampled patterns: final if all were sampled in order, else a bracket."""
-        size, start = len(values), cls(keep, total, sure=False)
-        if size == total and sure and keep:
+        size, start = len(values), cls(keep, total, is_exact=False)
+        if size == total and is_exact and keep:
             limit = int(np.partition(values, size - keep)[size - keep])
             count_above = int(np.count_nonzero(values > limit))
             last_index = int(np.flatnonzero(values == limit)[keep - count_above - 1])
             return dataclasses.replace(
-                start, sure=True, low=limit, high=limit, row=last_index, quota=1
+                start, is_exact=True, low=limit, high=limit, row=last_index, quota=1
             )
-        start = start.with_count(keep) if sure or keep == total else start
+        start = start.with_count(keep) if is_exact or keep == total else start
         if start.final:
             return start
         rank = keep * size // total
@@ -74,7 +74,7 @@ class Cut:
         candidates, occurrences = np.unique(
             np.partition(values, (first, last_index - 1))[first:last_index], return_counts=True
         )
-        least = 0 if sure else 1
+        least = 0 if is_exact else 1
         low = int(candidates[0]) if first else 0
         high = int(candidates[-1]) if last_index < size else int(np.iinfo(values.dtype).max)
         frequent_values = candidates[np.argsort(-occurrences)][
@@ -93,7 +93,7 @@ class Cut:
     def with_count(self, keep: int) -> Cut:
         """Return the cut with the number of values to keep."""
         row = math.inf if keep in (0, self.total) else self.row
-        return dataclasses.replace(self, keep_count=keep, sure=True, row=row)
+        return dataclasses.replace(self, keep_count=keep, is_exact=True, row=row)
 
     @property
     def final(self) -> bool:
@@ -114,7 +114,7 @@ class Cut:
         rows = np.arange(start, start + size, width)
         ties = bracket_count.ties.astype(Run.counted_as(width))
         # Zeros are among what stays unless their number decides how much that is.
-        nonzero = size if self.sure else bracket_count.nonzero
+        nonzero = size if self.is_exact else bracket_count.nonzero
         run = Run(bracket_count.values, bracket_count.rows, ties, rows)
         return Tally(bracket_count.above, bracket_count.inside, nonzero, [run])
 
@@ -127,7 +127,7 @@ class Cut:
         last_bin = (self.high - self.low) >> self.shift
         bins = np.bincount((values - self.low) >> self.shift, minlength=last_bin + 1)
         count_above = int(np.count_nonzero(patterns > self.high))
-        nonzero = len(patterns) if self.sure else int(np.count_nonzero(patterns))
+        nonzero = len(patterns) if self.is_exact else int(np.count_nonzero(patterns))
         return Tally(count_above, len(values), nonzero, bins=bins)
 
     def narrow(self, tally: Tally) -> Cut:

@@ -112,16 +112,16 @@ class Ranking(MergeTransform):
         size, total = sample.shape[1], sum(known["sizes"].values())
         counts = np.count_nonzero(sample, axis=1).tolist() if self.counts_nonzero else []
         nonzero = [count * total // size for count in counts] or [total] * len(sample)
-        sure = size == total or not self.counts_nonzero
+        is_exact = size == total or not self.counts_nonzero
         return [
-            Cut.begin(sample[number // self.limits], keep, total, sure=sure)
+            Cut.begin(sample[number // self.limits], keep, total, is_exact=is_exact)
             for number, keep in enumerate(self.keeps(block, total, nonzero))
         ]
 
     def _choose_cuts(
         self, block: Block, cuts: Sequence[Cut], counted: Mapping[str, Tally]
     ) -> list[Cut]:
-        if not all(cut.sure for cut in cuts):
+        if not all(cut.is_exact for cut in cuts):
             nonzero = [tally.nonzero for tally in counted.values()]
             keeps = self.keeps(block, cuts[0].total, nonzero)
             cuts = [cut.with_count(keep) for cut, keep in zip(cuts, keeps, strict=True)]

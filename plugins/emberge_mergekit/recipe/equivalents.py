@@ -43,7 +43,7 @@ class Equivalent:
     """Links that compute a mergekit method, the links that receive each model's options, and notes."""
 
     links: tuple[Link, ...]
-    owned: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    link_options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Link and option for each parameter that differs by model."""
     notes: tuple[str, ...] = ()
 

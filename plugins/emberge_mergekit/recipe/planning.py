@@ -251,7 +251,7 @@ def _flatten_if_set(name: str, scopes: Sequence[Parameters], default: Scalar | N
 def _is_within_limits(match: Equivalent, model_settings: Sequence[Mapping[str, Setting]]) -> bool:
     """Return whether every parameter of every model is within the limits of emberge's options."""
     for settings in model_settings:
-        for name in settings.keys() & match.owned.keys():
+        for name in settings.keys() & match.link_options.keys():
             lowest, highest = _LIMITS[name]
             values = [float(v) for entry in settings[name] for v in _list_values(entry)]
             if not all(lowest <= number <= highest for number in values):
@@ -279,9 +279,9 @@ def _place_options(
     )
     if plain and not (apart and filtered) and all(per_model == plain[0] for per_model in plain):
         options = {
-            match.owned[name][1]: LinkOption(setting, setting[0].line)
+            match.link_options[name][1]: LinkOption(setting, setting[0].line)
             for name, setting in model_settings[0].items()
-            if name in match.owned
+            if name in match.link_options
         }
         first, *other_links = match.links
         first_with_options = replace(first, options={**first.options, **options})
@@ -294,8 +294,8 @@ def _group_by_link(
 ) -> dict[str, dict[str, Setting]]:
     options: dict[str, dict[str, Setting]] = {}
     for name, setting in settings.items():
-        if name in match.owned:
-            link, option = match.owned[name]
+        if name in match.link_options:
+            link, option = match.link_options[name]
             options.setdefault(link, {})[option] = setting
     return options
 

@@ -101,7 +101,7 @@ class Native(RoutedTarget):
                     {f"{match[1]}mlp.{name}": tensor for name, tensor in expert.items()}
                     for expert in self.experts(path, specs, spec.shape[0])
                 ]
-        result.rest.extend(s for n, s in specs.items() if not n.startswith(tuple(paths)))
+        result.other_tensors.extend(s for n, s in specs.items() if not n.startswith(tuple(paths)))
         return result
 
     def experts(

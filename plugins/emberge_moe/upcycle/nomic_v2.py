@@ -35,7 +35,7 @@ class NomicV2(RoutedTarget):
         return f"its class is code of {_CODE}"
 
     @property
-    def opened(self) -> bool:
+    def is_own_class(self) -> bool:
         return False
 
     def refusals(self, dense: DenseModel, routing: LayerRouting) -> Iterator[str]:
@@ -113,7 +113,7 @@ class NomicV2(RoutedTarget):
         name = f"{path}experts.bias"
         yield Averaged(name, biases[0].shape, biases[0].dtype, parts=biases, weights=weights)
 
-    def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+    def replace_tensor(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         name = spec.name.removeprefix(dense.prefix)
         if name.startswith(("pooler.", "lm_head.", "classifier.")):
             return

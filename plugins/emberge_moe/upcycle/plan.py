@@ -101,7 +101,7 @@ def routed_tensors(
     for name, spec in dense.checkpoint.specs.items():
         block = dense.block_of(name)
         if block is None or block[0] not in routing.layers:
-            yield from target.rest(dense, spec)
+            yield from target.replace_tensor(dense, spec)
         elif block[0] not in started_layers:
             started_layers.add(block[0])
             yield from target.block(

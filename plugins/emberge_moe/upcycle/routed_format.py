@@ -83,7 +83,7 @@ class RoutedFormat(RoutedTarget):
                 path_below = self._find_loaded_path(dense, block.path + name).removeprefix(path)
                 yield spec.renamed(f"{path}experts.{number}.{path_below}")
 
-    def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+    def replace_tensor(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         name = spec.name.removeprefix(dense.prefix)
         parts = split_names(dense.kind, name)
         if not parts:
@@ -130,7 +130,7 @@ class RoutedFormat(RoutedTarget):
         other_specs = {
             stored(name): spec for name, spec in specs.items() if name not in routed_names
         }
-        result.rest.extend(_fuse_parts(kind, other_specs))
+        result.other_tensors.extend(_fuse_parts(kind, other_specs))
         return result
 
 

@@ -54,12 +54,12 @@ class RestoredTensors:
     """A routed model's tensors under the dense model's names and shapes.
 
     `experts` has for each layer its experts' tensors by the dense tensors' full names. `routers` has each
-    layer's router, and `rest` all other tensors of the dense model.
+    layer's router, and `other_tensors` all other tensors of the dense model.
     """
 
     routers: dict[int, TensorSpec] = field(default_factory=dict)
     experts: dict[int, Sequence[Mapping[str, TensorSpec]]] = field(default_factory=dict)
-    rest: list[TensorSpec] = field(default_factory=list)
+    other_tensors: list[TensorSpec] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class RoutedTarget:
         return ""
 
     @property
-    def opened(self) -> bool:
+    def is_own_class(self) -> bool:
         """True if emberge itself defines the model class."""
         return True
 
@@ -95,7 +95,7 @@ class RoutedTarget:
         """Yield the tensors of a routed block, under their names in this format."""
         raise NotImplementedError
 
-    def rest(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
+    def replace_tensor(self, dense: DenseModel, spec: TensorSpec) -> Iterator[TensorSpec]:
         """Yield the tensors that replace a tensor outside routed blocks: by default the tensor itself."""
         yield spec
 

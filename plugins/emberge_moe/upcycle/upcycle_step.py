@@ -85,7 +85,7 @@ class Upcycle(RoutingStep):
             beginning = InitialState(router_deviation(self.router), self.noise, workspace.seed)
             plan = Plan(dense, [dense], routing, target, beginning, [model.fingerprint])
             facts = self.build_routed(plan, self.router, workspace)
-            if self.compare and target.opened:
+            if self.compare and target.is_own_class:
                 facts["step_0"] = self._compare(folder, workspace)
         return Artifact(
             kind="model",

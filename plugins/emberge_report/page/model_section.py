@@ -193,7 +193,7 @@ def _draw_merge(merge: ModelOfRun, looks: Looks) -> Markup:
             f" in {duration(merge.seconds)}" if merge.seconds is not None else None,
             ".",
         ),
-        tag("p", f"Its parents are {merge.kin}.") if merge.kin else None,
+        tag("p", f"Its parents are {merge.kinship_note}.") if merge.kinship_note else None,
         tag("div", table(["Parent", left("Weight")], rows), class_="narrow"),
         _draw_by_layer(merge),
         truncation(merge.name, merge.details),

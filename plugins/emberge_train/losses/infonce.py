@@ -106,7 +106,7 @@ class Rules:
     label: Tensor | None = None
     threshold: Tensor | None = None
 
-    def barred(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
+    def mask_excluded(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
         import torch
 
@@ -132,7 +132,9 @@ def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Ten
     A text on the left for which no text on the right counts gets a very low number with a gradient of zero.
     """
     scaled = left.vectors * scale
-    return log_sum_products(scaled, right.vectors, lambda block: rules.barred(left, right, block))
+    return log_sum_products(
+        scaled, right.vectors, lambda block: rules.mask_excluded(left, right, block)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

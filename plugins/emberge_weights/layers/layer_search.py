@@ -168,6 +168,6 @@ def _measure_gain(scores: Sequence[UnitScores], *unseen: Sequence[Places]) -> He
     differences = [np.zeros((1, len(set_scores))) for set_scores in scores]
     for number, parts in enumerate(unseen, 1):
         for total, set_scores, units in zip(differences, scores, parts, strict=True):
-            flat, layered = set_scores.taken([0, number]).contributions(units)
+            flat, layered = set_scores.select([0, number]).contributions(units)
             total[0, units] = layered - flat
     return mean_differences(differences)[0]

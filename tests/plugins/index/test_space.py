@@ -205,7 +205,7 @@ def test_a_model_without_finite_embeddings_is_refused(bert: Path, tmp_path: Path
 
 def test_a_passport_is_read_as_it_was_written(bert: Path, tmp_path: Path) -> None:
     folder = changed(bert, tmp_path / "model")
-    list(space(folder).written())
+    list(space(folder).write_passport_file())
     kept = read_passport(folder)
     assert kept == passport_of(folder)
     own = space(bert).with_canaries.canaries["document"]
@@ -227,7 +227,7 @@ def test_a_passport_that_its_model_has_left_behind_is_not_believed(
 
 def test_canaries_of_other_texts_are_not_believed(bert: Path, tmp_path: Path) -> None:
     folder = changed(bert, tmp_path / "model")
-    list(space(folder).written())
+    list(space(folder).write_passport_file())
     kept = json.loads((folder / PASSPORT).read_text())
     assert read_passport(folder).canaries
     kept["canaries"]["texts"][3] = "a text of another version"
@@ -240,7 +240,7 @@ def test_a_passport_is_no_part_of_a_models_content(bert: Path, tmp_path: Path) -
 
     folder = changed(bert, tmp_path / "model")
     before = model_fingerprint(folder)
-    list(space(folder).written())
+    list(space(folder).write_passport_file())
     assert model_fingerprint(folder) == before
     copy_model(folder, tmp_path / "copied")
     assert not (tmp_path / "copied" / PASSPORT).exists()

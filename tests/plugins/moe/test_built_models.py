@@ -604,8 +604,8 @@ def test_health_is_a_whole_table() -> None:
         "the router of layer 3 has collapsed: half of its 2 experts or more get less than 1.00% of the "
         "tokens; raise balance, or lower learning_rate"
     ]
-    assert health.least == 0.01
-    assert RouterHealth((0,), 64, 2).least == pytest.approx(0.1 * 2 / 64)
+    assert health.dead_share == 0.01
+    assert RouterHealth((0,), 64, 2).dead_share == pytest.approx(0.1 * 2 / 64)
     alone = RouterHealth((0,), 1, 1).values(torch.tensor([4.0, 4.0, 4.0]))
     assert alone["load_entropy/0"] == 1.0
     assert alone["dead_experts/0"] == 0
@@ -652,15 +652,15 @@ def test_taps_keep_what_routers_give_while_they_are_open() -> None:
     with taps:
         for number in (1, 0):
             layers[number]["router"](states)  # type: ignore[index]
-        assert [*taps.taken] == [0, 1]
-        assert taps.taken[0].logits.equal(states)
-        assert taps.taken[0].chosen.shape == (200, 1)
+        assert [*taps.routings] == [0, 1]
+        assert taps.routings[0].logits.equal(states)
+        assert taps.routings[0].chosen.shape == (200, 1)
         model.train()
         layers[0]["router"](states, 3)  # type: ignore[index]
-        shaken = taps.taken[0].logits
-    assert taps.taken == {}
+        shaken = taps.routings[0].logits
+    assert taps.routings == {}
     layers[0]["router"](states)  # type: ignore[index]
-    assert taps.taken == {}
+    assert taps.routings == {}
     assert 0.5 <= float(shaken.min()) < 0.6
     assert 1.4 < float(shaken.max()) <= 1.5
 
@@ -828,6 +828,10 @@ def test_nomics_config_has_the_rotary_models_numbers(tmp_path: Path) -> None:
         **{"pad_token_id": 3, "type_vocab_size": 2, "rotary_emb_base": 7.0, "vocab_size": 64},
         "moe_normalize_expert_weights": False,
     }
-    assert not NOMIC_V2.opened
+    assert not NOMIC_V2.is_own_class
     assert NOMIC_V2.loading == f"its class is code of {remote}"
-    assert (ROUTED.opened, NATIVE["mixtral"].loading, NATIVE["mixtral"].code) == (True, "", None)
+    assert (ROUTED.is_own_class, NATIVE["mixtral"].loading, NATIVE["mixtral"].code) == (
+        True,
+        "",
+        None,
+    )

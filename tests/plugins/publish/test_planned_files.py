@@ -130,13 +130,13 @@ def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> No
         name: folder / name
         for name in ("config.json", "1_Pooling/config.json", "README.md", "artifact.json")
     }
-    assert found.left == ("x.txt",)
+    assert found.unpublished == ("x.txt",)
     assert [*left_notes(())] == []
     assert [*left_notes(("x\x1b",))] == [
         "not uploaded, as artifact.json does not name them: x\\x1b"
     ]
     (folder / "extra").symlink_to(tmp_path)
-    assert choose_files(folder, record).left == ("extra", "x.txt")
+    assert choose_files(folder, record).unpublished == ("extra", "x.txt")
     for name in ("space.json", "bags2"):
         (folder / name).symlink_to(tmp_path)
         named = {"files": {**record["files"], "bags2/a": {}}}

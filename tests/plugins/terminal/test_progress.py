@@ -101,7 +101,9 @@ def test_a_terminal_shows_a_live_table_and_gets_its_cursor_back(tmp_path: Path) 
 
 def test_the_running_step_shows_share_time_left_speed_and_loss() -> None:
     now = time.monotonic()
-    view = StepView("train", "running", note="epoch 1", unit="steps", metric="loss 0.5", began=now)
+    view = StepView(
+        "train", "running", note="epoch 1", unit="steps", metric="loss 0.5", start_time=now
+    )
     view.progressed(now - 10, 100, 400)  # it goes on from step 100
     view.progressed(now, 200, 400)
     assert view.rate(now) == pytest.approx(10)
@@ -113,7 +115,7 @@ def test_the_running_step_shows_share_time_left_speed_and_loss() -> None:
 
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
-    view = StepView("a", "running", began=time.monotonic() - 5)
+    view = StepView("a", "running", start_time=time.monotonic() - 5)
     assert view.rate(time.monotonic()) is None
     view.progressed(time.monotonic(), 0, 10)
     assert view.left(time.monotonic()) is None
@@ -153,7 +155,9 @@ def test_all_that_run_are_shown_each_with_its_time_left_and_a_count_below() -> N
 
 
 def test_one_that_runs_alone_needs_no_count() -> None:
-    assert "running" not in shown([StepView("a", "running", began=time.monotonic()), StepView("b")])
+    assert "running" not in shown(
+        [StepView("a", "running", start_time=time.monotonic()), StepView("b")]
+    )
 
 
 def test_plain_lines_of_several_steps_each_say_whose_they_are() -> None:

@@ -103,11 +103,11 @@ def test_the_last_word_is_had_by_real_merges_of_candidates_apart() -> None:
     for number, place in enumerate(places):
         for other in places[:number]:
             assert abs(weights[place] - weights[other]).sum() / 2 > 0.05
-    as_foretold = RealMerges(places, len(places), [scores[0].taken(places)], (), ())
+    as_foretold = RealMerges(places, len(places), [scores[0].select(places)], (), ())
     assert as_foretold.final(found) == found.choice.place
     # Merges of which none is better than equal weights.
-    assert RealMerges(places, 5, [scores[0].taken([EQUAL] * 5)], (), ()).final(found) == EQUAL
+    assert RealMerges(places, 5, [scores[0].select([EQUAL] * 5)], (), ()).final(found) == EQUAL
     by_chance, chance = drawn(4, "spearman")
     nothing = Search(by_chance, chance, (), choose(by_chance, chance, 4))
     some = pick_anchors(nothing, 3)
-    assert RealMerges(some, len(some), [chance[0].taken(some)], (), ()).final(nothing) == EQUAL
+    assert RealMerges(some, len(some), [chance[0].select(some)], (), ()).final(nothing) == EQUAL

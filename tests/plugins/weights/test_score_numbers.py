@@ -233,7 +233,7 @@ def test_contributions_of_some_units_are_those_of_a_set_of_these() -> None:
         found = one.contributions(units)
         assert found.dtype == np.float64
         np.testing.assert_array_equal(found, some.contributions())
-        taken = one.taken([2, 0])
+        taken = one.select([2, 0])
         assert (taken.name, taken.statistic, taken.unit, taken.gold is gold) == (
             "s",
             statistic,
@@ -368,7 +368,7 @@ def test_anchors_are_equal_weights_the_choice_and_the_best_apart_from_these() ->
     assert pick_anchors(found, 0) == []
     assert found.means.tolist() == [1, 5, 7, 6, 2, 3]
     assert found.means_elsewhere is None
-    real = RealMerges([0, 1, 5, 4], 3, [data.taken([0, 1, 2, 3])], [], [])
+    real = RealMerges([0, 1, 5, 4], 3, [data.select([0, 1, 2, 3])], [], [])
     assert real.means.tolist() == [1, 5, 7, 6]
     assert real.final(found) == 5
 

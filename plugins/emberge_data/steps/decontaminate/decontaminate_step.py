@@ -201,13 +201,13 @@ class Decontaminate(DataStep):
         return verdicts
 
     def _make_outcome(self, row: int, example: Example, verdict: RowFate | None) -> Outcome:
-        if verdict is None or verdict.why is None:
+        if verdict is None or verdict.finding is None:
             return Outcome(row, example, example)
-        note = verdict.why.note(self.words)
+        note = verdict.finding.note(self.words)
         if verdict.dropped:
-            return Outcome(row, example, None, note, verdict.why.test)
+            return Outcome(row, example, None, note, verdict.finding.test)
         after = drop_negatives(example, verdict.negatives)
-        return Outcome(row, example, after, f"a negative is {note}", verdict.why.test)
+        return Outcome(row, example, after, f"a negative is {note}", verdict.finding.test)
 
     def _warn_of_templates(
         self,
@@ -219,7 +219,10 @@ class Decontaminate(DataStep):
         start = training.starts[dataset.info.name]
         set_verdicts = (verdicts.get(row) for row in range(start, start + len(dataset)))
         similar_count = sum(
-            fate is not None and fate.dropped and fate.why is not None and fate.why.way != "equal"
+            fate is not None
+            and fate.dropped
+            and fate.finding is not None
+            and fate.finding.way != "equal"
             for fate in set_verdicts
         )
         if similar_count > _MANY * len(dataset):

@@ -48,13 +48,13 @@ class TextOverlap:
 class RowFate:
     """Fate of a row that contains test texts: the row is dropped, or only its negatives at `negatives`.
 
-    `why` is the decisive finding; None if the row does not change. `before` and `after` are the tasks
+    `finding` is the decisive finding; None if the row does not change. `before` and `after` are the tasks
     whose test texts the row contains before and after the change.
     """
 
     dropped: bool
     negatives: tuple[int, ...]
-    why: TextOverlap | None
+    finding: TextOverlap | None
     before: frozenset[str]
     after: frozenset[str]
 
@@ -77,10 +77,10 @@ class TaskCounts:
 class Findings:
     """Findings by training text, and counts by task.
 
-    `least` has the lowest similarity at which each training text counts as near to a test text.
+    `lowest_similarity` has the lowest similarity at which each training text counts as near to a test text.
     """
 
-    least: NDArray[np.float64]
+    lowest_similarity: NDArray[np.float64]
     tasks: dict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
     by_text: dict[int, dict[tuple[str, Side], TextOverlap]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -91,8 +91,8 @@ class Findings:
         index, tests_in_data = TestIndex(tests.texts, likeness), set[int]()
         texts = training.distinct
         for start in range(0, len(texts), _AT_ONCE):
-            for match in index.look(texts[start : start + _AT_ONCE], start):
-                if match.way == "equal" or match.similarity >= self.least[match.text]:
+            for match in index.find_matches(texts[start : start + _AT_ONCE], start):
+                if match.way == "equal" or match.similarity >= self.lowest_similarity[match.text]:
                     tests_in_data.add(match.test)
                     self._record_match(match, tests)
             yield min(start + _AT_ONCE, len(texts))

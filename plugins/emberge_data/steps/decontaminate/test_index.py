@@ -66,20 +66,20 @@ class TestIndex:
         self._runs = None if likeness.words is None else _Runs(tests, likeness.words)
         self._near = _Near(tests, MinHash(likeness.jaccard, likeness.shingle))
 
-    def look(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
+    def find_matches(self, texts: Sequence[str], first: int = 0) -> Iterator[Match]:
         """Yield matches with equal or similar tests for normalised texts, numbered from `first`."""
         for number, text in enumerate(texts):
             if (test := self._place.get(text)) is not None:
                 yield Match(first + number, test, "equal")
-        for number, test, similarity in self._near.found(texts):
+        for number, test, similarity in self._near.list_pairs(texts):
             yield Match(first + number, test, "near", similarity)
         if self._runs is not None:
-            self._runs.look(texts, first)
+            self._runs.record_shared(texts, first)
 
     def overlaps(self) -> Iterator[Match]:
         """Yield matches of texts and tests that share a run of words, once all texts are searched."""
         if self._runs is not None:
-            yield from (Match(text, test, "overlap") for text, test in self._runs.found())
+            yield from (Match(text, test, "overlap") for text, test in self._runs.list_pairs())
 
 
 class _Runs:
@@ -102,7 +102,7 @@ class _Runs:
         self._texts_of = np.zeros(len(self._hashes), dtype=np.int64)
         self._texts: dict[int, list[int]] = defaultdict(list)
 
-    def look(self, texts: Sequence[str], first: int) -> None:
+    def record_shared(self, texts: Sequence[str], first: int) -> None:
         """Record the runs that this block of texts shares with test texts."""
         if not len(self._hashes):
             return
@@ -114,7 +114,7 @@ class _Runs:
             if self._texts_of[run] <= COMMON:
                 self._texts[run].append(first + text)
 
-    def found(self) -> list[tuple[int, int]]:
+    def list_pairs(self) -> list[tuple[int, int]]:
         """Return the (text, test) pairs that share a run."""
         pairs = {
             (text, test)
@@ -154,7 +154,7 @@ class _Near:
         deviation = (minhash.threshold * (1 - minhash.threshold) / HASHES) ** 0.5
         self._least = minhash.threshold - _DEVIATIONS * deviation
 
-    def found(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+    def list_pairs(self, texts: Sequence[str]) -> Iterator[tuple[int, int, float]]:
         """Yield (text, test, similarity) of all pairs at or above the threshold, computed exactly."""
         signatures = self._minhash.signatures(texts)
         text_numbers = np.arange(len(texts))

@@ -57,7 +57,7 @@ class Lists:
         )
         return rows, self.places[starts[rows] + offsets_in_list]
 
-    def taken(self, numbers: NDArray[np.int64]) -> Lists:
+    def select(self, numbers: NDArray[np.int64]) -> Lists:
         """Return the lists at these indices, renumbered from 0."""
         rows, places = self.pairs(numbers)
         return Lists.of_pairs(rows, places, len(numbers))

@@ -69,7 +69,7 @@ def nearest(
             is_done = np.ones(len(part), dtype=bool)
             for number, result in enumerate(results):
                 places, scores = search.in_order(number)
-                is_done &= search.proven(number, scores, count)
+                is_done &= search.are_proven(number, scores, count)
                 width = min(count, places.shape[1])
                 result.places[part, :width] = places[:, :width]
                 result.scores[part, :width] = scores[:, :width]
@@ -177,7 +177,7 @@ class _Search:
         order = np.lexsort((places, -scores), axis=1)
         return np.take_along_axis(places, order, 1), np.take_along_axis(scores, order, 1)
 
-    def proven(self, number: int, scores: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
+    def are_proven(self, number: int, scores: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
         """Return whether each query's candidates provably contain its `count` nearest documents."""
         import numpy as np
 

@@ -415,7 +415,7 @@ def test_lists_lack_what_they_do_not_have() -> None:
     numbers, places = np.array([0, 0, 1, 2, 2, 0]), np.array([1, 2, 1, 2, 9, 9])
     assert lists.lacks(numbers, places).tolist() == [False, True, True, False, True, True]
     assert Lists.of([[], []]).lacks(np.array([0, 1]), np.array([0, 5])).tolist() == [True, True]
-    taken = lists.taken(np.array([2, 0, 2]))
+    taken = lists.select(np.array([2, 0, 2]))
     assert [taken[n].tolist() for n in range(len(taken))] == [[2], [1, 3], [2]]
 
 
