@@ -351,7 +351,7 @@ def test_ids_and_positions_are_the_real_models(base: str, theta: float, root: Pa
     assert (text["vocab_size"], text["num_experts"], text["is_causal"]) == (151936, 0, False)
     assert text["mlp_only_layers"] == list(range(28))
     assert config["audio_config"]["max_source_positions"] == 1500
-    assert [(token.text, token.id) for token in plan.token_plan.new_tokens] == [
+    assert [(token.text, token.id) for token in plan.tokens.new_tokens] == [
         *(("<|audio_start|>", 151669), ("<|audio_end|>", 151670), ("<|audio_pad|>", 151676)),
     ]
 

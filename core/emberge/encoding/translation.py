@@ -56,7 +56,7 @@ class SpaceMap:
         return translated.astype(np.float32)
 
 
-def read_space_map(place: Path) -> SpaceMap:
+def read_space_map(location: Path) -> SpaceMap:
     """Read a translation from a file, or from the folder of the step that computed it.
 
     Raises:
@@ -64,10 +64,10 @@ def read_space_map(place: Path) -> SpaceMap:
     """
     from safetensors import SafetensorError, safe_open
 
-    path = place / _FILE if place.is_dir() else place
+    path = location / _FILE if location.is_dir() else location
     if not path.is_file():
         raise DataError(
-            f"{place}: has no {_FILE}; name the result of a step `translate`, such as out/{{its id}}"
+            f"{location}: has no {_FILE}; name the result of a step `translate`, such as out/{{its id}}"
         )
     try:
         with safe_open(str(path), framework="numpy") as file:

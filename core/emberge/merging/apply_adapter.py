@@ -71,8 +71,10 @@ class LowRank:
         right = right.view(-1, self.rank).T if self.transposed else right.view(self.rank, -1)
         left = self._read_left_factor(reader, rows)
 
-        def change(some: range, tile: Tensor) -> None:
-            left_rows = left[some.start - rows.start : some.stop - rows.start].contiguous()
+        def change(tile_rows: range, tile: Tensor) -> None:
+            left_rows = left[
+                tile_rows.start - rows.start : tile_rows.stop - rows.start
+            ].contiguous()
             tile.addmm_(left_rows, right, alpha=self.scale)
 
         return change
@@ -107,9 +109,9 @@ class MagnitudeScale:
         learned_lengths = _read_tensor(reader, self.m)
         if not self.transposed:
 
-            def by_row(some: range, tile: Tensor) -> None:
+            def by_row(tile_rows: range, tile: Tensor) -> None:
                 norms = tile.norm(dim=1, keepdim=True)
-                target_norms = learned_lengths[some.start : some.stop, None]
+                target_norms = learned_lengths[tile_rows.start : tile_rows.stop, None]
                 tile.mul_((target_norms / norms).where(norms > 0, 0.0))
 
             return by_row
@@ -138,10 +140,12 @@ class RowReplacement:
     values: TensorSpec
 
     def prepare(self, reader: RowReader, spec: AdaptedSpec, rows: range) -> ApplyToTile:
-        def change(some: range, tile: Tensor) -> None:
+        def change(tile_rows: range, tile: Tensor) -> None:
             for position, index in enumerate(self.indices):
-                if index in some:
-                    reader.read(self.values, position * tile.shape[1], tile[index - some.start])
+                if index in tile_rows:
+                    reader.read(
+                        self.values, position * tile.shape[1], tile[index - tile_rows.start]
+                    )
 
         return change
 

@@ -214,14 +214,16 @@ def statistics_path(path: Path) -> Path:
     return path
 
 
-def statistics_files(links: Iterable[Stage], made: Mapping[str, Path]) -> list[Path]:
-    """Return the paths of the statistics files that links name; `made` maps references to files of steps."""
+def statistics_files(links: Iterable[Stage], path_by_reference: Mapping[str, Path]) -> list[Path]:
+    """Return the paths of the statistics files that links name; steps' files are in `path_by_reference`."""
     file_by_text = {file.text: file for link in links for file in link.files()}
-    return [made.get(text) or _resolve_path(file) for text, file in file_by_text.items()]
+    return [
+        path_by_reference.get(text) or _resolve_path(file) for text, file in file_by_text.items()
+    ]
 
 
 def open_statistics(
-    link: Stage, made: Mapping[str, Path], *, steps: bool = True
+    link: Stage, path_by_reference: Mapping[str, Path], *, steps: bool = True
 ) -> list[StatisticsFile]:
     """Open the statistics files that a link names.
 
@@ -232,9 +234,11 @@ def open_statistics(
     """
     file_by_text = {file.text: file for file in link.own_files()}
     available = {
-        t: f for t, f in file_by_text.items() if steps or t in made or not t.startswith("$")
+        t: f
+        for t, f in file_by_text.items()
+        if steps or t in path_by_reference or not t.startswith("$")
     }
-    paths = [made.get(text) or _resolve_path(file) for text, file in available.items()]
+    paths = [path_by_reference.get(text) or _resolve_path(file) for text, file in available.items()]
     return [StatisticsFile(statistics_path(path)) for path in paths]
 
 

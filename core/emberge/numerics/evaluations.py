@@ -249,7 +249,7 @@ class KernelEvaluation:
         counts = np.zeros((bracket_count, 4), np.int64)
         values, rows = self._allocate_words(bracket_count), self._allocate_words(bracket_count)
         ties = np.zeros((bracket_count, most_frequent, -(-self.size // width)), np.int32)
-        self.kernels.tally(
+        self.kernels.count_near_limits(
             self.rows,
             self.changes,
             self.size,

@@ -115,7 +115,7 @@ def _add_up(
     base: Any,
     subtract: bool,
     factor: Any,
-    room: Any,
+    buffer: Any,
     total: Any,
 ) -> None:
     """Add factor × the stored numbers from index `at` on (minus the base's if `subtract`) to `total`."""
@@ -131,9 +131,9 @@ def _add_up(
                 value = _read_as_float(np.uint32(np.uint32(stored[i]) << np.uint32(16)))
                 total[i] = _multiply_and_add(value, factor, total[i])
         return
-    _decode(kind, half, single, at, room)
+    _decode(kind, half, single, at, buffer)
     for i in range(count):
-        value = room[i] - base[i] if subtract else room[i]
+        value = buffer[i] - base[i] if subtract else buffer[i]
         total[i] = _multiply_and_add(value, factor, total[i])
 
 
@@ -524,33 +524,33 @@ def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int)
 
 
 @_compile_lazily
-def tally(
+def count_near_limits(
     rows: Any,
     program: Any,
     size: int,
     width: int,
-    which: Any,
+    model_of_limit: Any,
     lows: Any,
     highs: Any,
     frequent: Any,
     counts: Any,
     values: Any,
-    homes: Any,
+    pattern_rows: Any,
     ties: Any,
 ) -> None:
-    """Count the magnitudes near each limit; arguments have a row per limit, and `which` is its model.
+    """Count the magnitudes near each limit of a model; arguments have a row for each limit.
 
-    `counts` receives the counts of magnitudes above, inside, not zero, and collected; `values` and `homes`
-    receive the collected patterns and their rows, and `ties` [limits, rows, patterns] the counts of the
-    `frequent` patterns.
+    `counts` receives the counts of magnitudes above, inside, not zero, and collected; `values` and
+    `pattern_rows` receive the collected patterns and their rows, and `ties` [limits, rows, patterns] the
+    counts of the `frequent` patterns.
     """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     inside = np.empty(CHUNK, np.int32)
     for first in range(0, size, CHUNK):
         count = min(CHUNK, size - first)
         _load(rows, program, left, first, count, work, places)
-        for limit in range(len(which)):
-            row = work[4 + which[limit]]
+        for limit in range(len(model_of_limit)):
+            row = work[4 + model_of_limit[limit]]
             bits = row.view(np.int32)[:count]
             low, high = np.int32(lows[limit]), np.int32(highs[limit])
             span = np.uint32(high - low)
@@ -567,7 +567,7 @@ def tally(
             counts[limit, 1] += inside_count
             counts[limit, 2] += nonzero
             into, at = values[limit], counts[limit, 3]
-            value_rows, tie_counts = homes[limit], ties[limit]
+            value_rows, tie_counts = pattern_rows[limit], ties[limit]
             patterns = frequent[limit]
             for n in range(inside_count):
                 i = inside[n]

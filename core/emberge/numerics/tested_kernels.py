@@ -153,8 +153,8 @@ def _build_programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
     return DeltaProgram(stored), DeltaProgram(decoded)
 
 
-def _have_same_bytes(found: Tensor, wanted: Tensor) -> bool:
-    return torch.equal(found.view(torch.uint8), wanted.contiguous().view(torch.uint8))
+def _have_same_bytes(found: Tensor, expected: Tensor) -> bool:
+    return torch.equal(found.view(torch.uint8), expected.contiguous().view(torch.uint8))
 
 
 Compared = Iterator[tuple[str, Tensor, Tensor]]
@@ -173,7 +173,9 @@ def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Co
             "elect": elected,
             "sums": evaluation.sums(squares=False),
             "decode": torch.cat([evaluation.values(), evaluation.differences()]),
-            "tally": torch.tensor(np.concatenate([np.ravel(part) for part in bracket_count])),
+            "count_near_limits": torch.tensor(
+                np.concatenate([np.ravel(part) for part in bracket_count])
+            ),
         }
 
     expected = results(by_torch.evaluate_deltas())

@@ -60,12 +60,12 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     return dataclasses.replace(parts[0], **fields)
 
 
-def rows_of(batch: Embeddings, which: Any) -> Embeddings:
+def rows_of(batch: Embeddings, rows: Any) -> Embeddings:
     """Return a batch of some rows (a slice, or indices in any order), with all columns."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
-    columns: dict[str, Any] = {n: v[which] for n, v in fields.items() if isinstance(v, Tensor)}
-    layers = {name: rows_of(inner, which) for name, inner in batch.layers.items()}
-    guide = None if batch.guide is None else rows_of(batch.guide, which)
+    columns: dict[str, Any] = {n: v[rows] for n, v in fields.items() if isinstance(v, Tensor)}
+    layers = {name: rows_of(inner, rows) for name, inner in batch.layers.items()}
+    guide = None if batch.guide is None else rows_of(batch.guide, rows)
     return dataclasses.replace(batch, **columns, layers=layers, guide=guide)
 
 

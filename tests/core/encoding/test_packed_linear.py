@@ -44,7 +44,7 @@ def test_packed_weights_embed_as_plain_ones(bert: Path) -> None:
 def test_layers_multiply_by_packed_weights_only_inside(bert: Path) -> None:
     encoder = _encoder(bert)
     pack = PackedWeights(encoder.module)
-    with pack.used(64):
+    with pack.use_packed(64):
         assert len(_swapped(encoder)) >= 6
     assert not _swapped(encoder)
 
@@ -65,10 +65,10 @@ def test_other_precisions_and_large_models_run_as_they_are(
     bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halved, whole = _encoder(bert, "bfloat16"), _encoder(bert)
-    with PackedWeights(halved.module).used(64):
+    with PackedWeights(halved.module).use_packed(64):
         assert not _swapped(halved)
     monkeypatch.setattr(packed, "MOST_BYTES", 100)
-    with PackedWeights(whole.module).used(64):
+    with PackedWeights(whole.module).use_packed(64):
         assert not _swapped(whole)
 
 
@@ -81,7 +81,7 @@ def layers() -> torch.nn.Module:
 
 def _inside(module: torch.nn.Module, pack: PackedWeights | None = None) -> int:
     """Return how many layers use packed weights inside."""
-    with (pack or PackedWeights(module)).used(8):
+    with (pack or PackedWeights(module)).use_packed(8):
         return sum("forward" in vars(m) for m in module.modules())
 
 
@@ -89,7 +89,7 @@ def test_a_packed_layer_multiplies_and_adds_its_bias(layers: torch.nn.Module) ->
     values = torch.randn(5, 4)
     with torch.no_grad():
         expected = layers(values)
-        with PackedWeights(layers).used(8):
+        with PackedWeights(layers).use_packed(8):
             torch.testing.assert_close(layers(values), expected)
 
 
@@ -116,7 +116,7 @@ def test_weights_are_packed_once_until_they_change(
 
 
 def test_layers_are_left_as_they_were_after_an_error(layers: torch.nn.Module) -> None:
-    with pytest.raises(KeyError), PackedWeights(layers).used(8):
+    with pytest.raises(KeyError), PackedWeights(layers).use_packed(8):
         raise KeyError
     assert not [m for m in layers.modules() if "forward" in vars(m)]
 

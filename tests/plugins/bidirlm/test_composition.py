@@ -249,7 +249,7 @@ def test_configs_and_tokenizers_are_planned_without_weights(place: Path) -> None
     for name in ("processor_config.json", "chat_template.jinja"):
         assert found.files[name] == whole.files[name]
     assert found.files["config.json"].keys() == whole.files["config.json"].keys()
-    assert [t.id for t in found.tokens.new] == [t.id for t in whole.tokens.new]
+    assert [t.id for t in found.tokens.new_tokens] == [t.id for t in whole.tokens.new_tokens]
 
 
 def test_the_key_changes_with_files_tokens_and_parts(models: Path, place: Path) -> None:

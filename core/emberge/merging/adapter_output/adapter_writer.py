@@ -73,7 +73,11 @@ class AdapterParts:
         return sorted(inside | self.changed_names)
 
     def write(
-        self, folder: Path, whole: Mapping[str, Tensor], base: str, metadata: Mapping[str, str]
+        self,
+        folder: Path,
+        whole_tensors: Mapping[str, Tensor],
+        base: str,
+        metadata: Mapping[str, str],
     ) -> None:
         """Write adapter_model.safetensors and adapter_config.json.
 
@@ -86,13 +90,13 @@ class AdapterParts:
             raise CheckpointError(
                 "no matrix of the model differs from its base's; there is nothing for an adapter to hold"
             )
-        tensors = dict(self._list_tensors(whole))
+        tensors = dict(self._list_tensors(whole_tensors))
         with writing(folder, "the adapter"):
             save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", **metadata})
             text = json.dumps(self._build_config(base), indent=2, ensure_ascii=False)
             (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
 
-    def _list_tensors(self, whole: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def _list_tensors(self, whole_tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for module, product in self.factors.items():
             if _is_table(module):
                 # A table stores [tokens, features]: the product of an adapter's factors is its transpose.
@@ -102,7 +106,7 @@ class AdapterParts:
                 a, b = (product.b.T, product.a.T) if self.transposed else (product.a, product.b)
                 yield f"{_PEFT_PREFIX}{module}.lora_A.weight", a.contiguous()
                 yield f"{_PEFT_PREFIX}{module}.lora_B.weight", b.contiguous()
-        for name, tensor in whole.items():
+        for name, tensor in whole_tensors.items():
             module, last = _strip_weight(name), name.rpartition(".")[2]
             inner = f"{module}.base_layer" if module in self.factors else module
             yield f"{_PEFT_PREFIX}{inner}.{last}", tensor.contiguous()

@@ -284,14 +284,14 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
             )
 
 
-def estimate_cosines(plan: MergePlan, place: int, files: _OpenFiles) -> Mapping[int, float]:
-    """Return, by layer, the estimated cosine of the first model's weights and those of model `place`."""
+def estimate_cosines(plan: MergePlan, position: int, files: _OpenFiles) -> Mapping[int, float]:
+    """Return, by layer, the estimated cosine of the first model's weights and those of model `position`."""
     sums: dict[int, list[float]] = {}
     for tensor in plan.tensors:
         layer = layer_number(tensor.name)
         if layer is None or tensor.action != "merge" or len(tensor.out.shape) < 2:
             continue
-        first, second = tensor.sources[0], tensor.sources[place]
+        first, second = tensor.sources[0], tensor.sources[position]
         if not (_is_plain(first) and _is_plain(second)):
             continue
         assert first is not None

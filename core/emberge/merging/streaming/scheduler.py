@@ -302,9 +302,9 @@ class _OrderedReducer:
         self._reserved += 1
         return self._reserved - 1
 
-    def add(self, place: int, measures: Measures) -> None:
+    def add(self, position: int, measures: Measures) -> None:
         """Add the measures of a position; the caller must have the scheduler's lock."""
-        self._early[place] = measures
+        self._early[position] = measures
         while self.next in self._early:
             self._ready.append(self._early.pop(self.next))
             self.next += 1

@@ -45,27 +45,29 @@ class _TokenAligner:
     remedy: str = REMEDY
 
     def __post_init__(self) -> None:
-        self.new: list[NewToken] = []
-        self.lacking: list[str] = []
+        self.new_tokens: list[NewToken] = []
+        self.missing_tokens: list[str] = []
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         """Return the plan, which may have problems; `lines` describe the differences."""
         raise NotImplementedError
 
-    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
+    def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
         """Return the model's row for each row of the result."""
         raise NotImplementedError
 
-    def build_plan(self, meant: Mapping[int, str], rows: int, lines: tuple[str, ...]) -> TokenPlan:
+    def build_plan(
+        self, token_by_id: Mapping[int, str], rows: int, lines: tuple[str, ...]
+    ) -> TokenPlan:
         """Return the plan, given the token of each id and the number of rows."""
         all_models = [*self.models, *([self.base] if self.base is not None else [])]
-        maps = {known.name: self.map_rows(known, meant, rows) for known in all_models}
+        maps = {known.name: self.map_rows(known, token_by_id, rows) for known in all_models}
         return TokenPlan(
             self.output_tokenizer,
             rows,
             maps,
-            self.map_rows(self.template, meant, rows),
-            tuple(self.new),
+            self.map_rows(self.template, token_by_id, rows),
+            tuple(self.new_tokens),
             warnings=self._warn_of_lacking(),
             lines=(*lines, self._summarise_rows(rows, maps)),
         )
@@ -87,10 +89,12 @@ class _TokenAligner:
         first, is_whole = self.output_tokenizer.base_size, self.output_tokenizer.is_complete
         vocabulary = {t: i for t, i in self.output_tokenizer.tokens.items() if i < first}
         vocabulary |= {
-            t.text: t.id for t in self.new if not is_whole or t.text not in t.owner.added_entries
+            t.text: t.id
+            for t in self.new_tokens
+            if not is_whole or t.text not in t.owner.added_entries
         }
         added = {t: i for t, i in self.output_tokenizer.tokens.items() if i >= first}
-        added |= {t.text: t.id for t in self.new if t.text not in vocabulary}
+        added |= {t.text: t.id for t in self.new_tokens if t.text not in vocabulary}
         added_by_id = dict(sorted(added.items(), key=lambda item: item[1]))
         is_gapless = sorted(set(vocabulary.values())) == list(
             range(max(vocabulary.values(), default=-1) + 1)
@@ -103,9 +107,9 @@ class _TokenAligner:
             )
 
     def _warn_of_lacking(self) -> tuple[str, ...]:
-        if not self.lacking:
+        if not self.missing_tokens:
             return ()
-        token_list = join_some(quoted(token) for token in self.lacking)
+        token_list = join_some(quoted(token) for token in self.missing_tokens)
         return (f"no model has a row for the tokens {token_list}; nothing is done about them",)
 
     def _summarise_rows(self, rows: int, maps: Mapping[str, array[int]]) -> str:
@@ -114,7 +118,9 @@ class _TokenAligner:
             for model in self.models
         ]
         partial, absent = set[int]().union(*lacking_rows), set[int].intersection(*lacking_rows)
-        placement = "1 token is" if len(self.new) == 1 else f"{len(self.new)} tokens are"
+        placement = (
+            "1 token is" if len(self.new_tokens) == 1 else f"{len(self.new_tokens)} tokens are"
+        )
         return (
             f"{rows} rows: {rows - len(partial)} merged, {len(partial) - len(absent)} from the models that "
             f"know them, {len(absent)} of no token; {placement} put into the tokenizer"
@@ -129,17 +135,17 @@ class ByIds(_TokenAligner):
             self.tokenizer_of(n).tokens[t]: (t, n) for t, n in self.policy.keep.items()
         }
         self.clashes: list[str] = []
-        meant = self._find_common_tokens()
+        token_by_id = self._find_common_tokens()
         texts = [m.tokenizer.texts for m in self.models if m.tokenizer is not None]
-        for token_id in sorted(set(self.output_tokenizer.texts).union(*texts) - meant.keys()):
+        for token_id in sorted(set(self.output_tokenizer.texts).union(*texts) - token_by_id.keys()):
             token = self._choose_token(token_id)
             if token is not None:
-                meant[token_id] = token
-        self._refuse_twins(meant)
+                token_by_id[token_id] = token
+        self._refuse_twins(token_by_id)
         if not self.clashes and (faults := list(self.place_faults())):
             return self.refuse(faults, lines)
         if not self.clashes:
-            return self.build_plan(meant, self._count_rows(meant), lines)
+            return self.build_plan(token_by_id, self._count_rows(token_by_id), lines)
         return self.refuse([f"{join_some(self.clashes, 1)}; {self.remedy}"], lines)
 
     def _find_common_tokens(self) -> dict[int, str]:
@@ -163,61 +169,67 @@ class ByIds(_TokenAligner):
                 }
         return common
 
-    def _choose_token(self, place: int) -> str | None:
+    def _choose_token(self, token_id: int) -> str | None:
         """Return the token of an id in the result, or None; collect clashes and new tokens."""
-        chosen_token = self.output_tokenizer.texts.get(place)
-        if place in self.kept_tokens:
-            token, keeper = self.kept_tokens[place]
+        chosen_token = self.output_tokenizer.texts.get(token_id)
+        if token_id in self.kept_tokens:
+            token, keeper = self.kept_tokens[token_id]
             if token != chosen_token:
-                self.new.append(NewToken(token, place, self.tokenizer_of(keeper)))
+                self.new_tokens.append(NewToken(token, token_id, self.tokenizer_of(keeper)))
             return token
-        tokens_here = {
-            m.name: m.tokenizer.texts[place]
+        token_by_model = {
+            m.name: m.tokenizer.texts[token_id]
             for m in self.models
-            if m.tokenizer is not None and place in m.tokenizer.texts
+            if m.tokenizer is not None and token_id in m.tokenizer.texts
         }
-        if self.chosen_by_name or not tokens_here or set(tokens_here.values()) == {chosen_token}:
-            return self._note_lacking(chosen_token, place)
-        if chosen_token is None and len(set(tokens_here.values())) == 1:
-            return self._add_token(place, next(iter(tokens_here)))
-        self.clashes.append(self._explain_clash(place, chosen_token, tokens_here))
+        if (
+            self.chosen_by_name
+            or not token_by_model
+            or set(token_by_model.values()) == {chosen_token}
+        ):
+            return self._note_lacking(chosen_token, token_id)
+        if chosen_token is None and len(set(token_by_model.values())) == 1:
+            return self._add_token(token_id, next(iter(token_by_model)))
+        self.clashes.append(self._explain_clash(token_id, chosen_token, token_by_model))
         return None
 
-    def _note_lacking(self, token: str | None, place: int) -> str | None:
-        if token is not None and not self._has_row(token, place):
-            self.lacking.append(token)
+    def _note_lacking(self, token: str | None, token_id: int) -> str | None:
+        if token is not None and not self._has_row(token, token_id):
+            self.missing_tokens.append(token)
         return token
 
-    def _has_row(self, token: str, place: int) -> bool:
+    def _has_row(self, token: str, token_id: int) -> bool:
         """Return whether any model has this token at this id, with a row of the embedding."""
-        return any(m.has(token, place) for m in self.models)
+        return any(m.has(token, token_id) for m in self.models)
 
-    def _add_token(self, place: int, name: str) -> str | None:
+    def _add_token(self, token_id: int, name: str) -> str | None:
         """Add the token of an id that the result's tokenizer lacks, and return it; None if that fails."""
         owner = self.tokenizer_of(name)
-        token = owner.texts[place]
+        token = owner.texts[token_id]
         if token in self.output_tokenizer.tokens:
-            self._note_twin(token, self.output_tokenizer.tokens[token], place)
+            self._note_twin(token, self.output_tokenizer.tokens[token], token_id)
             return None
-        if not self._has_row(token, place):
-            self.lacking.append(token)
+        if not self._has_row(token, token_id):
+            self.missing_tokens.append(token)
             return None
-        self.new.append(NewToken(token, place, owner))
+        self.new_tokens.append(NewToken(token, token_id, owner))
         return token
 
-    def _explain_clash(self, place: int, own: str | None, tokens_here: Mapping[str, str]) -> str:
-        sides = list(tokens_here.items())
+    def _explain_clash(
+        self, token_id: int, own: str | None, token_by_model: Mapping[str, str]
+    ) -> str:
+        sides = list(token_by_model.items())
         first = (self.output_tokenizer.folder.name, own) if own is not None else sides[0]
         other = next((name, token) for name, token in sides if token != first[1])
         return (
-            f"'{first[0]}' and '{other[0]}' have different tokenizers: id {place} is {quoted(first[1])} in "
-            f"one and {quoted(other[1])} in the other"
+            f"'{first[0]}' and '{other[0]}' have different tokenizers: id {token_id} is "
+            f"{quoted(first[1])} in one and {quoted(other[1])} in the other"
         )
 
-    def _refuse_twins(self, meant: Mapping[int, str]) -> None:
+    def _refuse_twins(self, token_by_id: Mapping[int, str]) -> None:
         """Record a clash for each token that has two ids."""
         places: dict[str, int] = {}
-        for token_id, token in meant.items():
+        for token_id, token in token_by_id.items():
             if places.setdefault(token, token_id) != token_id:
                 self._note_twin(token, places[token], token_id)
 
@@ -225,23 +237,25 @@ class ByIds(_TokenAligner):
         clash = f"the models have different tokenizers: {quoted(token)} is id {first} in one"
         self.clashes.append(f"{clash} and {second} in the other")
 
-    def _count_rows(self, meant: Mapping[int, str]) -> int:
-        used_ids = (p for p in sorted(meant, reverse=True) if self._has_row(meant[p], p))
+    def _count_rows(self, token_by_id: Mapping[int, str]) -> int:
+        used_ids = (
+            p for p in sorted(token_by_id, reverse=True) if self._has_row(token_by_id[p], p)
+        )
         needed_rows = next(used_ids, -1) + 1
         rows = self.template.rows if self.template.rows is not None else needed_rows
         # A vocabulary that was padded stays so.
         step = 64 if rows % 64 == 0 else 1
         return rows if needed_rows <= rows else -(-needed_rows // step) * step
 
-    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        row_count = rows if known.rows is None else min(rows, known.rows)
+    def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
+        row_count = rows if model.rows is None else min(rows, model.rows)
         row_map = array("q", range(row_count)) + array("q", [NOWHERE]) * (rows - row_count)
-        texts = known.tokenizer.texts if known.tokenizer is not None else meant
-        for row, token in meant.items():
+        texts = model.tokenizer.texts if model.tokenizer is not None else token_by_id
+        for row, token in token_by_id.items():
             if texts.get(row) != token and row < row_count:
                 row_map[row] = NOWHERE
         for row, (_, keeper) in self.kept_tokens.items():
-            if keeper != known.name and row < row_count:
+            if keeper != model.name and row < row_count:
                 row_map[row] = NOWHERE
         return row_map
 
@@ -251,13 +265,15 @@ class ByTexts(_TokenAligner):
 
     def plan(self, lines: tuple[str, ...]) -> TokenPlan:
         faults = list(self._check_algorithms())
-        meant = dict(self.output_tokenizer.texts)
+        token_by_id = dict(self.output_tokenizer.texts)
         for model in self.models if not faults else ():
-            self._append_tokens(model, meant)
+            self._append_tokens(model, token_by_id)
         if faults or (faults := list(self.place_faults())):
             return self.refuse(faults, lines)
         step = self.policy.pad_to
-        return self.build_plan(meant, -(-(max(meant, default=0) + 1) // step) * step, lines)
+        return self.build_plan(
+            token_by_id, -(-(max(token_by_id, default=0) + 1) // step) * step, lines
+        )
 
     def _check_algorithms(self) -> Iterator[str]:
         for model in self.models:
@@ -275,27 +291,29 @@ class ByTexts(_TokenAligner):
                     "not one text in both"
                 )
 
-    def _append_tokens(self, model: TokenModel, meant: dict[int, str]) -> None:
+    def _append_tokens(self, model: TokenModel, token_by_id: dict[int, str]) -> None:
         """Append the tokens that the result still lacks, with ids after all other ids."""
         if model.tokenizer is None:
             return
-        next_id = max(meant, default=-1) + 1
+        next_id = max(token_by_id, default=-1) + 1
         tokens = model.tokenizer.tokens
-        for model_id, token in sorted((tokens[t], t) for t in tokens.keys() - set(meant.values())):
+        for model_id, token in sorted(
+            (tokens[t], t) for t in tokens.keys() - set(token_by_id.values())
+        ):
             if not model.has(token, model_id):
-                self.lacking.append(token)
+                self.missing_tokens.append(token)
                 continue
-            self.new.append(NewToken(token, next_id, model.tokenizer))
-            meant[next_id] = token
+            self.new_tokens.append(NewToken(token, next_id, model.tokenizer))
+            token_by_id[next_id] = token
             next_id += 1
 
-    def map_rows(self, known: TokenModel, meant: Mapping[int, str], rows: int) -> array[int]:
-        tokens = known.tokenizer if known.tokenizer is not None else self.output_tokenizer
+    def map_rows(self, model: TokenModel, token_by_id: Mapping[int, str], rows: int) -> array[int]:
+        tokens = model.tokenizer if model.tokenizer is not None else self.output_tokenizer
         row_map = array("q", [NOWHERE]) * rows
-        for row, token in meant.items():
+        for row, token in token_by_id.items():
             model_row = tokens.tokens.get(token, NOWHERE)
-            has_row = known.rows is None or model_row < known.rows
-            if has_row and self.policy.keep.get(token, known.name) == known.name:
+            has_row = model.rows is None or model_row < model.rows
+            if has_row and self.policy.keep.get(token, model.name) == model.name:
                 row_map[row] = model_row
         return row_map
 

@@ -88,10 +88,10 @@ class TokenModel:
     tokenizer: Tokenizer | None
     rows: int | None
 
-    def has(self, token: str, place: int) -> bool:
-        """Return whether the model has this token at id `place`, and an embedding row for it."""
-        has_token = self.tokenizer is None or self.tokenizer.texts.get(place) == token
-        return has_token and (self.rows is None or place < self.rows)
+    def has(self, token: str, token_id: int) -> bool:
+        """Return whether the model has this token at id `token_id`, and an embedding row for it."""
+        has_token = self.tokenizer is None or self.tokenizer.texts.get(token_id) == token
+        return has_token and (self.rows is None or token_id < self.rows)
 
 
 def _write_size(path: Path, rows: int) -> None:

@@ -632,5 +632,5 @@ def test_equal_tokenizers_need_nothing(tmp_path: Path) -> None:
     for policy in ("token_aware", "mean", "union"):
         found = plan(a, b, vocabulary={"policy": policy})
         assert not found.problems
-        assert found.tokens is None or found.tokens.lines == ()
+        assert found.token_plan is None or found.token_plan.lines == ()
         assert height(found) == len(TOKENS)
