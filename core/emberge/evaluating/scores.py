@@ -234,7 +234,7 @@ class Scores:
 
     @property
     def less(self) -> bool:
-        """True if the evaluation has losses, of which less is better; it has only scores or only losses."""
+        """True if the evaluation has losses instead of scores, so that less is better; it never has both."""
         return any(task.metric in LESS_IS_BETTER for task in self.tasks)
 
     @property

@@ -1,4 +1,4 @@
-"""The transport of huggingface_hub's HTTP library over the connections of this room.
+"""The transport of huggingface_hub's HTTP library over the connections of `emberge.network`.
 
 The library is httpx, or its successor with the same interface. Its classes are only known once it is
 imported, so the classes that it must accept as its own are built from ours and theirs.

@@ -200,7 +200,7 @@ def _find_result_link(text: str, out: Path) -> Path:
 
 
 def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """Return the data sets of which a training used any rows, with the licences that catalogues state."""
+    """Return the data sets from which a training used rows, with the licences that catalogues state."""
     datasets = artifact.details.get("datasets")
     if not isinstance(datasets, Mapping):
         return ()

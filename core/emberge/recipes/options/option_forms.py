@@ -88,7 +88,7 @@ class Parts:
 
     @property
     def chain(self) -> bool:
-        """True for the links of a merge, of which the last is a strategy."""
+        """True for the links of a merge, the last of which is a strategy."""
         return Stage in self.contracts or {MergeStrategy, MergeTransform} <= set(self.contracts)
 
     @property

@@ -112,7 +112,7 @@ def _log_nothing(*_: object) -> None:
 
 
 def _select_bags(session: Session) -> dict[str, Rows]:
-    """Map each dataset of which the samplers selected only a part to the selected row numbers."""
+    """Map each dataset from which the samplers selected only some rows to the selected row numbers."""
     return {
         info.name: session.data_rows(info.name, rows)
         for info, rows in session.plan.pool.items()
