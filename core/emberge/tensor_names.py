@@ -296,7 +296,7 @@ class Names:
         return next((self.specs[name] for name in self.specs if name in _EMBEDDED), None)
 
     def original(self, name: str) -> TensorSpec | None:
-        """Return the tensor of which `name` is a copy in a tied model, by name and shape; None without one."""
+        """Return the tensor of which `name` is a copy in a tied model, by name and shape; else None."""
         target = TIED.get(name)
         if target is None:
             return None
