@@ -58,7 +58,7 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
         **dict.fromkeys(("path", "hub", "name", "subset", "folder", "documents"), None),
         **dict.fromkeys(("revision", "task", "prompt"), None),
         **dict.fromkeys(
-            ("symmetric", "limit", "first", "score_range", "ind_tasks", "language"), None
+            ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
         ),
         "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
         "split": "train",
