@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
+from emberge.contracts import ModelWork
 from emberge_data import JsonLines
 
 
 class Glance:
     """What a step may ask while its recipe is checked: folders by their paths, no results of steps yet.
 
-    It keeps the references of models that were asked for, and the notes.
+    It keeps the references of models that were asked for, the notes, the expected work and the counted names.
     """
 
     deep = False
@@ -22,6 +23,8 @@ class Glance:
     def __init__(self) -> None:
         self.looked: list[str] = []
         self.notes: dict[str, list[str]] = {}
+        self.work: list[ModelWork] = []
+        self.counted: dict[str, list[str]] = {}
 
     def where(self, option: str = "") -> str:
         return option
@@ -47,6 +50,12 @@ class Glance:
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes[title] = list(lines)
+
+    def expect_work(self, work: ModelWork) -> None:
+        self.work.append(work)
+
+    def count(self, noun: str, names: Iterable[str]) -> None:
+        self.counted.setdefault(noun, []).extend(names)
 
 
 def faults(component: Any) -> list[str]:

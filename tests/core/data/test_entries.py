@@ -94,13 +94,15 @@ FACTS = (
 @pytest.mark.parametrize("fact", [*FACTS, "x-mine"])
 def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -> None:
     rows_file(tmp_path / "a.jsonl", {"text": "a"})
+    value = "12" if fact == "rows" else "out"
     found = load_catalogue(
-        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: out}}\n")
+        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: {value}}}\n")
     )
     (entry,) = found.train
     plain = DataEntry(name="a", path=DataRef(str(tmp_path / "a.jsonl")))
-    assert dataclasses.replace(entry, language=None) == plain
+    assert dataclasses.replace(entry, language=None, rows=None) == plain
     assert entry.language == ("out" if fact == "language" else None)
+    assert entry.rows == (12 if fact == "rows" else None)
 
 
 @pytest.mark.parametrize("fact", ["sauce", "y-mine", "columns.source"])
