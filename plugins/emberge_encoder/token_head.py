@@ -23,7 +23,7 @@ from emberge_encoder.trunk_weights import build_config, load_weights, tensor_nam
 
 
 class PredictingModel(TextModel):
-    """An encoder that can also predict tokens (see `TokenPredictor`); `language_model` has its trunk.
+    """An encoder that can also predict tokens (see `TokenPredictor`), with the trunk of `language_model`.
 
     The model is saved with the head, under the names that transformers gives it, or without the head if
     `keep_head` is False.

@@ -345,12 +345,12 @@ def _estimate_welch_error(
     first: tuple[float, float], second: tuple[float, float]
 ) -> tuple[float, float]:
     """Return (standard error, degrees of freedom) of a difference of two means (Welch, 1947)."""
-    squares = [(error**2, freedom) for error, freedom in (first, second) if freedom]
-    total = sum(square for square, _ in squares)
-    if not squares or not total:
-        return 0.0, max((freedom for _, freedom in squares), default=0.0)
-    freedom = total**2 / sum(square**2 / freedom for square, freedom in squares)
-    return math.sqrt(total), freedom
+    variances = [(error**2, degrees) for error, degrees in (first, second) if degrees]
+    total = sum(variance for variance, _ in variances)
+    if not variances or not total:
+        return 0.0, max((degrees for _, degrees in variances), default=0.0)
+    degrees_of_freedom = total**2 / sum(variance**2 / degrees for variance, degrees in variances)
+    return math.sqrt(total), degrees_of_freedom
 
 
 def _have_equal_units(units: Units, first: Units | None) -> bool:

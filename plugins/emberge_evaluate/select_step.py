@@ -168,8 +168,8 @@ class Select(Step):
         for message in unknown_words([self.tasks], tasks):
             yield "tasks", message
 
-    def _check_count(self, count: int, same: int = 0) -> str:
-        equal = f" ({same} more equal to others)" if same else ""
+    def _check_count(self, count: int, duplicates: int = 0) -> str:
+        equal = f" ({duplicates} more equal to others)" if duplicates else ""
         return (
             f"top: {self.top} of {count_noun(count, 'model')}{equal} cannot be chosen; "
             "lower top, name more models, or have the training keep more (keep_last, save_steps)"

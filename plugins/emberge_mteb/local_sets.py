@@ -62,7 +62,7 @@ class SetLimits:
 
     @property
     def note(self) -> str:
-        """Note on the limits for a reader of the score."""
+        """Note beside the score on how many queries and documents were scored at most."""
         parts = [
             f"{limit} {word}"
             for limit, word in ((self.queries, "queries"), (self.corpus, "documents"))

@@ -107,7 +107,7 @@ class MeasureStatistics(BatchOptions, Step):
                 yield context.problem(f"'{label}' has a slash; name it without", "models")
             context.whole_model(model)
         if self.measure != "delta_norms":
-            yield from self._check_measured(context)
+            yield from self._check_models(context)
         elif self.base is None:
             yield context.problem("delta_norms need a base; name it under 'base'", "measure")
         elif self.data:
@@ -116,7 +116,7 @@ class MeasureStatistics(BatchOptions, Step):
                 "data",
             )
 
-    def _check_measured(self, context: Preflight) -> Iterator[Problem]:
+    def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if self.base is not None:
             yield context.problem(f"{self.measure} has no base; leave it out", "base")
         for model in self._models.values():

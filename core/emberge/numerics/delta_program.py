@@ -99,7 +99,7 @@ class DeltaProgram:
     replaced_deltas: Tensor | None = None
     changes: tuple[DeltaChange, ...] = ()
     unchanged_program: DeltaProgram | None = None
-    """The program before the first change of deltas."""
+    """The program without its changes of deltas."""
     chances: Tensor | Callable[[], Tensor] | None = None
     """The probability with which each delta was kept, or its computation, after a random drop."""
 
@@ -110,7 +110,7 @@ class DeltaProgram:
 
     @property
     def original(self) -> DeltaProgram:
-        """The program before the first change of deltas."""
+        """The program without its changes of deltas."""
         return self.unchanged_program or self
 
     @property

@@ -52,7 +52,7 @@ class Server(Protocol):
         ...
 
     def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
-        """Return the bytes from `start` up to `end` of the file that had these facts."""
+        """Return the bytes from `start` up to `end`, of the version of the file that `facts` describe."""
         ...
 
 

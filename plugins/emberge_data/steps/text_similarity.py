@@ -29,7 +29,7 @@ _UNSPACED = (
     "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-_BASE = 0x9E3779B97F4A7C15
+_HASH_MULTIPLIER = 0x9E3779B97F4A7C15
 HASHES = 128
 # The share of pairs just at the threshold that may get no key in common; of more alike pairs far fewer.
 MISSED = 0.01
@@ -103,7 +103,7 @@ def _run_hashes(codes: Hashes, lengths: Counts, size: int) -> tuple[Hashes, Coun
     runs = max(0, len(codes) - size + 1)
     hashes = np.zeros(runs, dtype=np.uint64)
     for offset in range(size):
-        hashes *= np.uint64(_BASE)
+        hashes *= np.uint64(_HASH_MULTIPLIER)
         hashes += codes[offset : offset + runs]
     is_inside = np.ones(len(codes), dtype=bool)
     ends = np.cumsum(lengths)

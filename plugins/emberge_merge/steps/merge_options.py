@@ -260,7 +260,7 @@ def require_keep(keep: float, base: ModelRef | None) -> None:
 
 
 def keep_base(strategy: tuple[Stage, ...], keep: float) -> tuple[Stage, ...]:
-    """Return the strategy whose last link's result is averaged with the base; for 0 the strategy itself."""
+    """Return the strategy with its last result averaged with the base; the same strategy if `keep` is 0."""
     if not keep or not strategy or not isinstance(strategy[-1], MergeStrategy):
         return strategy  # a chain that does not end with a strategy is a problem of its own
     return (*strategy[:-1], KeepBase(by=strategy[-1], keep=keep))

@@ -152,7 +152,7 @@ def _map_ties(given: ConvertedSettings) -> Equivalent:
 def _build_chain_mapper(
     name: str, trimming: str, more: str | None = None, *, rescale: bool, random: bool
 ) -> Callable[[ConvertedSettings], Equivalent]:
-    """Return a function that maps settings to a named chain: dropping, rescaling, adding up."""
+    """Return a function that maps settings to the chain `name`, which drops, rescales and adds deltas."""
 
     def make(given: ConvertedSettings) -> Equivalent:
         options = {**given.options(scale="lambda"), **given.number("normalize", "normalize")}

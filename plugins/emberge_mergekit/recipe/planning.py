@@ -243,7 +243,7 @@ class _Planner:
 
 
 def _flatten_if_set(name: str, scopes: Sequence[Parameters], default: Scalar | None) -> Setting:
-    """Return all settings of a parameter, its default last for the other tensors; empty if it is not set."""
+    """Return a parameter's settings, then its default for all other tensors; empty if it is not set."""
     is_set = any(name in scope.settings for scope in scopes)
     return flatten(name, scopes, default) if is_set else ()
 

@@ -52,8 +52,8 @@ def cost_section(report: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup
         if model.name not in merged_members
     ]
     shown_costs = [*((model, cost) for model, cost in separate_costs if cost), *counted_costs]
-    of = max((cost["of"] for _, cost in shown_costs if "of" in cost), default=0)
-    rows = [_draw_row(model, _relate_cost(cost, of), looks) for model, cost in shown_costs]
+    most_rows = max((cost["of"] for _, cost in shown_costs if "of" in cost), default=0)
+    rows = [_draw_row(model, _relate_cost(cost, most_rows), looks) for model, cost in shown_costs]
     head = ["Model", "Cost", "Rows", "Trained on", "Time", "CPU time", left("Made up of")]
     return tag(
         "div",

@@ -86,7 +86,7 @@ class Labelled:
 
     @property
     def share(self) -> int:
-        """Factor in the mean over a batch's parts: its number of rows."""
+        """Weight of this part in the mean over a batch's parts: the part's number of rows."""
         return len(self.columns[0])
 
 

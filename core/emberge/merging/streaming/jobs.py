@@ -321,9 +321,10 @@ class MergeJob(TensorJob):
                 source.read_bytes(start * dtype.itemsize, memory_bytes[location.start : last])
             else:
                 source.read(start, memory[location.start : last].view(dtype))
-        count = len(self.sources)
-        base = places[count] if origin else None
-        stored_rows = StoredRows(memory, places[:count], base, shape, self.kernels)
+        source_count = len(self.sources)
+        # The base, where there is one, is read after the sources.
+        base = places[source_count] if origin else None
+        stored_rows = StoredRows(memory, places[:source_count], base, shape, self.kernels)
         damaged_index = stored_rows.first_unusable() if guard else None
         if damaged_index is not None:
             raise self._build_damage_error(sources[damaged_index])

@@ -344,7 +344,7 @@ def _describe_ring(ring: list[str]) -> str:
 
 
 def _remove_kind(lines: dict[str, str], kind: str) -> dict[str, str]:
-    """Return the lines by option path, with the step's kind removed from the paths: `sampler.0.ratio`."""
+    """Return the map of option path to line, with the step's kind removed: `sampler.0.ratio`."""
     prefix = f"{kind}."
     own_lines = {path: where for path, where in lines.items() if not path.startswith(prefix)}
     written = {p.removeprefix(prefix): w for p, w in lines.items() if p.startswith(prefix)}
