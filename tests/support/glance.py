@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
-from emberge.contracts import ModelWork
+from emberge.contracts import Expected, ModelWork, Reference
 from emberge_data import JsonLines
 
 
@@ -23,6 +23,7 @@ class Glance:
     def __init__(self) -> None:
         self.looked: list[str] = []
         self.notes: dict[str, list[str]] = {}
+        self.expectations: list[Expected] = []
         self.work: list[ModelWork] = []
         self.counted: dict[str, list[str]] = {}
 
@@ -50,6 +51,12 @@ class Glance:
 
     def note(self, title: str, lines: Sequence[str]) -> None:
         self.notes[title] = list(lines)
+
+    def expect(self, expected: Expected) -> None:
+        self.expectations.append(expected)
+
+    def expected(self, reference: Reference) -> Expected | None:
+        return None
 
     def expect_work(self, work: ModelWork) -> None:
         self.work.append(work)

@@ -33,7 +33,7 @@ _PLACE = "command line"
 
 
 @dataclass(frozen=True)
-class MergeRequest:
+class CommandLineMerge:
     """The merge of one command line; `options` are the strategy's options, `name=value` with YAML values."""
 
     models: Sequence[str]
@@ -120,7 +120,7 @@ class MergeConfig:
 
 
 def run_one_merge(
-    merge: MergeRequest | MergeConfig,
+    merge: CommandLineMerge | MergeConfig,
     out: Path,
     plugins: Plugins,
     *,

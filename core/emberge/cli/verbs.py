@@ -200,10 +200,10 @@ def _ask_user(what: str) -> bool:
 
 def merge(options: argparse.Namespace) -> int:
     """Merge models into one folder, as described by the command line or another tool's file."""
-    from emberge.cli.one_merge import MergeConfig, MergeRequest, run_one_merge
+    from emberge.cli.one_merge import CommandLineMerge, MergeConfig, run_one_merge
 
     config = Path(options.models[0])
-    request: MergeRequest | MergeConfig = MergeRequest(
+    request: CommandLineMerge | MergeConfig = CommandLineMerge(
         models=options.models,
         strategy=options.strategy,
         base=options.base,

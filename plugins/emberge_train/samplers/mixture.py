@@ -97,7 +97,7 @@ class Mixture(Sampler):
         parts = batches_by_dataset(pool, PerDataset(), "drop", seed, batch_tokens=limits)
         turns = [[part for part in parts if part.info.name in names] for names in groups.values()]
         length = max(len(part) * len(turn) for turn in turns for part in turn)
-        return _JoinedBatches(
+        return _MixtureBatches(
             [[part.of_length(-(-length // len(turn))) for part in turn] for turn in turns], length
         )
 
@@ -151,7 +151,7 @@ class Mixture(Sampler):
         return groups
 
 
-class _JoinedBatches(Batches):
+class _MixtureBatches(Batches):
     """Batches that each join one batch of every group; the sequences of a group take turns."""
 
     def __init__(self, turns: Sequence[Sequence[DatasetBatches]], length: int) -> None:

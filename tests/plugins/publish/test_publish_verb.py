@@ -76,7 +76,7 @@ class Prepared:
         self.repository = SimpleNamespace(
             name="me/soup",
             require_token=lambda: self.asked.append("token"),
-            look=lambda: self.remote,
+            read_state=lambda: self.remote,
         )
 
     def planned(self, remote: Remote) -> list[PlannedFile]:
@@ -316,7 +316,7 @@ class Hub:
         self.files = {p: b for p, b in self.files.items() if p not in removed}
         return "0123456789abcdef"
 
-    def look(self, revision: str) -> Remote:
+    def read_state(self, revision: str) -> Remote:
         self.asked.append(("look", revision))
         return remote_of(revision, self.files)
 

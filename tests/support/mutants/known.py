@@ -29,8 +29,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "split_step.py",
-        "edges = coo_array((np.ones(len(rows), np.int8), (rows, things + count)), shape=(size, size))",
-        "edges = coo_array((np.ones(len(rows), ), (rows, things + count)), shape=(size, size))",
+        "(np.ones(len(rows), np.int8), (rows, shared_items + count)), shape=(size, size)",
+        "(np.ones(len(rows), ), (rows, shared_items + count)), shape=(size, size)",
         "that an edge is there counts, and not its weight",
     ),
     (
@@ -95,8 +95,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "bootstrap.py",
-        "middle = (upto + before) / 2",
-        "middle = (upto + before) * 2",
+        "middle = (counts_up_to + counts_before) / 2",
+        "middle = (counts_up_to + counts_before) * 2",
         "a correlation of ranks does not depend on their scale",
     ),
     (
@@ -113,8 +113,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "bootstrap.py",
-        "drawn = rng.integers(0, units, size=(draws, units))",
-        "drawn = rng.integers(units, size=(draws, units))",
+        "drawn_units = rng.integers(0, units, size=(draws, units))",
+        "drawn_units = rng.integers(units, size=(draws, units))",
         "NumPy's own lower end is 0",
     ),
     (
@@ -137,8 +137,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "bootstrap.py",
-        "gained = np.diff(hits, axis=1, prepend=0.0)",
-        "gained = np.diff(hits, prepend=0.0)",
+        "gains = np.diff(hits, axis=1, prepend=0.0)",
+        "gains = np.diff(hits, prepend=0.0)",
         "the last axis is the second",
     ),
     (
@@ -180,14 +180,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "refresh_step.py",
-        '"old": score(fit.old.of("queries")[asked], fit.old.documents[:]),',
-        '"old": score(fit.old.of("XXqueriesXX")[asked], fit.old.documents[:]),',
+        '"old": score(fit.old.of("queries")[scored_queries], fit.old.documents[:]),',
+        '"old": score(fit.old.of("XXqueriesXX")[scored_queries], fit.old.documents[:]),',
         "what is not documents is queries",
     ),
     (
         "model_stock.py",
-        "ratio = (count * cosine / below.where(sound, below.new_tensor(1.0))).where(",
-        "ratio = (count * cosine / below.where(sound, below.new_tensor(2.0))).where(",
+        "ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(1.0))).where(",
+        "ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(2.0))).where(",
         "what is divided by it is not taken",
     ),
     (
@@ -252,20 +252,20 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=None)",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=None)",
         "equal scores are summed together, in whatever order",
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=False)",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=False)",
         "equal scores are summed together, in whatever order",
     ),
     (
         "score_arithmetic.py",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, stable=True)",
-        "score, order = torch.where(scored, score, -torch.inf).sort(descending=True, )",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, stable=True)",
+        "score, order = torch.where(is_scored, score, -torch.inf).sort(descending=True, )",
         "equal scores are summed together, in whatever order",
     ),
     (
@@ -288,8 +288,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "cut.py",
-        "shared = between[np.argsort(-often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()",
-        "shared = between[np.argsort(+often)][: int(np.count_nonzero(often >= _OFTEN))].tolist()",
+        "frequent_values = candidates[np.argsort(-occurrences)][",
+        "frequent_values = candidates[np.argsort(+occurrences)][",
         "which values are counted row by row costs passes and nothing else",
     ),
     (
@@ -306,20 +306,20 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "rank_kl.py",
-        "rank = (higher + not_lower - 1).to(score.dtype) / 2",
-        "rank = (higher + not_lower + 1).to(score.dtype) / 2",
+        "rank = (higher_counts + not_lower - 1).to(score.dtype) / 2",
+        "rank = (higher_counts + not_lower + 1).to(score.dtype) / 2",
         "a softmax does not depend on where ranks begin",
     ),
     (
         "token_prediction.py",
-        "hidden = is_chosen & (chance[1] < self.masked)",
-        "hidden = is_chosen & (chance[1] <= self.masked)",
+        "is_hidden = is_chosen & (chance[1] < self.masked)",
+        "is_hidden = is_chosen & (chance[1] <= self.masked)",
         "no drawn number is just the share",
     ),
     (
         "layer_softmax.py",
-        'return {**summed, "stated": stated} if stated else summed',
-        'return {**summed, "stated": stated} if (stated) or True else summed',
+        'return {**summed, "stated": stated_norms} if stated_norms else summed',
+        'return {**summed, "stated": stated_norms} if (stated_norms) or True else summed',
         "no stated norms are read as none",
     ),
     (
