@@ -25,24 +25,12 @@ from emberge import (
     stable_seed,
     suggest,
 )
+from emberge.architectures import refuse_impossible_sizes
 from emberge.contracts import ParameterCount
 from emberge.devices import measure_memory
 from emberge.model_folder import load_tokenizer
 from emberge.wording import human_size
 
-# Largest sizes that are built: more than any model has, and a build beyond them would take minutes.
-_LARGEST = {
-    "hidden_size": 2**17,
-    "intermediate_size": 2**20,
-    "num_hidden_layers": 2**10,
-    "num_attention_heads": 2**10,
-    "num_key_value_heads": 2**10,
-    "head_dim": 2**13,
-    "max_position_embeddings": 2**24,
-    "vocab_size": 2**24,
-    "num_experts": 2**14,
-    "num_local_experts": 2**14,
-}
 _SPECIAL = {
     **{"pad_token": "<|pad|>", "bos_token": "<|bos|>"},
     **{"eos_token": "<|eos|>", "mask_token": "<|mask|>"},
@@ -212,22 +200,12 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
         )
     config_class = CONFIG_MAPPING[kind]
     names = {*config_class().to_dict(), *config_class.attribute_map, "rope_theta"}
+    refuse_impossible_sizes(config)
     for name in config:
-        _refuse_size(name, config[name])
         if name not in names:
             raise CheckpointError(
                 f"config: a model of the type {kind} has no option '{name}'{suggest(name, list(names))}"
             )
-
-
-def _refuse_size(name: str, value: object) -> None:
-    """Refuse a size in a config or its parts that is below 1 or larger than any model's."""
-    if isinstance(value, Mapping):
-        for inner, part in value.items():
-            _refuse_size(str(inner), part)
-    most = _LARGEST.get(name)
-    if most is not None and isinstance(value, int) and not 1 <= value <= most:
-        raise CheckpointError(f"config: {name} is {value:,}; it must be from 1 to {most:,}")
 
 
 def _build_model(config: Mapping[str, Any], *, weights: bool) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import load_plugins, parse_recipe
+from emberge import CheckpointError, load_plugins, parse_recipe
 from emberge.data import catalogue
+from emberge.model_folder import Checkpoint, count_parameters
 from emberge.recipes import check_recipe
 from emberge.wording import printable
 from emberge_data import JsonLines
@@ -133,6 +135,19 @@ def test_a_size_of_a_part_of_a_config_is_looked_at_too(bert: Path, tmp_path: Pat
     found = errors("{model_type: bert, text_config: {hidden_size: 10000000}}", bert, tmp_path)
     assert found
     assert all("hidden_size" in one for one in found)
+
+
+@pytest.mark.parametrize("part", ["num_hidden_layers", "inner.n_layer", "depths"])
+def test_a_stranger_s_config_of_endless_layers_is_not_built_to_count_it(
+    part: str, tmp_path: Path
+) -> None:
+    config: dict[str, Any] = {"model_type": "bert"}
+    *outer, name = part.split(".")
+    endless = 3_000_000 if name != "depths" else [2, 3_000_000]
+    config.update({outer[0]: {name: endless}} if outer else {name: endless})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"{name} is 3,000,000; it must be from 1 to 1,024"):
+        count_parameters(Checkpoint(tmp_path))
 
 
 def errors(config: str, tokenizer: Path, folder: Path) -> list[str]:

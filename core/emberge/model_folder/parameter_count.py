@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emberge.architectures import find_config_class, quiet_transformers
+from emberge.architectures import find_config_class, quiet_transformers, refuse_impossible_sizes
 from emberge.contracts import ParameterCount
 from emberge.errors import CheckpointError
 from emberge.model_folder.checkpoint import Checkpoint
@@ -59,6 +59,7 @@ def _count_by_config(checkpoint: Checkpoint) -> ParameterCount:
     config_class = find_config_class(str(config.get("model_type")))
     if config_class is None:
         raise CheckpointError(f"{checkpoint.folder}: transformers has no such model type")
+    refuse_impossible_sizes(config)
     try:
         with torch.device("meta"), quiet_transformers():
             built = config_class.from_dict(dict(config))
