@@ -164,7 +164,7 @@ def check_entries(
 def _foresee_size(source: DataSource, head: FirstRows | None) -> SetSize:
     entry = source.entry
     stated = [count for count in (entry.rows, entry.limit, entry.first) if count is not None]
-    # Columns that are named leave out those that are not (`Columns`).
+    # An entry that names columns reads only these: without `negative`, its rows have no negatives.
     unread = entry.columns != Columns() and entry.columns.negative is None
     return SetSize(
         source.name,

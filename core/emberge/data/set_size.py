@@ -25,11 +25,11 @@ class SetSize:
     document_tokens: float | None = None
 
     def count_query_tokens(self, longest: int | None) -> float | None:
-        """Return the tokens of an anchor, `longest` at most and where none was looked at."""
+        """Return the tokens of an anchor, at most `longest`; `longest` if no text was looked at."""
         return _limit_tokens(self.query_tokens, longest)
 
     def count_document_tokens(self, longest: int | None) -> float | None:
-        """Return the tokens of a positive or negative, `longest` at most and where none was looked at."""
+        """Return the tokens of a positive or negative, by the rule of `count_query_tokens`."""
         return _limit_tokens(self.document_tokens, longest)
 
 

@@ -72,7 +72,7 @@ def _find_best_starts(falling: NDArray[np.int64], budget: int) -> list[int]:
 
 
 def equal_chunks(kept: Sequence[NDArray[np.bool_]], budget: int) -> list[NDArray[np.int64]]:
-    """Cut texts into chunks of at most `budget` tokens, in each of which all texts have the same token mask.
+    """Cut texts into chunks of at most `budget` tokens; texts of one chunk have equal token masks.
 
     Chunks whose masks keep the most tokens come first.
     """

@@ -174,7 +174,7 @@ class TextEmbedder:
 
 
 def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:
-    """Return a mask of `ids`, False for the leading and trailing ids that are those of `special`."""
+    """Return a mask of `ids` that is False for the special tokens (`special`) at both ends."""
     prefix_length = _common_prefix_length(ids, special)
     suffix_length = _common_prefix_length(ids[prefix_length:][::-1], special[prefix_length:][::-1])
     mask = np.zeros(len(ids), bool)

@@ -141,9 +141,8 @@ class RecipeNeeds:
         for one in writing:
             if one.parameters is None:
                 left[one.source] += one.work.disk
-        parts = [f"{human_size(sum(known))} for the models of {count_noun(len(known), 'step')}"]
         if known or not left:
-            yield from parts
+            yield f"{human_size(sum(known))} for the models of {count_noun(len(known), 'step')}"
         yield from (
             f"{human_size(size * _BILLION)} for each billion parameters of {source}"
             for source, size in left.items()
