@@ -1,4 +1,4 @@
-"""Tables as text: CSV and TSV."""
+"""Tables as text: CSV with any usual delimiter, and TSV."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from typing import IO, Any
 
 from emberge import BadRow, DataError, Reader
 
+# Delimiters of cells; of two that are equally frequent in the heading, the first is the file's.
+_DELIMITERS = ",;\t|"
+
 
 class Delimited(Reader):
-    """Comma- or tab-separated text with a heading line, plain or gzip; empty cells are omitted."""
+    """Delimited text with a heading line, plain or gzip; empty cells are omitted.
+
+    Cells of a .tsv file are separated by tabs. Those of a .csv file are separated by the most frequent of
+    comma, semicolon, tab and vertical bar in its heading, as spreadsheets of many countries write semicolons.
+    """
 
     suffixes = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
     def rows(self, path: Path) -> Iterator[tuple[int, Mapping[str, Any] | BadRow]]:
         from emberge.data import LongLineError, open_data_file
 
-        delimiter = "\t" if ".tsv" in path.name.lower()[-7:] else ","
+        is_tsv = ".tsv" in path.name.lower()[-7:]
+        delimiter = "\t" if is_tsv else _find_delimiter(path)
         with open_data_file(path) as file:
             lines = _RowLines(file)
             table = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -72,6 +80,19 @@ class _RowLines:
             first = False
             # A lone \r ends a line, too, as it did on old computers.
             yield from io.StringIO(text, newline="") if b"\r" in line else (text,)
+
+
+def _find_delimiter(path: Path) -> str:
+    """Return the delimiter of a table, which is outside of quotes in its first line; a comma without any."""
+    from emberge.data import LongLineError, open_data_file
+
+    try:
+        with open_data_file(path) as file:
+            heading = next(iter(_RowLines(file)), "")
+    except (UnicodeDecodeError, LongLineError, EOFError, zlib.error, OSError):
+        return ","  # the rows are read next, and have the same fault
+    unquoted = "".join(heading.split('"')[::2])
+    return max(_DELIMITERS, key=unquoted.count)
 
 
 def _require_headings(names: list[str], path: Path) -> None:

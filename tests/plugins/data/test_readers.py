@@ -65,6 +65,20 @@ def test_the_ending_decides_the_delimiter(tmp_path: Path, name: str, mark: str) 
     assert read(Delimited(), tmp_path / name) == [(2, {"a": "1", "b": None})]
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_the_heading_of_a_csv_file_decides_its_delimiter(tmp_path: Path, mark: str) -> None:
+    """A comma within quotes is no delimiter, and one in a cell below the heading is neither."""
+    path = tmp_path / "a.csv"
+    path.write_text(f'"a, b, c"{mark}d{mark}e\nx, y{mark}z{mark}\n', "utf-8")
+    assert read(Delimited(), path) == [(2, {"a, b, c": "x, y", "d": "z", "e": None})]
+
+
+def test_a_heading_with_a_comma_and_a_semicolon_is_separated_by_the_comma(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a;b,c\n1;2,3\n", "utf-8")
+    assert read(Delimited(), path) == [(2, {"a;b": "1;2", "c": "3"})]
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "A.JSONL.GZ"])
 def test_json_lines_are_read_plain_and_compressed(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
