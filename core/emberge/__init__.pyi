@@ -1,5 +1,7 @@
 """Public names for authors of components: each with the module that defines it."""
 
+import typing
+
 from .contracts.backbone import Auxiliary as Auxiliary
 from .contracts.backbone import Backbone as Backbone
 from .contracts.backbone import Encoder as Encoder
@@ -107,3 +109,6 @@ from .seeds import shuffled as shuffled
 from .seeds import stable_seed as stable_seed
 
 __version__: str
+
+# Functions of plugins, such as `emberge.adapt`, which are known only where the plugins are installed.
+def __getattr__(name: str) -> typing.Any: ...

@@ -74,6 +74,12 @@ VERBS = {
         summary="do nothing", examples="", add_options=lambda _: None, run="no_module:f"
     )
 }
+FUNCTIONS = {"nothing": "no_module:f"}
+ADDITIONS: dict[str, Any] = {
+    "register_architectures": ARCHITECTURES,
+    "register_verbs": VERBS,
+    "register_functions": FUNCTIONS,
+}
 CONTRACTS = {
     "register_steps": Step,
     "register_samplers": Sampler,
@@ -96,9 +102,7 @@ def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
     for name, spec in SPECS.items():
         arguments = list(inspect.signature(spec).parameters)
         answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
-        answer = {"register_architectures": ARCHITECTURES, "register_verbs": VERBS}.get(
-            name, answer
-        )
+        answer = ADDITIONS.get(name, answer)
         answer = "an answer" if name in ASKING else answer
         answer = {f"{name}.txt": "an answer"} if name in COMPLETING else answer
         scope: dict[str, Any] = {"told": told, "answer": answer}
@@ -119,7 +123,7 @@ def arguments_of(name: str) -> dict[str, Any]:
 
 def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
-    assert {*CONTRACTS, "register_architectures", "register_verbs"} == REGISTERING
+    assert {*CONTRACTS, *ADDITIONS} == REGISTERING
     assert {"locate_model", "read_recipe"} == ASKING
     assert {"complete_publication", "complete_result"} == COMPLETING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
@@ -140,6 +144,7 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert {c.full_name for c in plugins.components} == {"everything:nothing"}
     assert {c.kind for c in plugins.components} == set(KINDS)
     assert plugins.verbs == VERBS
+    assert {name: one.place for name, one in plugins.functions.items()} == FUNCTIONS
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
     for name in COMPLETING:
