@@ -1,0 +1,262 @@
+"""Reading of documents from a stranger's folder: each file's kind, and what is left out and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts import BadRow, Reader
+from emberge.data import find_reader
+from emberge.errors import DataError
+from emberge.files import UnsoundFileError, read_regular
+from emberge.passages.html_pages import read_html
+from emberge.passages.markdown_pages import read_markdown
+from emberge.passages.pdf_pages import UnreadablePdfError, can_read_pdf, read_pdf
+from emberge.passages.python_code import read_python
+from emberge.passages.rst_pages import read_rst
+from emberge.passages.source_document import SourceDocument, SourceSection, read_plain_text
+from emberge.wording import count_noun, human_size, join_some, printable
+
+TEXT_LIMIT = 16 << 20
+"""Largest number of bytes of a document of text; a long book has one."""
+PDF_LIMIT = 256 << 20
+"""Largest number of bytes of a PDF file."""
+MOST_FILES = 1_000_000
+"""Largest number of files of a folder of documents."""
+
+_TEXT_KINDS: Mapping[str, Callable[[str, str, str], SourceDocument | None]] = {
+    ".txt": read_plain_text,
+    ".text": read_plain_text,
+    ".md": read_markdown,
+    ".markdown": read_markdown,
+    ".rst": read_rst,
+    ".html": read_html,
+    ".htm": read_html,
+    ".xhtml": read_html,
+    ".py": read_python,
+}
+_KINDS = ", ".join([*_TEXT_KINDS, ".pdf"])
+# Folders of programs rather than of documents, beside those whose names begin with a dot.
+_SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
+_BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
+_IDS = ("_id", "id")
+# Characters of a byte order mark, and how the text after it is coded.
+_MARKED_CODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReading:
+    """Documents that were read, why others were left out, and the share of all bytes that was read."""
+
+    documents: tuple[SourceDocument, ...]
+    warnings: tuple[str, ...] = ()
+    share: float = 1.0
+
+
+def read_documents(
+    path: Path,
+    readers: Sequence[Reader],
+    *,
+    first: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> DocumentReading:
+    """Read the documents of a folder, of one file, or of a file of rows with `text` (and `id`, `title`).
+
+    Files are text, Markdown, reStructuredText, HTML, Python, and PDF where pypdf is installed. A folder with
+    a `corpus.jsonl`, as BEIR has, is that file. Hidden files and links are not read. A file that cannot be
+    used is counted in a warning; a bad row is an error. With `first`, only so many documents are read, at
+    even distances among the files.
+
+    Raises:
+        DataError: if there is no document with text, or a row has no text column.
+    """
+    corpus = next((path / name for name in _BEIR if (path / name).is_file()), None)
+    if corpus is not None:
+        return _read_rows(corpus, readers, first)
+    if path.is_file() and path.suffix.lower() not in (*_TEXT_KINDS, ".pdf"):
+        return _read_rows(path, readers, first)
+    skipped = _SkippedFiles()
+    files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
+    chosen = _choose_evenly(files, first)
+    root = path.parent if path.is_file() else path
+    documents = []
+    for number, file in enumerate(chosen):
+        if progress is not None:
+            progress(number, len(chosen))
+        document = _read_file(file, file.relative_to(root).as_posix(), skipped)
+        if document is not None:
+            documents.append(document)
+    if not documents:
+        raise DataError(_explain_nothing(path, skipped))
+    sizes = {file: _measure(file) for file in files}
+    share = sum(sizes[file] for file in chosen) / max(1, sum(sizes.values()))
+    return DocumentReading(tuple(documents), tuple(skipped.lines()), share)
+
+
+@dataclass
+class _SkippedFiles:
+    """The files that are not read, by the reason."""
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, name: str) -> None:
+        self.names.setdefault(reason, []).append(printable(name, 80))
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each reason: how many files, why, and the first of them."""
+        for reason, names in self.names.items():
+            yield f"{count_noun(len(names), 'file')} left out: {reason} ({join_some(names)})"
+
+
+def _walk_folder(folder: Path, skipped: _SkippedFiles) -> Iterator[Path]:
+    """Yield the files of known kinds below a folder, without hidden ones; links are not followed."""
+    count = 0
+    for directory, folders, names in os.walk(folder):
+        place = Path(directory)
+        for name in folders:
+            if _is_shown(name) and (place / name).is_symlink():
+                skipped.add("a link, which may lead out of the folder", name)
+        folders[:] = [name for name in folders if _is_shown(name)]
+        for name in sorted(filter(_is_shown, names)):
+            if _is_readable_kind(place / name, (place / name).relative_to(folder), skipped):
+                yield place / name
+                count += 1
+                if count > MOST_FILES:
+                    raise DataError(
+                        f"{printable(folder)}: has more than {MOST_FILES:,} documents; join them in files of "
+                        "JSON lines with id, title and text"
+                    )
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith(".") and name not in _SKIPPED_FOLDERS
+
+
+def _is_readable_kind(file: Path, name: Path, skipped: _SkippedFiles) -> bool:
+    """Return whether a file is of a kind that is read here; note why if not."""
+    suffix = file.suffix.lower()
+    if file.is_symlink():
+        skipped.add("a link, which may lead out of the folder", name.as_posix())
+    elif not file.is_file():
+        skipped.add("no regular file", name.as_posix())
+    elif suffix == ".pdf" and not can_read_pdf():
+        skipped.add('PDF is read with pypdf, pip install "emberge[pdf]"', name.as_posix())
+    elif suffix not in _TEXT_KINDS and suffix != ".pdf":
+        skipped.add(f"of another kind than {_KINDS}", name.as_posix())
+    else:
+        return True
+    return False
+
+
+def _choose_evenly(files: Sequence[Path], count: int | None) -> Sequence[Path]:
+    if count is None or count >= len(files):
+        return files
+    return [files[(number * len(files)) // count] for number in range(count)]
+
+
+def _measure(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read_file(file: Path, name: str, skipped: _SkippedFiles) -> SourceDocument | None:
+    """Return a file's document; None, with the reason noted, if it cannot be used."""
+    suffix = file.suffix.lower()
+    limit = PDF_LIMIT if suffix == ".pdf" else TEXT_LIMIT
+    if _measure(file) > limit:
+        skipped.add(f"larger than {human_size(limit)}; cut it", name)
+        return None
+    title = file.stem.replace("_", " ").replace("-", " ")
+    try:
+        content = read_regular(file, limit=limit)
+        if suffix == ".pdf":
+            document: SourceDocument | None = read_pdf(name, content, title)
+        else:
+            document = _TEXT_KINDS[suffix](name, _decode(content), title)
+    except (UnreadablePdfError, _UnreadableTextError) as error:
+        skipped.add(str(error), name)
+        return None
+    except (OSError, UnsoundFileError):
+        skipped.add("cannot be opened", name)
+        return None
+    if document is None:
+        skipped.add("no Python that can be parsed", name)
+    elif not document.has_text:
+        skipped.add("without text", name)
+        return None
+    return document
+
+
+class _UnreadableTextError(ValueError):
+    """The error for bytes that are no text."""
+
+
+def _decode(content: bytes) -> str:
+    """Return a file's text, with line feeds at the ends of lines.
+
+    Raises:
+        _UnreadableTextError: if it is not UTF-8, or UTF-16 with a byte order mark.
+    """
+    coding = next((name for mark, name in _MARKED_CODINGS if content.startswith(mark)), "utf-8-sig")
+    if coding == "utf-8-sig" and b"\x00" in content:
+        raise _UnreadableTextError("binary, not text")
+    try:
+        text = content.decode(coding)
+    except UnicodeDecodeError:
+        raise _UnreadableTextError("not UTF-8; save it so (iconv -t UTF-8)") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _explain_nothing(path: Path, skipped: _SkippedFiles) -> str:
+    reasons = "; ".join(skipped.lines()) or "the folder is empty"
+    return f"{printable(path)}: there is no document with text ({reasons})"
+
+
+def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> DocumentReading:
+    """Read a file of rows, each a document of one section."""
+    documents: dict[str, SourceDocument] = {}
+    without_text = 0
+    has_more = False
+    for number, row in find_reader(path, readers).rows(path):
+        if first is not None and len(documents) >= first:
+            has_more = True
+            break
+        where = f"{printable(path.name)}:{number}"
+        if isinstance(row, BadRow):
+            raise DataError(f"{where}: {printable(row.message)}")
+        document = _read_row(row, number, where)
+        if document.name in documents:
+            shown = printable(document.name, 80)
+            raise DataError(f"{where}: the id '{shown}' was given before; ids are unique")
+        if document.has_text:
+            documents[document.name] = document
+        else:
+            without_text += 1
+    if not documents:
+        raise DataError(f"{printable(path)}: there is no document with text")
+    noun = count_noun(without_text, "document")
+    warnings = (f"{noun} of {printable(path.name)} left out: without text",) * bool(without_text)
+    # How many rows follow is not known before they are read; lines of like length are supposed.
+    read = sum(len(d.sections[0].text) + len(d.title) for d in documents.values())
+    share = min(1.0, read / max(1, _measure(path))) if has_more else 1.0
+    return DocumentReading(tuple(documents.values()), warnings, share)
+
+
+def _read_row(row: Mapping[str, Any], number: int, where: str) -> SourceDocument:
+    text, title = row.get("text"), row.get("title")
+    title = "" if title is None else title
+    if not isinstance(text, str) or not isinstance(title, str):
+        columns = printable(", ".join(map(str, row)), 200)
+        raise DataError(
+            f"{where}: a document needs text in the column `text`, and in `title` if it is there (columns: "
+            f"{columns})"
+        )
+    name = next((row[key] for key in _IDS if row.get(key) is not None), f"row {number}")
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise DataError(f"{where}: the id is text or a whole number, not a {type(name).__name__}")
+    return SourceDocument(str(name), " ".join(title.split()), (SourceSection((), text),))

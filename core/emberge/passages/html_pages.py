@@ -1,0 +1,115 @@
+"""Web pages, read by their headings; menus, scripts and styles are left out."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from emberge.passages.source_document import SectionBuilder, SourceDocument
+
+# Elements whose content is no text of the page.
+_SKIPPED = frozenset(
+    ("script", "style", "nav", "header", "footer", "aside", "template", "noscript", "svg", "form")
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    (
+        *("p", "div", "section", "article", "main", "body", "ul", "ol", "dl", "table", "pre"),
+        *("blockquote", "figure", "figcaption", "hr", "details", "summary", "address"),
+    )
+)
+_ITEMS = frozenset(("li", "tr", "dt", "dd"))
+
+
+def read_html(name: str, text: str, fallback_title: str) -> SourceDocument:
+    """Return a web page with a section for each heading; the first heading of level 1 is its title.
+
+    Without such a heading, the `<title>` is the title.
+    """
+    page = _HtmlReader()
+    page.feed(text)
+    page.close()
+    page.end_block()
+    document = page.builder.build(name, "")
+    return SourceDocument(
+        document.name, document.title or page.title or fallback_title, document.sections
+    )
+
+
+def strip_tags(markup: str) -> str:
+    """Return the text of a piece of HTML, its paragraphs separated by empty lines."""
+    return "\n\n".join(
+        text for section in read_html("", markup, "").sections if (text := section.text)
+    )
+
+
+class _HtmlReader(HTMLParser):
+    """A parser that gives a page's blocks to a builder."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.builder, self.title = SectionBuilder(), ""
+        self._skipped: list[str] = []
+        self._pieces: list[str] = []
+        self._heading, self._anchor = 0, ""
+        self._in_title, self._preformatted, self._tight = False, 0, False
+        self._link: tuple[str, int] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._skipped or tag in _SKIPPED:
+            if tag in _SKIPPED:
+                self._skipped.append(tag)
+            return
+        values = dict(attrs)
+        if tag == "title":
+            self._in_title = True
+        elif tag == "br":
+            self._pieces.append("\n" if self._preformatted else " ")
+        elif tag == "a" and values.get("href"):
+            self._link = (str(values["href"]), len(self._pieces))
+        elif tag in _HEADINGS or tag in _BLOCKS or tag in _ITEMS:
+            self.end_block()
+            self._begin_block(tag, values.get("id") or "")
+        elif tag in ("td", "th") and self._pieces:
+            self._pieces.append(" | ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipped:
+            if tag in self._skipped:
+                del self._skipped[self._skipped.index(tag) :]
+            return
+        if tag == "title":
+            self._in_title = False
+        elif tag == "a" and self._link is not None:
+            target, start = self._link
+            self.builder.link("".join(self._pieces[start:]), target)
+            self._link = None
+        elif tag in _HEADINGS or tag in _BLOCKS or tag in _ITEMS:
+            self.end_block()
+            if tag == "pre":
+                self._preformatted = max(0, self._preformatted - 1)
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title = " ".join(f"{self.title} {data}".split())
+        elif not self._skipped:
+            self._pieces.append(data)
+
+    def _begin_block(self, tag: str, anchor: str) -> None:
+        self._heading = _HEADINGS.get(tag, 0)
+        self._tight = tag in _ITEMS
+        self._preformatted += tag == "pre"
+        self._anchor = anchor or self._anchor
+
+    def end_block(self) -> None:
+        """Give the collected text to the builder as a heading or a paragraph."""
+        text = "".join(self._pieces)
+        self._pieces, self._link = [], None
+        if not text.strip():
+            return
+        if self._heading:
+            self.builder.heading(self._heading, text, self._anchor)
+            self._heading, self._anchor = 0, ""
+            return
+        if not self._preformatted:
+            text = " ".join(text.split())
+        self.builder.paragraph(f"- {text}" if self._tight else text, tight=self._tight)

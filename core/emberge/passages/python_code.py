@@ -1,0 +1,72 @@
+"""Python files as documents: a section for every function, class and method."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import warnings
+from collections.abc import Iterator
+
+from emberge.data import first_paragraph
+from emberge.passages.source_document import SourceDocument, SourceSection
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def read_python(name: str, text: str, fallback_title: str) -> SourceDocument | None:
+    """Return a Python file as a document, titled by its dotted module name; None if it is not Python 3.
+
+    The first section is the module's docstring. A class's section ends before its first method.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about other projects' code
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    # Not splitlines: form feeds end no line for `ast`.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    sections = [section for section in _list_sections(tree, lines, ()) if section.text.strip()]
+    docstring = ast.get_docstring(tree)
+    if docstring:
+        text = _encodable(docstring)
+        sections.insert(0, SourceSection((), text, summary=first_paragraph(docstring)))
+    return SourceDocument(name, module or fallback_title, tuple(sections))
+
+
+def _list_sections(
+    tree: ast.AST, lines: list[str], headings: tuple[str, ...]
+) -> Iterator[SourceSection]:
+    """Yield the definitions of a module or class, also those under `if` and `try`, in order."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, _Definition):
+            inner = (*headings, node.name)
+            docstring = ast.get_docstring(node, clean=False)
+            summary = first_paragraph(docstring) if docstring else ""
+            text = _read_source(node, lines)
+            yield SourceSection(inner, text, ".".join(inner), summary)
+            if isinstance(node, ast.ClassDef):
+                yield from _list_sections(node, lines, inner)
+        elif isinstance(node, ast.stmt | ast.ExceptHandler):
+            yield from _list_sections(node, lines, headings)
+
+
+def _read_source(node: _Definition, lines: list[str]) -> str:
+    """Return a definition's lines at the left margin; those of a class end before its first method."""
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
+    last = node.end_lineno or node.lineno
+    if isinstance(node, ast.ClassDef):
+        starts = [
+            min([inner.lineno, *(decorator.lineno for decorator in inner.decorator_list)]) - 1
+            for inner in node.body
+            if isinstance(inner, _Definition)
+        ]
+        last = min([last, *starts])
+    return inspect.cleandoc("\n" + textwrap.dedent("\n".join(lines[first:last]))).rstrip()
+
+
+def _encodable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which a docstring may have as escapes."""
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,199 @@
+"""Documents of a stranger's folder: each kind by its headings, and what is left out is said and counted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from emberge import DataError
+from emberge.passages import DocumentReading, SourceDocument, SourceLink, read_documents
+from emberge_data import JsonLines
+
+READERS = (JsonLines(),)
+
+
+def read(path: Path, first: int | None = None) -> DocumentReading:
+    return read_documents(path, READERS, first=first)
+
+
+def only(path: Path, text: str) -> SourceDocument:
+    path.write_text(text, "utf-8")
+    (document,) = read(path).documents
+    return document
+
+
+def outline(document: SourceDocument) -> list[tuple[tuple[str, ...], str]]:
+    return [(section.headings, section.text) for section in document.sections]
+
+
+def test_markdown_has_a_section_for_each_heading_and_no_markup(tmp_path: Path) -> None:
+    page = only(
+        tmp_path / "guide.md",
+        "---\nauthor: me\n---\n# The guide\n\nIt is *short*.\n\n## Set-up\n\nRun `make`.\n\n"
+        "```\n# no heading\n```\n\n### Windows\n\n- one\n- two\n\n"
+        "## Use\n\n| a | b |\n|---|---|\n| 1 | 2 |\n",
+    )
+    assert page.title == "The guide"
+    assert outline(page) == [
+        ((), "It is short."),
+        (("Set-up",), "Run make.\n\n# no heading"),
+        (("Set-up", "Windows"), "- one\n- two"),
+        (("Use",), "a | b\n1 | 2"),
+    ]
+
+
+def test_links_are_kept_with_their_words_and_as_written(tmp_path: Path) -> None:
+    page = only(tmp_path / "a.md", "# A\n\nSee [how to *install*](sub/b.md#install-it) first.\n")
+    assert page.sections[0].links == (SourceLink("how to install", "sub/b.md#install-it"),)
+    assert page.sections[0].text == "See how to install first."
+
+
+def test_restructured_text_is_read_by_its_underlines(tmp_path: Path) -> None:
+    page = only(
+        tmp_path / "a.rst",
+        "=====\nTitle\n=====\n\nUse :func:`os.walk` and `the guide <guide.html>`_.\n\n"
+        ".. comment that nobody reads\n\nFirst part\n----------\n\n.. note::\n\n   Mind **this**.\n\n"
+        ".. toctree::\n   :maxdepth: 2\n\n   other\n\nInner\n~~~~~\nText::\n\n   code\n",
+    )
+    assert page.title == "Title"
+    assert outline(page) == [
+        ((), "Use os.walk and the guide."),
+        (("First part",), "   Mind this."),
+        (("First part", "Inner"), "Text:\n\n   code"),
+    ]
+    assert SourceLink("the guide", "guide.html") in page.sections[0].links
+
+
+def test_a_web_page_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
+    page = only(
+        tmp_path / "a.html",
+        "<title>Site: page</title><nav>menu</nav><script>x()</script><h1>Page</h1><p>One &amp;\n two."
+        "<ul><li>item</ul><h2 id=deep>Deep</h2><pre>a\n  b</pre><a href='b.html'>to b</a>",
+    )
+    assert page.title == "Page"
+    assert outline(page) == [((), "One & two.\n- item"), (("Deep",), "a\n  b\n\nto b")]
+    assert page.sections[1].anchor == "deep"
+    assert page.sections[1].links[0].target == "b.html"
+
+
+def test_python_has_a_section_for_each_definition_with_its_docstring(tmp_path: Path) -> None:
+    code = (
+        '"""Tools.\n\nMore."""\nclass A:\n    """An A."""\n    x = 1\n'
+        '    def f(self):\n        """Do it.\n\n        Slowly.\n        """\n        return 1\n'
+    )
+    page = only(tmp_path / "tools.py", code)
+    assert page.title == "tools"
+    assert [(s.headings, s.summary) for s in page.sections] == [
+        ((), "Tools."),
+        (("A",), "An A."),
+        (("A", "f"), "Do it."),
+    ]
+    assert page.sections[1].text == 'class A:\n    """An A."""\n    x = 1'
+    assert page.sections[2].text.endswith("return 1")
+
+
+def test_plain_text_takes_a_short_first_line_as_title(tmp_path: Path) -> None:
+    assert only(tmp_path / "a.txt", "Rules of play\n\nRoll. Move.\n").title == "Rules of play"
+    assert only(tmp_path / "house_rules.txt", "No title here.\n\nText.").title == "house rules"
+
+
+def pdf(text: str) -> bytes:
+    """A PDF file of one page, written by hand."""
+    content = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET".encode()
+    page = b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1/MediaBox[0 0 600 800]>>",
+        page,
+        b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    body, places = b"%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(body))
+        body += b"%d 0 obj%s endobj\n" % (number, one)
+    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % p for p in places)
+    return body + table + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(body)
+
+
+def test_a_pdf_file_is_read_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf("Quarterly figures rose."))
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.4 and nothing more")
+    found = read(tmp_path)
+    assert outline(found.documents[0]) == [((), "Quarterly figures rose.")]
+    assert [warning for warning in found.warnings if "damaged" in warning and "b.pdf" in warning]
+
+
+def test_rows_of_a_beir_corpus_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"_id": "x", "title": "T", "text": "One."}\n{"_id": 2, "text": "Two."}\n'
+    )
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "no document"}\n')
+    assert [(d.name, d.title, outline(d)) for d in read(tmp_path).documents] == [
+        ("x", "T", [((), "One.")]),
+        ("2", "", [((), "Two.")]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        (['{"id": "a", "text": "x"}', '{"id": "a", "text": "y"}'], ":2"),
+        (['{"id": "a", "text": "x"}', '{"body": "y"}'], ":2"),
+        (['{"id": true, "text": "x"}'], ":1"),
+        (['{"id": "a", "text": '], ":1"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line(tmp_path: Path, lines: Sequence[str], place: str) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=f"rows.jsonl{place}"):
+        read(tmp_path / "rows.jsonl")
+
+
+def test_files_that_cannot_be_used_are_counted_by_the_reason(tmp_path: Path) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("A secret.")
+    folder = tmp_path / "docs"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "hidden.txt").write_text("Hidden.")
+    (folder / "good.txt").write_text("Good text.")
+    (folder / "latin.txt").write_bytes("Stra\xdfe".encode("latin-1"))
+    (folder / "binary.txt").write_bytes(b"a\x00b")
+    (folder / "empty.md").write_text("# Only a heading\n")
+    (folder / "image.png").write_bytes(b"png")
+    (folder / "link.txt").symlink_to(outside)
+    (folder / "linked").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe.txt")
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(17 << 20)
+    found = read(folder)
+    assert [document.name for document in found.documents] == ["good.txt"]
+    reasons = "\n".join(found.warnings)
+    for word, name in (
+        ("UTF-8", "latin.txt"),
+        ("binary", "binary.txt"),
+        ("without text", "empty.md"),
+        ("another kind", "image.png"),
+        ("larger", "huge.txt"),
+        ("regular", "pipe.txt"),
+    ):
+        assert any(word in line and name in line for line in found.warnings), (word, reasons)
+    (links,) = [line for line in found.warnings if "link" in line and "out of the folder" in line]
+    assert links.startswith("2 files")
+    assert "secret" not in reasons
+
+
+def test_a_folder_without_text_is_an_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"zip")
+    with pytest.raises(DataError, match=r"a\.docx"):
+        read(tmp_path)
+
+
+def test_the_first_documents_are_taken_evenly_and_their_share_is_told(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("Text. " * 10)
+    found = read(tmp_path, first=2)
+    assert [document.name for document in found.documents] == ["0.txt", "5.txt"]
+    assert found.share == pytest.approx(0.2)
