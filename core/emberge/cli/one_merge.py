@@ -62,7 +62,7 @@ class CommandLineMerge:
         root = {"steps": {STEP: {"merge": options}}}
         nodes = node_of(root, _PLACE)
         assert isinstance(nodes, Fields)
-        recipe = build_recipe(nodes, plugins, Path())
+        recipe = build_recipe(nodes, plugins, Path()).require_sound()
         # Only the text's hash is used, which the merged weights name. JSON is also YAML.
         return replace(recipe, path=Path(_PLACE), text=json.dumps(root, ensure_ascii=False))
 

@@ -66,6 +66,7 @@ def _check_run(options: argparse.Namespace) -> Iterator[_CheckedRun | None]:
     form = functools.partial(_form_team, machine, options.shard)
     team_context = rank_team(options.words, machine, options.ranks, form)
     if rank_and_size()[0] != 0:
+        recipe.require_sound()
         with team_context as team:
             assert team is not None
             team.follow(recipe, options.out, plugins, machine)

@@ -16,6 +16,7 @@ from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
 from .options.components import read_component as read_component
 from .parse.parse import build_recipe as build_recipe
+from .parse.parse import draft_recipe as draft_recipe
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text
 from .parse.parse import translate as translate

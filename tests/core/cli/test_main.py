@@ -164,13 +164,14 @@ def test_a_mistake_gets_one_line_and_nothing_is_written(
 def test_all_errors_of_a_check_are_told_before_work_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write("steps:\n  a: {write: {word: wrong}}\n  b: {write: {of: [./none], data: ./x.jsonl}}\n")
+    text = "steps:\n  a: {write: {word: wrong}}\n  b: {write: {of: [./none], data: ./x.jsonl}}\n"
+    write(text + "  c: {write: {wrod: grammar}}\n")
     for words in (("check", "r.yaml"), ("run", "r.yaml", "--out", "out")):
         code, _, err = call(capsys, *words)
         assert code == 2
         lines = err.splitlines()
-        assert [line.split(": ")[1] for line in lines] == ["r.yaml:2", "r.yaml:3", "r.yaml:3"]
-        assert "this word is wrong" in lines[0]
+        assert [line.split(": ")[1] for line in lines] == [f"r.yaml:{n}" for n in (4, 2, 3, 3)]
+        assert "this word is wrong" in lines[1]
     assert RAN == []
     assert not Path("out").exists()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from emberge.model_folder import (
 )
 from emberge.network import request_threads
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import Recipe, RecipeStep, parts_of, references
+from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, parts_of, references
 from emberge.recipes.references import (
     LocatedModel,
     is_folder,
@@ -128,12 +128,16 @@ def check_recipe(
 ) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
+    Of a draft, the problems of reading are among them; of its unsound steps, only references are checked.
+
     Results of an earlier run in `out` are read, if there are any. With `deep=False`, the network is not used.
     An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
     With `sizes`, the parameters of models are counted, for an estimate of the announced work.
     """
     lookup = _Lookup(recipe, plugins, deep, out)
-    problems: list[Problem] = []
+    problems: list[Problem] = [*recipe.problems]
+    for unsound in recipe.unsound:
+        problems += _check_unsound(unsound, lookup)
     notes: list[Note] = []
     work: list[StepWork] = []
     names: dict[str, set[str]] = {"model": lookup.outside_models}
@@ -156,6 +160,14 @@ def check_recipe(
     )
 
 
+def _check_unsound(step: UnsoundStep, lookup: _Lookup) -> Iterator[Problem]:
+    """Yield the problems of the models and files that a step names whose other options are not sound."""
+    for reference, where in step.references:
+        problem = lookup.find_problem(reference)
+        if problem is not None:
+            yield dataclasses.replace(problem, where=where)
+
+
 def _runs_model(step: RecipeStep) -> bool:
     """Return whether a step has an encoder among its options."""
     return any(isinstance(part, Backbone) for _, part in parts_of(step.step, Backbone, Reference))
@@ -172,6 +184,7 @@ class _Lookup:
 
     def __post_init__(self) -> None:
         self.steps = {step.id: step for step in self.recipe.steps}
+        self.unsound_ids = {step.id for step in self.recipe.unsound}
         self.expected: dict[str, Expected] = {}
         self._seen: dict[tuple[str, Path], LocatedModel | Problem] = {}
         self._sizes: dict[tuple[str, Path], ParameterCount | None] = {}
@@ -191,6 +204,21 @@ class _Lookup:
         if key not in self._seen:
             self._seen[key] = self._locate_model(reference)
         return self._seen[key]
+
+    def find_problem(self, reference: Reference) -> Problem | None:
+        """Return why a model's or a file's reference leads nowhere, without `file:line`; else None."""
+        if isinstance(reference, ModelRef):
+            located = self.model(reference)
+            if isinstance(located, Problem):
+                return located
+            missing = find_missing_weights(reference, located)
+            return Problem(missing) if missing is not None else None
+        if isinstance(reference, DataRef | FileRef):
+            try:
+                locate_file(reference)
+            except EmbergeError as error:
+                return Problem(str(error))
+        return None
 
     def gathers(self, step: RecipeStep) -> bool:
         """Return whether a step joins the results of parts of its own kind, which announce their work."""
@@ -236,6 +264,7 @@ class _Lookup:
     def _look_for_all(self) -> None:
         """Locate all outside models in parallel, so that a silent network costs its timeout only once."""
         used_references = [r for step in self.recipe.steps for r in references(step.step)]
+        used_references += [r for step in self.recipe.unsound for r, _ in step.references]
         references_by_text = {
             (r.text, r.folder): r
             for r in used_references
@@ -384,6 +413,8 @@ class _StepCheck:
             self.data(reference)
 
     def _check_kind(self, reference: Reference) -> None:
+        if reference.step in self._lookup.unsound_ids:
+            return  # its problem is noted, and the grammar has compared the kinds
         earlier = self._lookup.steps.get(reference.step or "")
         if earlier is None:
             self._record_reference_problem(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emberge.contracts import Reference
 from emberge.errors import Problem, suggest
 from emberge.plugins import Plugins
 from emberge.recipes.options import option_forms as forms
@@ -75,6 +76,8 @@ class Builder:
     problems: list[Problem] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, Instance] = field(default_factory=dict)
+    references: list[tuple[Reference, str]] = field(default_factory=list)
+    """The built references to what is outside the recipe, and their places, also of a faulty step."""
 
     def value(self, form: Form, node: Node, at: OptionPath) -> Any:
         """Build the value of a node; return BROKEN if a problem was noted."""

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from emberge.contracts import ChainSpec, MergeStrategy, Sampler
-from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, suggest
+from emberge.errors import EmbergeError, PluginError, Problem, RecipeError, closest_word, suggest
 from emberge.plugins import Component, Plugins
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options import values
@@ -113,7 +113,12 @@ def _build_instance(build: Builder, owner: type, given: _GivenOptions, at: Optio
             values[option.name] = _build_option(build, option, given.fields, inner)
         elif option.component is not None and option.name not in values:
             values[option.name] = _build_default(build, option, given.where, inner)
-    missing = [f"'{o.name}'" for o in options.values() if o.required and o.name not in values]
+    misspelt = {closest_word(name, options) for name in given.fields.entries if name not in options}
+    missing = [
+        f"'{o.name}'"
+        for o in options.values()
+        if o.required and o.name not in values and o.name not in misspelt
+    ]
     if missing:
         noun = "option" if len(missing) == 1 else plural("option")
         return build.refuse(f"{given.label} needs the {noun} {' and '.join(missing)}", given.where)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import TASK_KINDS, PerDataset, PerTensor, limits_of, unsound_number
-from emberge.errors import Problem, suggest
+from emberge.errors import suggest
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.builder import BROKEN, Builder, Handler, Instance, OptionPath
 from emberge.recipes.options.option_forms import Form
@@ -135,7 +135,9 @@ def _build_reference(build: Builder, form: forms.Ref, node: Node, at: OptionPath
         )
     # Two dollars mean one dollar in a text, not a step.
     text = f"./{node.value}" if node.value.startswith("$") else node.value
-    return form.type(text, build.folder)
+    reference = form.type(text, build.folder)
+    build.references.append((reference, node.where))
+    return reference
 
 
 def _build_step_reference(build: Builder, form: forms.Ref, node: StepUse, at: OptionPath) -> Any:
@@ -286,22 +288,20 @@ def _build_optional(build: Builder, form: forms.Maybe, node: Node, at: OptionPat
 
 def _build_alternative(build: Builder, form: forms.Either, node: Node, at: OptionPath) -> Any:
     """Build the value by the first form that fits; if none does, note the problems of the nearest form."""
-    problems_by_form: list[tuple[Form, list[Problem]]] = []
+    trials: list[tuple[Form, Builder]] = []
     for alternative in form.forms:
-        trial = dataclasses.replace(build, problems=[], lines={})
+        trial = dataclasses.replace(build, problems=[], lines={}, references=[])
         value = trial.value(alternative, node, at)
         if value is not BROKEN:
             build.lines.update(trial.lines)
+            build.references += trial.references
             return value
-        problems_by_form.append((alternative, trial.problems))
-    nearest_problems = [
-        problems
-        for alternative, problems in problems_by_form
-        if _is_shape_accepted(alternative, node)
-    ]
-    if len(nearest_problems) != 1:
+        trials.append((alternative, trial))
+    nearest = [trial for alternative, trial in trials if _is_shape_accepted(alternative, node)]
+    if len(nearest) != 1:
         return build.misfit(form, node, at)
-    build.problems += nearest_problems[0]
+    build.problems += nearest[0].problems
+    build.references += nearest[0].references
     return BROKEN
 
 

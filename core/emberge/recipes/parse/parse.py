@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -15,7 +15,7 @@ from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPat
 from emberge.recipes.options.components import HANDLERS, build_component
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
 from emberge.recipes.parse.overrides import override
-from emberge.recipes.recipe import Recipe, RecipeStep
+from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep
 from emberge.yaml_nodes import Fields, Node, Scalar, describe_node, read_yaml
 
 
@@ -70,7 +70,7 @@ def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> 
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
     """
-    return parse_recipe(read_text(path), plugins, path=path, overrides=overrides)
+    return draft_recipe(read_text(path), plugins, path=path, overrides=overrides).require_sound()
 
 
 def parse_recipe(
@@ -81,6 +81,19 @@ def parse_recipe(
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
     """
+    return draft_recipe(text, plugins, path=path, overrides=overrides).require_sound()
+
+
+def draft_recipe(
+    text: str, plugins: Plugins, *, path: Path | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
+    """Read a recipe's text; return its sound steps, with every problem of the others.
+
+    `check_recipe` takes such a draft and adds the problems of models and data.
+
+    Raises:
+        RecipeError: if the text is no YAML, or no mapping.
+    """
     ours, label = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
     root = read_yaml(ours, label, problems)
@@ -88,7 +101,7 @@ def parse_recipe(
         problems.append(
             Problem(f"a recipe is a mapping with `steps`, not {describe_node(root)}", root.where)
         )
-    if problems or not isinstance(root, Fields):
+    if not isinstance(root, Fields):
         raise RecipeError(problems)
     root = override(root, overrides, problems)
     recipe = build_recipe(root, plugins, path.parent if path else Path(), problems)
@@ -98,16 +111,18 @@ def parse_recipe(
 def build_recipe(
     root: Fields, plugins: Plugins, folder: Path, problems: Sequence[Problem] = ()
 ) -> Recipe:
-    """Build the recipe of a mapping of nodes; paths in it are relative to `folder`.
+    """Build the recipe of a mapping of nodes, as a draft; paths in it are relative to `folder`.
 
-    Raises:
-        RecipeError: if there are problems; has every problem of the recipe, and `problems`.
+    The draft has every problem of the recipe, and `problems`.
     """
     reading = _RecipeReader(plugins, folder, [*problems])
     recipe = reading.recipe(root)
-    if reading.problems:
-        raise RecipeError(sorted(dict.fromkeys(reading.problems), key=_sort_key))
-    return recipe
+    return replace(recipe, problems=sort_problems(reading.problems))
+
+
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return each problem once, those of `--set` first, then by line."""
+    return tuple(sorted(dict.fromkeys(problems), key=_sort_key))
 
 
 def _sort_key(problem: Problem) -> tuple[bool, int]:
@@ -143,6 +158,7 @@ class _RecipeReader:
     problems: list[Problem]
     instances: dict[str, list[Instance]] = field(default_factory=dict)
     steps: list[RecipeStep] = field(default_factory=list)
+    unsound: list[UnsoundStep] = field(default_factory=list)
 
     def refuse(self, message: str, where: str) -> None:
         self.problems.append(Problem(message, where))
@@ -159,29 +175,32 @@ class _RecipeReader:
             self.refuse("a recipe needs `steps: {id: {kind: options}}`", root.line("steps"))
             return Recipe(seed, ())
         groups = self._read_groups(written)
-        self._refuse_unused(groups)
+        unused_by_group = self._refuse_unused(groups)
         for group in self._sort_groups(groups):
             self._build_instances(group)
-        if not self.problems:
-            self._refuse_twins()
-        return Recipe(seed, tuple(self.steps))
+        self._refuse_twins(unused_by_group)
+        return Recipe(seed, tuple(self.steps), unsound=tuple(self.unsound))
 
     def _sort_groups(self, groups: Sequence[_Group]) -> Iterator[_Group]:
         """Yield each group after the groups that it needs, otherwise in the order of the file.
 
-        If groups need one another in a ring, a problem is noted, and these groups are left out.
+        If groups need one another in a ring, a problem is noted, and one of them comes before what it needs.
         """
         index_by_id = {group.id: index for index, group in enumerate(groups)}
-        sorter = TopologicalSorter({group.id: group.needs & index_by_id.keys() for group in groups})
-        try:
-            sorter.prepare()
-        except CycleError as error:
-            # graphlib lists each group before the groups that need it, and may begin anywhere in
-            # the ring.
-            ring: list[str] = error.args[1][:0:-1]
-            start = ring.index(min(ring, key=index_by_id.__getitem__))
-            ring = [*ring[start:], *ring[: start + 1]]
-            self.refuse(_describe_ring(ring), groups[index_by_id[ring[0]]].where)
+        needs = {group.id: group.needs & index_by_id.keys() for group in groups}
+        while True:
+            sorter = TopologicalSorter(needs)
+            try:
+                sorter.prepare()
+                break
+            except CycleError as error:
+                # graphlib lists each group before the groups that need it, and may begin anywhere
+                # in the ring.
+                ring: list[str] = error.args[1][:0:-1]
+                start = ring.index(min(ring, key=index_by_id.__getitem__))
+                ring = [*ring[start:], *ring[: start + 1]]
+                self.refuse(_describe_ring(ring), groups[index_by_id[ring[0]]].where)
+                needs[ring[0]] -= {ring[1]}
         ready_ids: list[str] = []
         while ready_ids := [*ready_ids, *sorter.get_ready()]:
             first = min(ready_ids, key=index_by_id.__getitem__)
@@ -213,7 +232,11 @@ class _RecipeReader:
             if equal_name != name:
                 self.refuse(f"'{equal_name}' and '{name}' would be one folder on some disks", where)
             group = self._read_group(name, node, where, list(written.entries))
-            groups += [group] if group else []
+            if group is None or not group.options:
+                # Steps that use this one are built as if it were sound.
+                self.instances[name] = [Instance(name, {}, "")]
+                self.unsound.append(UnsoundStep(name))
+            groups += [group] if group and group.options else []
         return groups
 
     def _read_group(self, name: str, node: Node, where: str, steps: list[str]) -> _Group | None:
@@ -239,14 +262,17 @@ class _RecipeReader:
             group.used |= group.variables  # a misspelt variable is not also reported as unused
         return group
 
-    def _refuse_unused(self, groups: list[_Group]) -> None:
-        """Note variables that no step uses, and variables that select no instance of another step."""
+    def _refuse_unused(self, groups: list[_Group]) -> dict[str, list[str]]:
+        """Note the variables that neither a step uses nor select another step's instance; return them."""
         variables = {group.id: group.variables for group in groups}
+        unused_by_group: dict[str, list[str]] = {}
         for group in groups:
             matched_variables = set().union(*(variables.get(need, set()) for need in group.needs))
-            for name in sorted(group.variables - group.used - matched_variables):
+            unused_by_group[group.id] = sorted(group.variables - group.used - matched_variables)
+            for name in unused_by_group[group.id]:
                 message = f"the variable '{name}' is never used; write ${name} where it belongs"
                 self.refuse(message, group.where)
+        return unused_by_group
 
     def _refuse_kinds(self, name: str, node: Node, kinds: list[str], where: str) -> None:
         components = self.plugins.of("step")
@@ -278,6 +304,7 @@ class _RecipeReader:
             if built is None or built[1] is BROKEN:
                 produced = built[0].type.produces if built else ""
                 produces.append(Instance(group.id + row.suffix, row.values, produced))
+                self.unsound.append(UnsoundStep(produces[-1].id, tuple(builder.references)))
                 continue
             component, step = built
             lines = _remove_kind(builder.lines, group.kind)
@@ -323,9 +350,12 @@ class _RecipeReader:
         )
         return next((step for step in same_kind_steps if step.step == part.step), None)
 
-    def _refuse_twins(self) -> None:
+    def _refuse_twins(self, unused_by_group: Mapping[str, Sequence[str]]) -> None:
+        """Note steps that do the same; a variable that is not used was noted already."""
         steps_by_content: dict[tuple[str, str], list[RecipeStep]] = {}
         for step in self.steps:
+            if unused_by_group[step.group]:
+                continue
             equal_steps = steps_by_content.setdefault((step.kind, repr(step.step)), [])
             for other in equal_steps:
                 if step.step == other.step:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import RecipeError, suggest
 from emberge.plugins import Plugins
-from emberge.recipes.parse.parse import load_recipe
+from emberge.recipes.parse.parse import draft_recipe, read_text
 from emberge.recipes.recipe import Recipe
 
 
 def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
-    """Return the recipe that a command line names, with its `--set` options applied.
+    """Return the draft of the recipe that a command line names, with its `--set` options applied.
 
     Raises:
-        RecipeError: if there is no such recipe, or it has problems; has all of them.
+        RecipeError: if there is no such recipe, or its text is no YAML.
     """
     path = Path(name)
     if not path.is_file():
@@ -25,7 +24,7 @@ def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recip
         if name not in shipped:
             raise RecipeError(_describe_missing_recipe(path, shipped))
         path = shipped[name].path
-    return dataclasses.replace(load_recipe(path, plugins, overrides), overrides=tuple(overrides))
+    return draft_recipe(read_text(path), plugins, path=path, overrides=overrides)
 
 
 def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:

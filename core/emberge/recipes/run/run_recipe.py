@@ -45,11 +45,13 @@ def run_recipe(
     `allow_upload`, except in a rehearsal, which sends nothing.
 
     Raises:
-        RecipeError: before any work, if a step uploads and `allow_upload` is False.
+        RecipeError: before any work, if the recipe is a draft with problems, or a step uploads and
+            `allow_upload` is False.
         OutInUseError: if another run works in `out`.
         RequirementError: if all steps are done and a requirement of the recipe is not met.
         StepsFailedError: if several steps failed; a single error is raised as it is.
     """
+    recipe.require_sound()
     recipe.require_upload_allowed(allow_upload or rehearsal is not None)
     out_folder = OutFolder(Path(out))
     out_folder.prepare()
