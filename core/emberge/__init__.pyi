@@ -80,6 +80,7 @@ from .contracts.step import Workspace as Workspace
 from .data.entry import Catalogue as Catalogue
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry
+from .data.entry import DataOrigin as DataOrigin
 from .data.entry import EvalSet as EvalSet
 from .data.eval_data import ClassificationData as ClassificationData
 from .data.eval_data import ClusteringData as ClusteringData

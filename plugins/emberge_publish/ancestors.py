@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError, suggest
-from emberge.results import Parent, Trained, ancestry, model_outside, read_artifact, with_card
+from emberge.results import Parent, Trained, ancestors_outside, ancestry, read_artifact, with_card
 from emberge.wording import join_some
 
 FetchCard = Callable[[str, str | None], Path | None]
@@ -74,7 +74,7 @@ def find_ancestors(
         RecipeError: if a licence is declared for a model that is not an ancestor.
     """
     artifact = _read_record(folder)
-    _, roots, data = ancestry(artifact, folder.parent, origin)
+    _, roots, data = ancestry(artifact, folder.parent, origin, declared)
     models = [_fetch_missing_card(model, fetch_card) for model in _split_adapters(roots, origin)]
     unknown_names = [name for name in declared if name not in {model.name for model in models}]
     if unknown_names:
@@ -102,10 +102,15 @@ def expected_ancestors(
     """
     folder = context.model(model)
     if folder is not None:
-        roots = ancestry(_read_record(folder), folder.parent, model.folder).roots
+        roots = ancestry(_read_record(folder), folder.parent, model.folder, declared).roots
     else:
         names = dict.fromkeys(_list_expected_roots(model, context))
-        roots = tuple(model_outside(name, model.folder) for name in names)
+        found_roots = {
+            root.name: root
+            for name in names
+            for root in ancestors_outside(name, model.folder, declared)
+        }
+        roots = tuple(found_roots.values())
     models = [
         _fetch_missing_card(parent, fetch_card) for parent in _split_adapters(roots, model.folder)
     ]
@@ -179,7 +184,15 @@ def _describe_unlicensed(models: Iterable[Parent]) -> str:
         unknown = "its licence is" if model.datasets else "its licence and training data are"
         lines.append(f"'{model.name}': {reason}, so {unknown} unknown")
     name = unlicensed[0].name
+    download = next((m.name for m in unlicensed if is_of_hub(m) and not m.card), None)
+    remedy = "Give it a README.md with `license:` in its front matter"
+    if download is not None:
+        remedy += f", download its card (hf download {download} README.md)"
     return (
-        f"{'; '.join(lines)}. Give it a README.md with `license:` in its front matter, or state what you "
+        f"{'; '.join(lines)}. {remedy}, or state what you "
         f"know: --licence-of {name}=apache-2.0, in a recipe licences: {{{name}: apache-2.0}}"
     )
+
+
+def skip_card(name: str, revision: str | None) -> None:
+    """Return None in place of the card of a hub's model, for work without a network."""

@@ -20,7 +20,8 @@ def register_verbs() -> Mapping[str, Verb]:
     return {
         "publish": Verb(
             summary="publish a model on a hub with card, lineage and licence, after showing it and asking",
-            examples="emberge publish out/soup me/soup\n"
+            examples="emberge publish --dry-run out/soup\n"
+            "emberge publish out/soup me/soup\n"
             "emberge publish merged me/soup --private --licence-of ./ft-legal=apache-2.0\n"
             "emberge publish out/soup me/soup --replace --mteb board --yes",
             add_options=_add_publish_options,
@@ -31,7 +32,15 @@ def register_verbs() -> Mapping[str, Verb]:
 
 def _add_publish_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a step's result or merged model")
-    parser.add_argument("name", metavar="OWNER/NAME", help="its name on the hub")
+    parser.add_argument(
+        "name", nargs="?", metavar="OWNER/NAME", help="its name on the hub; a dry run needs none"
+    )
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show files, licence and card; no log-in, no network, nothing is written",
+    )
     parser.add_argument("--private", action="store_true", help="only you and your team see it")
     parser.add_argument(
         "--replace",
@@ -58,4 +67,4 @@ def _add_publish_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mteb", type=Path, metavar="FOLDER", help="write results for mteb's leaderboard here"
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    ends.add_argument("--yes", action="store_true", help="do not ask")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emberge.model_folder import licence_limits
 
@@ -47,12 +47,14 @@ _ALIASES = {
 class Terms:
     """Licence that a derived model may have, or None with a `problem` that names models and remedy.
 
-    `own` is True for an author's own terms, which a derived model must keep unchanged.
+    `own` is True for an author's own terms, which a derived model must keep unchanged. `reason` is the rule
+    by which the licence was chosen.
     """
 
     licence: str | None = None
     own: bool = False
     problem: str = ""
+    reason: str = field(default="", compare=False)
 
 
 def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms:
@@ -66,7 +68,9 @@ def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms
             return Terms(
                 problem="goes back to no other model; choose its licence with --licence ID"
             )
-        return Terms(_normalise_name(wanted), own=_is_own(_normalise_name(wanted)))
+        return _build_terms(
+            wanted, "the publisher's choice, as the model goes back to no other model"
+        )
     for name, licence in licence_by_model.items():
         if problem := _find_problem(name, licence):
             return Terms(problem=problem)
@@ -74,7 +78,7 @@ def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms
     if not allowed:
         return Terms(problem=_describe_conflict(licence_by_model))
     if wanted is None:
-        return Terms(allowed[0], own=_is_own(allowed[0]))
+        return _build_terms(allowed[0], _explain_default(allowed[0], licence_by_model))
     if _normalise_name(wanted) not in allowed:
         conflicting_model = next(
             n
@@ -85,7 +89,21 @@ def joint_terms(licences: Mapping[str, str], wanted: str | None = None) -> Terms
             problem=f"licence '{wanted}' is not open to what is made of '{conflicting_model}' "
             f"({licence_by_model[conflicting_model]}); {allowed[0]} is"
         )
-    return Terms(_normalise_name(wanted), own=_is_own(_normalise_name(wanted)))
+    return _build_terms(wanted, "the publisher's choice, which the licences of all ancestors allow")
+
+
+def _build_terms(licence: str, reason: str) -> Terms:
+    name = _normalise_name(licence)
+    return Terms(name, own=_is_own(name), reason=reason)
+
+
+def _explain_default(licence: str, licence_by_model: Mapping[str, str]) -> str:
+    """Return the reason for a licence that nobody chose; names an ancestor that has it, if one has."""
+    source = next((name for name, stated in licence_by_model.items() if stated == licence), None)
+    if _is_own(licence):
+        return f"terms of an author's own, of '{source}', which pass on unchanged"
+    reason = "the freest licence that the licences of all ancestors allow"
+    return f"{reason}; it is that of '{source}'" if source else reason
 
 
 def _normalise_name(licence: str) -> str:

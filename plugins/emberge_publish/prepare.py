@@ -27,18 +27,25 @@ from emberge.results import (
 from emberge.tensor_files import FileContent
 from emberge.wording import join_some, printable
 
-from emberge_publish.ancestors import Ancestors, find_ancestors, is_of_hub
+from emberge_publish.ancestors import Ancestors, FetchCard, find_ancestors, is_of_hub
 from emberge_publish.credentials import Content, require_no_credentials
 from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms
-from emberge_publish.publication import Choices, Publication
+from emberge_publish.publication import CARD, Choices, Publication
 from emberge_publish.published_card import authors_card, overlap_of, published_card
 
 
-def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> Publication:
+def prepare(
+    folder: Path,
+    choices: Choices,
+    plugins: Plugins,
+    origin: Path,
+    fetch_card: FetchCard = card_on_hub,
+) -> Publication:
     """Gather and check the files to publish of the model in `folder`, and return them without an upload.
 
-    Relative paths of the model's recipe are relative to `origin`.
+    Relative paths of the model's recipe are relative to `origin`. `fetch_card` returns the folder with the
+    card of a hub's model.
 
     Raises:
         CheckpointError: if the folder is not a model, an ancestor's licence is unknown or forbids
@@ -51,7 +58,7 @@ def prepare(folder: Path, choices: Choices, plugins: Plugins, origin: Path) -> P
     result = folder.absolute()
     _require_model(result)
     require_sound_result(result)
-    ancestors = find_ancestors(result, origin, choices.licences, card_on_hub)
+    ancestors = find_ancestors(result, origin, choices.licences, fetch_card)
     terms = joint_terms(ancestors.licences, choices.licence)
     if terms.licence is None:
         raise CheckpointError(f"{folder}: {terms.problem}")
@@ -194,7 +201,7 @@ def _list_notes(
         yield f"scored on tasks that an ancestor was trained on: {join_some(list(overlap), 6)}"
 
 
-CARD, RECORD = "README.md", "artifact.json"
+RECORD = "artifact.json"
 # Written into a result after its step, so not all of them are in its record.
 _ADDED_LATER = (CARD, RECORD, "space.json")
 

@@ -65,13 +65,33 @@ class Publication:
         visibility = "private" if self.choices.private else "public"
         state = "is there" if remote.commit else f"will be created, {visibility}"
         yield f"{self.repository.url} ({state}), licence {self.terms.licence}"
-        paths = [printable(file.path) for file in planned]
-        width = max(map(len, paths))
-        for file, path in zip(planned, paths, strict=True):
-            yield f"  {path:<{width}}  {shown_size(file.size):>9}  {file.state}"
+        yield from list_files({(file.path, file.size): file.state for file in planned})
         to_send = [file for file in planned if file.state in ("new", "changed")]
         yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
         yield from (f"note: {printable(note)}" for note in self.notes)
+
+    def preview(self) -> Iterator[str]:
+        """Yield the lines of a dry run: files with sizes, licence and its reason, notes, and the card."""
+        sizes = {path: measure_content(content) for path, content in self.files.items()}
+        yield f"{self.choices.name}: what would be uploaded"
+        yield from list_files(dict.fromkeys(sizes.items(), ""))
+        yield f"{len(sizes)} files, {shown_size(sum(sizes.values()))}"
+        yield ""
+        yield from self._explain_licence()
+        yield from (f"note: {printable(note)}" for note in self.notes)
+        yield ""
+        yield f"{CARD}:"
+        card = self.files[CARD]
+        assert isinstance(card, bytes)  # prepare draws it
+        yield from (f"  {printable(line)}".rstrip() for line in card.decode().splitlines())
+
+    def _explain_licence(self) -> Iterator[str]:
+        yield f"licence {self.terms.licence}: {self.terms.reason}"
+        for model in self.ancestors.models:
+            declared = " (as you state)" if model.name in self.ancestors.declared else ""
+            yield f"  model {printable(model.name)}: {printable(model.licence or 'unknown')}{declared}"
+        for data in self.ancestors.data:
+            yield f"  data {printable(data.name)}: {printable(data.licence or 'unknown')}"
 
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
         """Check that the upload replaces or deletes nothing unless `replace` is set.
@@ -128,6 +148,7 @@ class Publication:
         return [file for board in boards for file in board.write_entry(out, self.folder, entry)]
 
 
+CARD = "README.md"
 # Files that hubs write into a repository themselves.
 _HUB_FILES = (".gitattributes",)
 State = Literal["new", "changed", "same", "removed"]
@@ -150,7 +171,7 @@ def plan_files(files: Mapping[str, Content], remote: Remote) -> list[PlannedFile
 
 
 def _plan_file(path: str, content: Content, remote: Remote) -> PlannedFile:
-    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    size = measure_content(content)
     hub_file = remote.files.get(path)
     if hub_file is None:
         return PlannedFile(path, size, "new")
@@ -171,6 +192,18 @@ def _is_same(content: Content, size: int, hub_file: FileOnHub) -> bool:
             while piece := file.read(1 << 20):
                 digest.update(piece)
     return digest.hexdigest() == (hub_file.sha256 or hub_file.blob)
+
+
+def measure_content(content: Content) -> int:
+    """Return a content's number of bytes."""
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def list_files(states: Mapping[tuple[str, int], str]) -> Iterator[str]:
+    """Yield an aligned line for each (path, size in bytes) with its state."""
+    width = max(len(printable(path)) for path, _ in states)
+    for (path, size), state in states.items():
+        yield f"  {printable(path):<{width}}  {shown_size(size):>9}  {state}".rstrip()
 
 
 def shown_size(size: float) -> str:

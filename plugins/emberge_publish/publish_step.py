@@ -85,13 +85,13 @@ class Publish(Step):
 
     def _check_licences(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem of the licences of ancestors that are known before the run."""
-        from emberge_publish.ancestors import expected_ancestors
+        from emberge_publish.ancestors import expected_ancestors, skip_card
         from emberge_publish.hub_repository import card_on_hub
         from emberge_publish.licences import joint_terms
 
         try:
             ancestors = expected_ancestors(
-                self.model, context, self.licences, card_on_hub if context.deep else _skip_card
+                self.model, context, self.licences, card_on_hub if context.deep else skip_card
             )
         except CheckpointError as error:
             yield context.problem(str(error), "licences")
@@ -148,10 +148,6 @@ class Publish(Step):
         record = json.dumps({**details, "files": sorted(publication.files)}, indent=1)
         (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
         return Artifact(kind="file", parents=(str(self.model),), details=details)
-
-
-def _skip_card(name: str, revision: str | None) -> None:
-    """Return None in place of the card of a hub's model, for checks without a network."""
 
 
 def _is_logged_in() -> bool:

@@ -1,26 +1,34 @@
-"""The verb `publish`: shows the planned upload, asks, uploads and verifies."""
+"""The verb `publish`: shows the planned upload, asks, uploads and verifies; or shows it without a network."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from emberge import Plugins, RecipeError
 
+from emberge_publish.ancestors import skip_card
 from emberge_publish.prepare import prepare
 from emberge_publish.publication import Choices, Publication
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Publish a model's folder under a name and return the exit code."""
+    """Publish a model's folder under a name, or show what would be published, and return the exit code."""
     choices = Choices(
-        name=options.name,
+        name=options.name or _choose_dry_name(options),
         private=options.private,
         replace=options.replace,
         licence=options.licence,
         licences=_read_licences(options.licence_of),
     )
+    if options.dry_run:
+        preview = prepare(options.folder, choices, plugins, options.inputs, skip_card)
+        print("\n".join(preview.preview()))
+        print("\nnothing was uploaded: this was a dry run")
+        return 0
     publication = prepare(options.folder, choices, plugins, options.inputs)
     publication.repository.require_token()
     remote = publication.repository.read_state()
@@ -38,6 +46,21 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     print(f"published: {published.url} at {published.commit[:12]}")
     _write_board(publication, options, published.commit)
     return 0
+
+
+def _choose_dry_name(options: argparse.Namespace) -> str:
+    """Return a name for the card of a dry run, made of the folder's name.
+
+    Raises:
+        RecipeError: if this is no dry run, which needs the model's real name.
+    """
+    if not options.dry_run:
+        raise RecipeError(
+            f"{options.folder}: give the model's name on the hub (emberge publish {options.folder} "
+            "OWNER/NAME), or --dry-run to see what would be uploaded"
+        )
+    folder: Path = options.folder
+    return "your-name/" + (re.sub(r"[^\w.-]+", "-", folder.absolute().name).lstrip("-.") or "model")
 
 
 def _write_board(publication: Publication, options: argparse.Namespace, commit: str) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from emberge import Model, ModelRef, Preflight
     from emberge.contracts import Guide
-    from emberge.data import CheckedData
+    from emberge.data import CheckedData, StoredDataset
     from emberge.training import TrainingPreview
 
 
@@ -381,14 +381,13 @@ class Train(FitOptions, Step):
         if (workspace.work / TRACKERS).is_dir():
             shutil.copytree(workspace.work / TRACKERS, workspace.folder / TRACKERS)
         bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
-        tasks = {d.info.name: (d.info.task, d.info.size) for d in datasets}
         return Artifact(
             kind="model",
             size=sum(result.pool.values()),
             parents=(model.name,),
             details={
                 **self._describe_training(
-                    model, result, _describe_used_rows(tasks, result, bags), workspace.seed
+                    model, result, _describe_used_rows(datasets, result, bags), workspace.seed
                 ),
                 "learning_rate": rate,
                 "sampler": [repr(part) for part in sampler],
@@ -468,17 +467,19 @@ def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
 
 
 def _describe_used_rows(
-    tasks: Mapping[str, tuple[str, int]], result: FitResult, bags: Mapping[str, str]
+    datasets: Sequence[StoredDataset], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the number of used rows of each dataset, with the file of row numbers if not all were used."""
+    """Return the used rows of each dataset, its licence, and the file of row numbers if not all were used."""
     return {
-        name: {
-            "task": task,
-            "rows": result.pool.get(name, 0),
-            "of": size,
-            **({"bag": bags[name]} if name in bags else {}),
+        info.name: {
+            "task": info.task,
+            "rows": result.pool.get(info.name, 0),
+            "of": info.size,
+            **({"licence": licence} if (licence := dataset.entry.source.licence) else {}),
+            **({"bag": bags[info.name]} if info.name in bags else {}),
         }
-        for name, (task, size) in tasks.items()
+        for dataset in datasets
+        for info in [dataset.info]
     }
 
 

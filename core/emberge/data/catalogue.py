@@ -2,8 +2,9 @@
 
 A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev`, whose sets have the
 form of training sets but are not for training. Paths are relative to the catalogue. Further facts about a
-set, which emberge does not read (source, licence, counts, …), may have the names in `FREE` and names that
-begin with `x-`. Any other name is an error, so that misspelt names are found.
+set, which emberge does not read (url, citation, counts, …), may have the names in `FREE` and names that
+begin with `x-`. Any other name is an error, so that misspelt names are found. Of a training set's facts only
+the licence is read: `licence` of the set or of its `source`, which may have any further facts.
 
 A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
 """
@@ -19,7 +20,7 @@ from typing import Any, get_args
 import yaml
 
 from emberge.contracts import TASK_KINDS, DataRef, Domain
-from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
+from emberge.data.entry import Catalogue, Columns, DataEntry, DataOrigin, EvalSet
 from emberge.data.file_summary import format_path
 from emberge.errors import DataError, suggest
 from emberge.files import UnsoundFileError, read_regular
@@ -36,6 +37,7 @@ FREE = frozenset(
         *("domain", "metric", "baseline", "distance"),
     }
 )
+_LICENCE_KEYS = ("licence", "license")
 _MOST_DIGITS = 18  # largest number of digits of a count
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
@@ -227,6 +229,8 @@ class _CatalogueReader(_NodeReader):
             options["path"] = DataRef(str(self.resolve_path(where)))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
+        if licence := self.licence(keys):
+            options["source"] = DataOrigin(licence=licence)
         return DataEntry(name=self.name(self.require_key(keys, "name", node)), **options)
 
     def evaluation(self, node: yaml.Node) -> EvalSet:
@@ -252,6 +256,15 @@ class _CatalogueReader(_NodeReader):
             where=self.place(node),
             **options,
         )
+
+    def licence(self, keys: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> str | None:
+        """Return the licence that a set or its source states; None if it is missing or unknown."""
+        stated = [keys[name][1] for name in _LICENCE_KEYS if name in keys]
+        if not stated and "source" in keys and isinstance(keys["source"][1], yaml.MappingNode):
+            source = self.mapping(keys["source"][1])
+            stated = [source[name][1] for name in _LICENCE_KEYS if name in source]
+        word = self.text(stated[0]).strip() if stated else ""
+        return None if word in ("", "unknown", "null", "~") else word
 
     def task(self, node: yaml.Node) -> Any:
         word = self.text(node)

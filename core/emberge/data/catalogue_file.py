@@ -131,6 +131,7 @@ def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
         "prompt": dataset.prompt or None,
         "weight": entry.weight if entry.weight != 1 else None,
         "negatives": entry.negatives if entry.negatives != "auto" else None,
+        "source": {"licence": entry.source.licence} if entry.source.licence else None,
         "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
     }
     return facts | {name: value for name, value in optional.items() if value is not None}

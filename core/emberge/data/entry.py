@@ -25,6 +25,13 @@ class Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataOrigin:
+    """Origin of a set: its licence, by the identifier that hubs use (`cc-by-4.0`), or by its name."""
+
+    licence: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataEntry:
     """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset.
 
@@ -45,7 +52,8 @@ class DataEntry:
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
     none. `language` is the language of a set, from its catalogue. `rows` is the number of its rows, if a
-    catalogue states it; only the estimates of a check use it.
+    catalogue states it; only the estimates of a check use it. `source` states the set's licence, which a
+    trained model's card and its publication name.
     """
 
     path: DataRef | None = None
@@ -70,6 +78,7 @@ class DataEntry:
     ind_tasks: tuple[str, ...] | None = None
     language: str | None = None
     rows: Count | None = None
+    source: DataOrigin = field(default_factory=DataOrigin)
 
 
 @dataclass(frozen=True, kw_only=True)

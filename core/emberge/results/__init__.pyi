@@ -4,6 +4,7 @@ from .clean import find_leftovers as find_leftovers
 from .clean import remove_leftovers as remove_leftovers
 from .lineage import Parent as Parent
 from .lineage import Trained as Trained
+from .lineage import ancestors_outside as ancestors_outside
 from .lineage import ancestry as ancestry
 from .lineage import model_outside as model_outside
 from .lineage import results_in as results_in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from emberge.contracts import Artifact
 from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
-from emberge.results.run_folder import OutFolder, read_artifact
+from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -165,31 +165,64 @@ def _read_hub_names(value: Any) -> tuple[str, ...]:
     return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
 
 
-def ancestry(artifact: Artifact, out: Path, origin: Path | None) -> Ancestry:
-    """Return the parents of a model that a step in `out` made, its ancestors outside the run, and its data.
+def ancestry(
+    artifact: Artifact, out: Path, origin: Path | None, declared: Collection[str] = ()
+) -> Ancestry:
+    """Return the parents of a model that a step in `out` made, its oldest known ancestors, and its data.
 
-    `origin` is the folder of the run's recipe, at which relative paths start.
+    `origin` is the folder of the run's recipe, at which relative paths start. An ancestor that another run
+    made, and whose card states no licence, is followed to its own ancestors and data by the record in its
+    folder, unless `declared`, which are the names of models with known licences, contains it.
     """
     roots: dict[str, Parent] = {}
     data: dict[str, Trained] = {}
-    waiting, met = [artifact], set[str]()
+    waiting, met = [(artifact, out)], set[Path]()
     while waiting:
-        current = waiting.pop(0)
-        for trained in _list_training_data(current, out):
+        current, run = waiting.pop(0)
+        for trained in _list_training_data(current):
             listed = data.get(trained.name)
             if listed is None or (trained.rows or 0) > (listed.rows or 0):
                 data[trained.name] = trained
-        for parent in _find_parents(current, out, origin):
-            parent_artifact = (
-                read_artifact(_find_result_link(parent.name, out)) if parent.step else None
+        for parent in _find_parents(current, run, origin):
+            folder = (
+                _find_result_link(parent.name, run)
+                if parent.step
+                else _find_other_result(parent, origin, declared)
             )
-            if parent_artifact is None:
+            parent_artifact = read_artifact(folder) if folder is not None else None
+            if folder is None or parent_artifact is None:
                 roots.setdefault(parent.name, parent)
-            elif parent.name not in met:
-                met.add(parent.name)
-                waiting.append(parent_artifact)
+            elif folder.resolve() not in met:
+                met.add(folder.resolve())
+                waiting.append((parent_artifact, folder.parent))
     parents = _find_parents(artifact, out, origin)
     return Ancestry(parents, tuple(roots.values()), tuple(data.values()))
+
+
+def ancestors_outside(
+    text: str, origin: Path | None, declared: Collection[str] = ()
+) -> tuple[Parent, ...]:
+    """Return a model from outside the run, or the oldest known ancestors of one that another run made.
+
+    The arguments are those of `model_outside` and `ancestry`.
+    """
+    parent = model_outside(text, origin)
+    folder = _find_other_result(parent, origin, declared)
+    artifact = read_artifact(folder) if folder is not None else None
+    if folder is None or artifact is None:
+        return (parent,)
+    return ancestry(artifact, folder.parent, origin, declared).roots
+
+
+def _find_other_result(
+    parent: Parent, origin: Path | None, declared: Collection[str]
+) -> Path | None:
+    """Return the folder of a model without a licence of its own that another run made; None for others."""
+    is_local = parent.name.startswith((".", "/", "~")) and "+" not in parent.name
+    if not is_local or parent.licence or parent.name in declared:
+        return None
+    folder = _find_folder(parent.name, None, origin)
+    return folder if folder is not None and (folder / ARTIFACT).is_file() else None
 
 
 def _find_result_link(text: str, out: Path) -> Path:
@@ -199,53 +232,25 @@ def _find_result_link(text: str, out: Path) -> Path:
     return link if link.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
-def _list_training_data(artifact: Artifact, out: Path) -> tuple[Trained, ...]:
-    """Return the data sets from which a training used rows, with the licences that catalogues state."""
+def _list_training_data(artifact: Artifact) -> tuple[Trained, ...]:
+    """Return the data sets from which a training used rows, with the licences that their entries state."""
     datasets = artifact.details.get("datasets")
     if not isinstance(datasets, Mapping):
         return ()
-    licences = dict(_read_licences(out))
-    listed = (
-        _build_trained(str(name), used, licences.get(str(name))) for name, used in datasets.items()
-    )
+    listed = (_build_trained(str(name), used) for name, used in datasets.items())
     return tuple(trained for trained in listed if trained.rows != 0)
 
 
-def _build_trained(name: str, used: Any, licence: str | None) -> Trained:
+def _build_trained(name: str, used: Any) -> Trained:
     counts = used if isinstance(used, Mapping) else {}
-    rows, total = counts.get("rows"), counts.get("of")
+    rows, total, licence = (counts.get(key) for key in ("rows", "of", "licence"))
     return Trained(
         name,
         task=str(counts.get("task") or ""),
         rows=rows if isinstance(rows, int) else None,
         whole=total if isinstance(total, int) else None,
-        licence=licence,
+        licence=str(licence) if licence else None,
     )
-
-
-def _read_licences(out: Path) -> Iterator[tuple[str, str]]:
-    """Yield (data set, licence) of every catalogue that a step of the run made."""
-    import yaml
-
-    for folder in results_in(out):
-        artifact = read_artifact(folder)
-        if artifact is None or artifact.kind != "data":
-            continue
-        try:
-            catalogue = yaml.safe_load((folder / "datasets.yaml").read_text(encoding="utf-8"))
-            entries: Iterable[Any] = catalogue.get("train") or ()
-        except (OSError, yaml.YAMLError, AttributeError):
-            continue
-        for entry in entries:
-            stated = _read_licence(entry) or _read_licence(entry.get("source"))
-            if stated:
-                yield str(entry.get("name")), stated
-
-
-def _read_licence(entry: Any) -> str | None:
-    """Return the licence that a catalogue's entry states; None if it is missing or unknown."""
-    licence = (entry.get("licence") or entry.get("license")) if isinstance(entry, Mapping) else None
-    return str(licence) if licence and str(licence) != "unknown" else None
 
 
 def results_in(out: Path) -> list[Path]:

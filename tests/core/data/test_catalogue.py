@@ -416,3 +416,24 @@ def test_every_real_evaluation_set_is_read_as_its_catalogue_counts_it(shared_dat
         else:
             assert isinstance(data, ClusteringData)
             assert len(data.texts) == counted["rows"]["test"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "licence"),
+    [
+        ("source: {licence: MIT, package: pairs}", "MIT"),
+        ("source: {license: mit}", "mit"),
+        ("licence: cc-by-4.0", "cc-by-4.0"),
+        ("licence: isc, source: {licence: mit}", "isc"),
+        ("source: https://acme.org/pairs", None),
+        ("source: {licence: unknown}", None),
+        ("rows: 2", None),
+    ],
+)
+def test_a_training_set_states_its_licence_or_that_of_its_source(
+    tmp_path: Path, fact: str, licence: str | None
+) -> None:
+    listed = f"train: [{{name: pairs, file: pairs.jsonl, {fact}}}]"
+    (tmp_path / "datasets.yaml").write_text(listed)
+    (entry,) = load_catalogue(tmp_path).train
+    assert entry.source.licence == licence

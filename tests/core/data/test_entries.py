@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
+from emberge import Columns, DataEntry, DataOrigin, DataError, DataRef, EvalSet
 from emberge.data import (
     DistinctTexts,
     check_entries,
@@ -61,6 +61,7 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
             ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
         ),
         "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
+        "source": {"licence": None},
         "split": "train",
         "instruction": "",
         "weight": 1.0,
@@ -100,7 +101,7 @@ def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -
     )
     (entry,) = found.train
     plain = DataEntry(name="a", path=DataRef(str(tmp_path / "a.jsonl")))
-    assert dataclasses.replace(entry, language=None, rows=None) == plain
+    assert dataclasses.replace(entry, language=None, rows=None, source=DataOrigin()) == plain
     assert entry.language == ("out" if fact == "language" else None)
     assert entry.rows == (12 if fact == "rows" else None)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from emberge.results import model_outside
+from emberge.results import ancestors_outside, model_outside
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])
@@ -23,3 +24,17 @@ def test_a_folder_is_looked_for_from_where_its_recipe_is(tmp_path: Path) -> None
     assert (found.name, found.licence, found.languages) == ("./small", "mit", ("de", "no"))
     assert model_outside("./small", tmp_path / "elsewhere").licence is None
     assert not model_outside("pkg:no_such_module", tmp_path).card
+
+
+def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_path: Path) -> None:
+    made = tmp_path / "earlier" / "tuned"
+    made.mkdir(parents=True)
+    details = {"base": "small", "base_reference": "acme/small"}
+    record = {"kind": "model", "parents": ["small"], "details": details}
+    (made / "artifact.json").write_text(json.dumps(record))
+    assert [one.bases for one in ancestors_outside("./earlier/tuned", tmp_path)] == [
+        ("acme/small",)
+    ]
+    for declared, place in ((["./earlier/tuned"], tmp_path), ([], tmp_path / "elsewhere")):
+        names = [one.name for one in ancestors_outside("./earlier/tuned", place, declared)]
+        assert names == ["./earlier/tuned"]

@@ -68,6 +68,35 @@ def test_an_adapter_is_an_ancestor_beside_its_model(tmp_path: Path) -> None:
     assert find_ancestors(merge, tmp_path, {}, fetch).merged
 
 
+def test_a_member_that_another_run_trained_is_known_by_its_base_and_its_data(
+    tmp_path: Path,
+) -> None:
+    card(tmp_path / "plain", "license: mit")
+    card(tmp_path / "fine", "license: isc")
+    licensed = {"task": "retrieval", "rows": 8, "of": 8, "licence": "cc-by-nc-4.0"}
+    tuned = result_of(
+        tmp_path / "earlier" / "tuned",
+        "./plain",
+        base="./plain",
+        base_reference="./plain",
+        datasets={"pairs": licensed, "others": {"rows": 4}},
+    )
+    soup = result_of(tmp_path / "out" / "soup", "./earlier/tuned", "./fine")
+    found = find_ancestors(soup, tmp_path, {}, lambda *_: None)
+    assert found.licences == {"./fine": "isc", "./plain": "mit"}
+    assert {one.name: one.licence for one in found.data} == {
+        "pairs": "cc-by-nc-4.0",
+        "others": None,
+    }
+    stated = find_ancestors(soup, tmp_path, {"./earlier/tuned": "mit"}, lambda *_: None)
+    assert stated.licences == {"./earlier/tuned": "mit", "./fine": "isc"}
+    card(tuned, "license: apache-2.0")
+    assert find_ancestors(soup, tmp_path, {}, lambda *_: None).licences == {
+        "./earlier/tuned": "apache-2.0",
+        "./fine": "isc",
+    }
+
+
 def test_what_is_unknown_is_named_with_the_fix(tmp_path: Path) -> None:
     card(tmp_path / "silent", "datasets: [acme/pairs]")
     card(tmp_path / "fine", "license: mit")
@@ -81,6 +110,7 @@ def test_what_is_unknown_is_named_with_the_fix(tmp_path: Path) -> None:
     assert far.startswith(
         "'acme/far': it has no card that can be found, so its licence and training"
     )
+    assert "hf download acme/far README.md" in str(caught.value)
     assert "--licence-of ./silent=apache-2.0" in str(caught.value)
     assert "licences: {./silent: apache-2.0}" in str(caught.value)
     with pytest.raises(RecipeError) as refused:

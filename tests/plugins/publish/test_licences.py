@@ -172,3 +172,14 @@ def test_what_goes_back_to_nothing_needs_a_choice() -> None:
 def test_an_authors_own_terms_are_marked_as_such() -> None:
     assert joint_terms({"./one": "gemma"}).own
     assert not joint_terms({"./one": "mit"}).own
+
+
+def test_the_reason_of_a_licence_is_its_rule_and_the_ancestor_it_comes_from() -> None:
+    free, copyleft, own = ("mit", "./one"), ("cc-by-sa-4.0", "./two"), ("gemma", "./three")
+    assert "freest" in joint_terms({"./a": "mit", "./one": "apache-2.0"}).reason
+    for licence, name in (free, copyleft, own):
+        assert f"'{name}'" in joint_terms({"./free": "cc0-1.0", name: licence}).reason
+    neither = joint_terms({"./one": "cc-by-sa-4.0", "./two": "lgpl-3.0"})
+    assert (neither.licence, "'" in neither.reason) == ("gpl-3.0", False)
+    assert "publisher" in joint_terms({"./one": "mit"}, "apache-2.0").reason
+    assert "publisher" in joint_terms({}, "mit").reason

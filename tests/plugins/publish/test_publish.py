@@ -60,6 +60,41 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert public == local, "facts that a merge writes, with the canaries that publishing adds"
 
 
+def test_a_dry_run_shows_files_card_and_licence_without_a_log_in_or_a_network(
+    merged: Merged, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    folder = merged(FREE, "license: mit")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a dry run has no network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    assert main(["publish", "--dry-run", "soup"]) == 0
+    shown = capsys.readouterr().out
+    files, licence, rest = shown.split("\n\n", 2)
+    card, end = rest.rsplit("\n\n", 1)
+    assert re.search(r"^  model\.safetensors +[\d.]+ [kM]?B$", files, re.MULTILINE)
+    assert licence.splitlines()[:3] == [
+        "licence apache-2.0: the freest licence that the licences of all ancestors allow; it is that of "
+        "'./legal'",
+        "  model ./legal: apache-2.0",
+        "  model ./faq: mit",
+    ]
+    assert "  | legal | – | apache-2.0 |\n" in card
+    assert 'SentenceTransformer("your-name/soup")' in card
+    assert "nothing was uploaded" in end
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_dry_run_is_refused_what_a_publication_is(merged: Merged, capsys: Capture) -> None:
+    merged("license: mit", "license: cc-by-nd-4.0")
+    assert main(["publish", "--dry-run", "soup"]) == 2
+    assert "cc-by-nd-4.0" in capsys.readouterr().err
+
+
 def test_the_card_has_licence_lineage_and_data_of_all_parents(hub: Hub, merged: Merged) -> None:
     merged(FREE, "license: mit\nlanguage: 'no'")
     assert publish("--yes") == 0

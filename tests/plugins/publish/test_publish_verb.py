@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from emberge import Artifact, ModelRef, RecipeError
 from emberge.contracts import BoardEntry
-from emberge_publish import publish_step, publish_verb
+from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote
 from emberge_publish.publication import Choices, PlannedFile, Publication, Published, plan_files
@@ -32,8 +32,8 @@ def parser() -> argparse.ArgumentParser:
 
 def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
     assert " ".join(parser().format_usage().split()) == (
-        "usage: emberge publish [-h] [--private] [--replace] [--licence ID] [--licence-of PARENT=ID] "
-        "[--inputs FOLDER] [--mteb FOLDER] [--yes] DIR OWNER/NAME"
+        "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
+        "[--licence-of PARENT=ID] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR [OWNER/NAME]"
     )
     plain = {
         "folder": Path("soup"),
@@ -45,8 +45,13 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         "inputs": Path(),
         "mteb": None,
         "yes": False,
+        "dry_run": False,
     }
     assert vars(parser().parse_args(["soup", "me/soup"])) == plain
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--dry-run", "--yes", "soup"])
+    dry = {**plain, "name": None, "dry_run": True}
+    assert vars(parser().parse_args(["--dry-run", "soup"])) == dry
     words = "--private --replace --licence mit --licence-of a=b --licence-of c=d --inputs i --mteb m --yes"
     assert vars(parser().parse_args(["soup", "me/soup", *words.split()])) == {
         **plain,
@@ -191,6 +196,11 @@ def test_an_answer_at_the_terminal_decides(
     assert agreed or last == left
 
 
+def test_only_a_dry_run_needs_no_name() -> None:
+    with pytest.raises(RecipeError, match=r"soup: .*OWNER/NAME.*--dry-run"):
+        publish_verb.run(parser().parse_args(["soup"]), "plugins")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("word", ["mit", "=mit", "./a="])
 def test_a_stated_licence_is_a_name_and_an_id(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     with pytest.raises(RecipeError, match=f"--licence-of {word}: .*PARENT=ID"):
@@ -283,7 +293,6 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
     assert checked("me/soup", "./soup", True) == nobody
     assert checked("me/soup", "./soup", False) == []
     assert checked("soup", "./soup+./adapter", False) == [("problem", "name"), ("problem", "model")]
-    assert not publish_step._skip_card("acme/a", None)
     plain = Publish(model=ModelRef("./soup"), name="me/soup")
     assert (plain.upload, plain.private, plain.replace, plain.after) == (False, False, False, ())
     assert (plain.licence, plain.licences, plain.uploads_to()) == (None, {}, ())

@@ -18,7 +18,7 @@ steps:
   tuned:
     train:
       model: ../models/small
-      data: [{path: pairs.jsonl, task: retrieval}]
+      data: [{path: pairs.jsonl, task: retrieval, source: {licence: cc-by-4.0}}]
       sampler: {batch_shuffle: {batch_size: 8}}
       loss: {default: infonce}
       learning_rate: 1e-3
@@ -57,7 +57,8 @@ def test_a_card_states_the_licence_of_a_folder_beside_the_recipe(out: Path) -> N
     tuned = (out / "tuned" / "README.md").read_text()
     assert "| small | – | mit |" in tuned
     assert "small: mit" in tuned
-    assert "license:" not in tuned.split("---")[1]  # the data state none
+    assert "| pairs | retrieval | 24 | cc-by-4.0 |" in tuned
+    assert "license:" not in tuned.split("---")[1]  # the data's is another
     soup = (out / "soup" / "README.md").read_text()
     assert "small: mit" in soup
     assert "other: apache-2.0" in soup

@@ -80,17 +80,23 @@ def test_a_licence_that_any_ancestor_or_data_set_does_not_state_is_not_claimed(
     assert "Unknown for stdlib." in card(run.out, "boom").text
 
 
-def test_a_licence_that_all_state_is_claimed(
-    run: FinishedRun, berts: list[Path], tmp_path: Path
-) -> None:
-    corpus = runs.publish(run.out, "corpus", Artifact(kind="data"))
-    entry: dict[str, Any] = {"name": "stdlib", "source": {"licence": "apache-2.0"}}
-    catalogue = {"format": 1, "train": [entry], "eval": []}
-    (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
+MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
+
+
+def state_licence(folder: Path, licence: str) -> None:
+    """Record that the data of a training are under a licence."""
+    record = json.loads((folder / "artifact.json").read_text())
+    record["details"]["datasets"]["stdlib"]["licence"] = licence
+    (folder / "artifact.json").write_text(json.dumps(record))
+
+
+def test_a_licence_that_all_state_is_claimed(run: FinishedRun) -> None:
+    for member in MEMBERS:
+        state_licence(run.out / member, "apache-2.0")
     finish(run.out, "boom")
     assert card(run.out, "boom").data.license == "apache-2.0"
-    entry["source"]["licence"] = "PSF-2.0"
-    (corpus / "datasets.yaml").write_text(yaml.safe_dump(catalogue))
+    for member in MEMBERS:
+        state_licence(run.out / member, "PSF-2.0")
     finish(run.out, "boom")
     assert card(run.out, "boom").data.license is None
     assert "stdlib: PSF-2.0" in card(run.out, "boom").text
