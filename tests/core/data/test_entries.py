@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Columns, DataEntry, DataOrigin, DataError, DataRef, EvalSet
+from emberge import Columns, DataEntry, DataError, DataOrigin, DataRef, EvalSet
 from emberge.data import (
     DistinctTexts,
     check_entries,
