@@ -19,6 +19,7 @@ def register_readers() -> Mapping[str, str]:
 @hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
+        "beir_pairs": "emberge_data.steps.beir_pairs:BeirPairs",
         "consistency_filter": "emberge_data.steps.consistency_filter:ConsistencyFilter",
         "decontaminate": "emberge_data.steps.decontaminate.decontaminate_step:Decontaminate",
         "deduplicate": "emberge_data.steps.deduplicate.deduplicate_step:Deduplicate",

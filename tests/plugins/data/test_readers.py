@@ -31,6 +31,7 @@ def test_readers_and_steps_are_registered_by_these_names() -> None:
     readers, steps = hooks.register_readers(), hooks.register_steps()
     assert sorted(readers) == ["delimited", "json_lines", "parquet"]
     assert sorted(steps) == [
+        "beir_pairs",
         "consistency_filter",
         "decontaminate",
         "deduplicate",

@@ -1,0 +1,101 @@
+"""The `beir_pairs` step: training pairs of a folder in BEIR's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    DataError,
+    DataRef,
+    EvalSet,
+    Expected,
+    Preflight,
+    Problem,
+    RetrievalData,
+    Step,
+    Workspace,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from emberge import Reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeirPairs(Step):
+    """Training pairs of a folder in the layout of BEIR: `corpus`, `queries` and `qrels`.
+
+    Every query with a relevant document (Thakur et al., 2021, arXiv:2104.08663) becomes a row: its positives
+    are the documents with a grade above 0, titles in front, and its negatives those with the grade 0. Queries
+    without a relevant document are left out. Documents that nobody judged are in no row; mining finds
+    negatives among them: `mine_hard_negatives: {data: $pairs, corpus: ./scifact/corpus.jsonl, …}`.
+
+    Example:
+        pairs:
+          beir_pairs: ./scifact
+        parts:
+          split: {data: $pairs}
+    """
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    path: DataRef
+    """Folder with the files of documents and queries, and of their judgements."""
+    judgements: Literal["train", "dev", "test"] = "train"
+    """Part of the judgements to read: `qrels/train.tsv` by default."""
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        folder = context.data(self.path)
+        if folder is None:
+            return
+        try:
+            size = len(_read_pairs(folder, self.judgements, context.readers))
+        except DataError as error:
+            yield context.problem(str(error), "path")
+        else:
+            context.expect(Expected(Artifact(kind="data", size=size)))
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge.data import write_entries, write_json_rows
+
+        folder = workspace.data(self.path)
+        rows = _read_pairs(folder, self.judgements, workspace.readers)
+        if workspace.rehearsal:
+            rows = rows[: workspace.rehearsal.rows]
+        name = folder.resolve().name
+        write_json_rows(workspace.folder / "pairs.jsonl", rows)
+        entry = {"name": name, "file": "pairs.jsonl", "task": "retrieval", "rows": len(rows)}
+        write_entries(workspace.folder, {"train": [entry]})
+        return Artifact(kind="data", size=len(rows))
+
+
+def _read_pairs(
+    folder: Path, judgements: str, readers: Sequence[Reader]
+) -> list[Mapping[str, Any]]:
+    """Return the rows of all queries with a relevant document.
+
+    Raises:
+        DataError: if a file is missing or damaged, or no query has a relevant document.
+    """
+    from emberge.data import load_eval_set
+
+    eval_set = EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
+    loaded = load_eval_set(eval_set, readers=readers, split=judgements)
+    assert isinstance(loaded, RetrievalData)
+    rows: list[Mapping[str, Any]] = []
+    for query, grades in loaded.relevant.items():
+        positives = [loaded.corpus[document] for document, grade in grades.items() if grade > 0]
+        negatives = [loaded.corpus[document] for document, grade in grades.items() if grade <= 0]
+        if positives:
+            rows.append({"query": loaded.queries[query], "pos": positives, "neg": negatives})
+    if not rows:
+        raise DataError(
+            f"{folder}: no query of its {judgements} judgements has a relevant document"
+        )
+    return rows
