@@ -15,6 +15,7 @@ from emberge import (
     Count,
     DataRef,
     EmbergeError,
+    EvalSource,
     Expected,
     ModelRef,
     Preflight,
@@ -107,12 +108,13 @@ class Export(Step):
                 yield context.problem("name the catalogue of the set as 'probe'", "probe_set")
             return
         set_names = (self.probe_set,) if self.probe_set else ()
-        sets, faults = check_eval_sets(context, self.probe, set_names)
+        sets, faults = check_eval_sets(context, EvalSource(path=self.probe, only=set_names))
         retrieval_sets = [eval_set for eval_set in sets if eval_set.task == "retrieval"]
         if sets and not retrieval_sets:
             yield context.problem("the probe has no retrieval set to take nDCG@10 on", "probe")
         if retrieval_sets:  # of several the first is taken
-            _, faults = check_eval_sets(context, self.probe, (retrieval_sets[0].name,))
+            first_set = EvalSource(path=self.probe, only=(retrieval_sets[0].name,))
+            _, faults = check_eval_sets(context, first_set)
         yield from (context.problem(fault, "probe") for fault in faults)
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:

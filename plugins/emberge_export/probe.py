@@ -57,7 +57,7 @@ def read_probe(
     """
     if catalogue is None:
         return Probe("sentences", {str(n): text for n, text in enumerate(_SENTENCES)})
-    sets = pick_eval_sets(catalogue, (name,) if name else ())
+    sets = pick_eval_sets(catalogue, (name,) if name else (), readers=readers)
     retrieval_set = next((eval_set for eval_set in sets if eval_set.task == "retrieval"), None)
     if retrieval_set is None:
         raise DataError(f"{catalogue}: has no retrieval set to take nDCG@10 on")

@@ -33,7 +33,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
-from emberge.data import check_eval_sets, eval_texts, pick_eval_sets
+from emberge.data import check_eval_sets, eval_texts
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
@@ -43,7 +43,7 @@ from emberge_mteb.kept_index import (
     index_faults,
     index_widths,
 )
-from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets
+from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
 from emberge_mteb.relevance import relevance_figures
 from emberge_mteb.task_media import (
@@ -83,7 +83,8 @@ class Mteb(Evaluator):
     `tasks` and `benchmark` name mteb's own tasks, whose data comes from the hub. For tasks in many languages,
     `languages` (such as "eng") are the languages to keep. `only` lists the tasks of the benchmark to score,
     in that order; a name that the benchmark does not have in this mteb release is an error. `data` are
-    evaluation sets of catalogues, which are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts
+    evaluation sets of catalogues, in folders with BEIR's layout, or files of rows: your own questions, each
+    with the text that answers it. They are run as mteb tasks: retrieval (nDCG@10), reranking (MAP), sts
     (Spearman of the cosine), classification (accuracy by mteb's protocol: ten logistic regressions on 8 texts
     a label), clustering (V-measure) and pair classification (average precision of the cosine).
 
@@ -170,7 +171,7 @@ class Mteb(Evaluator):
             for limit in (entry.limit_queries, entry.limit_corpus):
                 if limit is not None and limit < 1:
                     yield context.problem(f"a limit of {limit} leaves nothing to score", "data")
-            sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
+            sets, faults = check_eval_sets(context, entry, entry.split)
             known_sets += [
                 f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets
             ]
@@ -263,12 +264,10 @@ class Mteb(Evaluator):
         tasks: list[TaskInfo] = []
         try:
             for entry in self.data:
-                path = context.data(entry.path)
-                if path is None:
+                sets = pick_sets(entry, context.data, context.readers)
+                if not sets:
                     return None
-                tasks += [
-                    _build_local_info(one, entry.split) for one in pick_eval_sets(path, entry.only)
-                ]
+                tasks += [_build_local_info(one, entry.split) for one in sets]
             if self.tasks or self.benchmark:
                 from emberge_mteb.hub_tasks import hub_tasks
 
@@ -290,12 +289,11 @@ class Mteb(Evaluator):
         total = 0
         try:
             for entry in self.data:
-                path = context.data(entry.path)
-                if path is None:
+                sets = pick_sets(entry, context.data, context.readers)
+                if not sets:
                     return None, f"the texts of {entry.path} are not known"
-                for one in pick_eval_sets(path, entry.only):
-                    files = one.folder.iterdir() if one.folder.is_dir() else ()
-                    total += sum(f.stat().st_size for f in files if f.suffix in _PLAIN_FILES)
+                files = [file for one in sets for _, file in one.files()]
+                total += sum(f.stat().st_size for f in files if f.suffix in _PLAIN_FILES)
             if self.tasks or self.benchmark:
                 longest = (
                     None if self.max_length is None else self.max_length * ModelWork.token_bytes
@@ -359,7 +357,7 @@ class Mteb(Evaluator):
             return
         task_by_name = {task.plain_name for task in tasks}
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        for local in local_sets(self.data, workspace.data, rows):
+        for local in local_sets(self.data, workspace.data, workspace.readers, rows):
             name = _build_local_name(local.set.name, local.split)
             kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
             for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
@@ -371,7 +369,7 @@ class Mteb(Evaluator):
 
     def _list_sources(self, workspace: Workspace) -> list[_Source]:
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        local = list(local_sets(self.data, workspace.data, rows))
+        local = list(local_sets(self.data, workspace.data, workspace.readers, rows))
         sources = [self._build_local_source(one, workspace) for one in local]
         if self.tasks or self.benchmark:
             from emberge_mteb.hub_tasks import hub_tasks

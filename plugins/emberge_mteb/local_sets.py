@@ -16,6 +16,7 @@ from emberge import (
     DataRef,
     EvalData,
     EvalSet,
+    EvalSource,
     PairData,
     Reader,
     RerankingData,
@@ -28,8 +29,8 @@ Split = Literal["test", "dev"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalEntry:
-    """Evaluation sets of a catalogue: all, or those in `only`.
+class EvalEntry(EvalSource):
+    """Evaluation sets to score: those of a catalogue, a folder in BEIR's layout, or a file of rows.
 
     `split` is "test", or "dev" for choosing settings. `limit_queries` is the largest number of queries to
     keep (or pairs, or texts to classify or cluster). `limit_corpus` is the largest number of documents to
@@ -38,7 +39,6 @@ class EvalEntry:
     """
 
     path: DataRef
-    only: tuple[str, ...] = ()
     split: Split = "test"
     limit_queries: Count | None = None
     limit_corpus: Count | None = None
@@ -87,8 +87,10 @@ class LocalSet:
             f"{self.set.instruction}\0{self.set.prompt}\0"
             f"{self.split}\0{self.limits}".encode()
         )
-        for file in sorted(p for p in self.set.folder.rglob("*") if p.is_file()):
-            digest.update(f"\0{file.relative_to(self.set.folder).as_posix()}\0".encode())
+        if self.set.rows is not None:
+            digest.update(f"\0rows {self.set.rows.columns}".encode())
+        for name, file in self.set.files():
+            digest.update(f"\0{name}\0".encode())
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()
@@ -103,15 +105,25 @@ class LocalSet:
         return cut(data, self.limits, self.set.name)
 
 
+def pick_sets(
+    entry: EvalEntry, resolve: Callable[[DataRef], Path | None], readers: Sequence[Reader]
+) -> list[EvalSet]:
+    """Return the sets of an entry; no set if its step has not run."""
+    return pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split)
+
+
 def local_sets(
-    entries: Sequence[EvalEntry], resolve: Callable[[DataRef], Path], rehearse: int | None
+    entries: Sequence[EvalEntry],
+    resolve: Callable[[DataRef], Path],
+    readers: Sequence[Reader],
+    rehearse: int | None,
 ) -> Iterator[LocalSet]:
     """Return every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
     for entry in entries:
         limits = SetLimits(entry.limit_queries, entry.limit_corpus)
         if rehearse is not None:
             limits = limits.tightened(rehearse)
-        for eval_set in pick_eval_sets(resolve(entry.path), entry.only):
+        for eval_set in pick_sets(entry, resolve, readers):
             yield LocalSet(eval_set, entry.split, limits)
 
 

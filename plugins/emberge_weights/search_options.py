@@ -13,6 +13,8 @@ from emberge import (
     Artifact,
     Backbone,
     Count,
+    DataError,
+    EvalSet,
     Expected,
     ModelRef,
     Preflight,
@@ -30,7 +32,7 @@ from emberge.model_folder import read_settings
 from emberge.wording import count_noun, human_size
 
 from emberge_weights.members import plan_of, plan_problems
-from emberge_weights.weight_sets import FEWEST, Metric, SetEntry, WeightSet, read_sets, unusable
+from emberge_weights.weight_sets import FEWEST, Metric, SetEntry, WeightSet, read_set, unusable
 
 # Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
 # nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
@@ -151,19 +153,24 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
     """Return hashes of the queries in the test halves of sets whose dev halves decide."""
     test_entries = []
     for entry in step.data:
-        path = context.data(entry.path)
-        if path is None or entry.split == "test":
-            continue
-        names = [
-            weight_set.name
-            for weight_set in pick_eval_sets(path, entry.only)
-            if lacking_half(weight_set, "test") is None
-        ]
-        if names:
-            test_entries.append(SetEntry(path=entry.path, only=tuple(names), split="test"))
+        if entry.split == "dev":
+            names = [*_list_with_test_half(entry, context)]
+            test_entries += [replace(entry, only=tuple(names), split="test")] if names else []
     return {
         weight_set.name: weight_set.keys for weight_set in _read_sets(step, test_entries, context)
     }
+
+
+def _list_with_test_half(entry: SetEntry, context: Preflight) -> Iterator[str]:
+    """Yield the names of a catalogue's sets that have a test half, too; a file of rows has none."""
+    try:
+        sets = pick_eval_sets(entry, readers=context.readers, resolve=context.data, split="test")
+    except DataError:
+        return
+    for eval_set in sets:
+        is_part = eval_set.rows is not None and eval_set.rows.path == context.data(entry.path)
+        if not is_part and lacking_half(eval_set, "test") is None:
+            yield eval_set.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,29 +188,25 @@ def _read_sets(
 ) -> Iterator[_SeenSet]:
     """Yield the sets of entries; searches of one recipe that share a set read it once."""
     for entry in entries:
-        path = context.data(entry.path)
-        for eval_set in pick_eval_sets(path, entry.only) if path is not None else ():
-            set_entry = replace(entry, only=(eval_set.name,))
-            files = sorted(file for file in eval_set.folder.rglob("*") if file.is_file())
+        for eval_set in pick_eval_sets(
+            entry, readers=context.readers, resolve=context.data, split=entry.split
+        ):
+            files = [file for _, file in eval_set.files()]
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-            assert path is not None
-            yield from _read_seen_sets(set_entry, path, step.metric, tuple(context.readers), state)
+            yield _read_seen_set(entry, eval_set, step.metric, tuple(context.readers), state)
 
 
 @functools.lru_cache(maxsize=256)
-def _read_seen_sets(
+def _read_seen_set(
     entry: SetEntry,
-    path: Path,
+    eval_set: EvalSet,
     metric: Metric,
     readers: tuple[Reader, ...],
     state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
-) -> tuple[_SeenSet, ...]:
-    sets = read_sets([entry], lambda _: path, readers, metric)
-    return tuple(
-        _SeenSet(
-            weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
-        )
-        for weight_set in sets
+) -> _SeenSet:
+    weight_set = read_set(eval_set, entry, readers, metric)
+    return _SeenSet(
+        weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
     )
 
 
@@ -211,7 +214,7 @@ def _set_faults(
     step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
 ) -> Iterator[str]:
     for entry in entries:
-        sets, faults = check_eval_sets(context, entry.path, entry.only, entry.split)
+        sets, faults = check_eval_sets(context, entry, entry.split)
         yield from faults
         yield from (fault for weight_set in sets if (fault := unusable(weight_set, step.metric)))
 

@@ -16,6 +16,7 @@ from emberge import (
     DataRef,
     EvalData,
     EvalSet,
+    EvalSource,
     PairData,
     Reader,
     RetrievalData,
@@ -36,8 +37,8 @@ _METRICS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetEntry:
-    """Evaluation sets of a catalogue: all, or those in `only`.
+class SetEntry(EvalSource):
+    """Evaluation sets to find weights on: those of a catalogue, a folder in BEIR's layout, or a file of rows.
 
     `split` is `dev`, which is for choosing, or `test`. `limit_queries` keeps an even sample of queries, pairs
     or texts. `limit_documents` keeps the documents that belong to a query and this many others. They rank
@@ -45,7 +46,6 @@ class SetEntry:
     """
 
     path: DataRef
-    only: tuple[str, ...] = ()
     split: Split = "dev"
     limit_queries: Count | None = None
     limit_documents: WholeNumber | None = 500
@@ -96,16 +96,31 @@ def read_sets(
             similarities.
     """
     for entry in entries:
-        path = resolve(entry.path)
-        for eval_set in pick_eval_sets(path, entry.only) if path is not None else ():
-            fault = unusable(eval_set, metric)
-            if fault is not None:
-                raise DataError(fault)
-            limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
-            limit = min(limits) if limits else None
-            data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=limit)
-            data = _limit_documents(data, entry.limit_documents, eval_set.name)
-            yield _make_weight_set(eval_set, entry.split, data, metric)
+        for eval_set in pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split):
+            yield read_set(eval_set, entry, readers, metric, rows)
+
+
+def read_set(
+    eval_set: EvalSet,
+    entry: SetEntry,
+    readers: Sequence[Reader],
+    metric: Metric,
+    rows: int | None = None,
+) -> WeightSet:
+    """Return one set of an entry, cut to the entry's limits; `rows` limits it in a rehearsal.
+
+    Raises:
+        DataError: if its data cannot be read (the message has file and line), or it cannot be scored from
+            similarities.
+    """
+    fault = unusable(eval_set, metric)
+    if fault is not None:
+        raise DataError(fault)
+    limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
+    limit = min(limits) if limits else None
+    data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=limit)
+    data = _limit_documents(data, entry.limit_documents, eval_set.name)
+    return _make_weight_set(eval_set, entry.split, data, metric)
 
 
 def unusable(eval_set: EvalSet, metric: Metric) -> str | None:

@@ -17,7 +17,6 @@ import pytest
 from emberge import BadRow, DataEntry, DataError, DataRef, EvalSet
 from emberge.data import (
     check_entries,
-    eval_sets,
     lacking_half,
     load_catalogue,
     load_datasets,
@@ -25,6 +24,7 @@ from emberge.data import (
     read_plain_rows,
     read_texts,
 )
+from emberge.data.evaluation import beir_files
 from emberge.data.rows import line_files, row_parser
 from emberge_data import Delimited, JsonLines, Parquet, parquet, read_corpora
 from pyarrow import parquet as arrow
@@ -587,7 +587,7 @@ def test_ids_and_titles_of_sound_sets_are_read(tmp_path: Path) -> None:
         corpus=[{"_id": 2, "text": "b", "title": "t"}, {"_id": "3", "text": "c", "title": None}],
     )
     assert (found.corpus, found.relevant) == ({"2": "t b", "3": "c"}, {"1": {"2": 1}})
-    assert eval_sets._GRADE.fullmatch("-1")
+    assert beir_files._GRADE.fullmatch("-1")
 
 
 @pytest.mark.parametrize("subset", [True, 1.5, float("nan"), ["a"]])

@@ -13,11 +13,11 @@ from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .distinct_texts import DistinctTexts as DistinctTexts
 from .entry import DataEntry as DataEntry
-from .eval_data import eval_texts as eval_texts
-from .eval_sets import check_eval_sets as check_eval_sets
-from .eval_sets import lacking_half as lacking_half
-from .eval_sets import load_eval_set as load_eval_set
-from .eval_sets import pick_eval_sets as pick_eval_sets
+from .evaluation.eval_data import eval_texts as eval_texts
+from .evaluation.eval_sets import load_eval_set as load_eval_set
+from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
+from .evaluation.set_checks import check_eval_sets as check_eval_sets
+from .evaluation.set_checks import lacking_half as lacking_half
 from .first_rows import CheckedData as CheckedData
 from .first_rows import FirstRows as FirstRows
 from .first_rows import check_datasets as check_datasets

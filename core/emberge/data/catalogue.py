@@ -1,10 +1,10 @@
 """Catalogues (`datasets.yaml`): training and evaluation sets, their files, and their purposes.
 
-A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev`, whose sets have the
-form of training sets but are not for training. Paths are relative to the catalogue. Further facts about a
-set, which emberge does not read (url, citation, counts, …), may have the names in `FREE` and names that
-begin with `x-`. Any other name is an error, so that misspelt names are found. Of a training set's facts only
-the licence is read: `licence` of the set or of its `source`, which may have any further facts.
+A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev` and `test`, whose
+sets have the form of training sets but are not for training. Paths are relative to the catalogue. Further
+facts about a set, which emberge does not read (url, citation, counts, …), may have the names in `FREE` and
+names that begin with `x-`. Any other name is an error, so that misspelt names are found. Of a training set's
+facts only the licence is read: `licence` of the set or of its `source`, which may have any further facts.
 
 A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
 """
@@ -203,18 +203,20 @@ class _CatalogueReader(_NodeReader):
                 f"{format_path(self.path)}: the catalogue is empty; list sets under train or eval"
             )
         keys = self.mapping(root)
-        self.require_known_keys(keys, {"train", "dev", "eval", "format"}, root)
+        self.require_known_keys(keys, {"train", "dev", "test", "eval", "format"}, root)
         if "format" in keys and self.text(keys["format"][1]) != "1":
             raise self.error(keys["format"][1], "this version reads catalogues of format 1")
         train = tuple(self.train(node) for node in self.items(keys.get("train")))
         development = tuple(self.train(node) for node in self.items(keys.get("dev")))
+        test = tuple(self.train(node) for node in self.items(keys.get("test")))
         evaluation = tuple(self.evaluation(node) for node in self.items(keys.get("eval")))
-        if not train and not evaluation:
-            raise self.error(root, "the catalogue lists no set under train or eval")
+        if not train and not test and not evaluation:
+            raise self.error(root, "the catalogue lists no set under train, test or eval")
         self.require_unique_names("train", train, keys)
         self.require_unique_names("dev", development, keys)
+        self.require_unique_names("test", test, keys)
         self.require_unique_names("eval", evaluation, keys)
-        return Catalogue(path=self.path, train=train, dev=development, eval=evaluation)
+        return Catalogue(path=self.path, train=train, dev=development, test=test, eval=evaluation)
 
     def train(self, node: yaml.Node) -> DataEntry:
         keys = self.mapping(node)
@@ -227,6 +229,8 @@ class _CatalogueReader(_NodeReader):
             raise self.error(node, "a set has a path or a hub id, not both")
         if where is not None:
             options["path"] = DataRef(str(self.resolve_path(where)))
+            if "documents" in keys:
+                options["documents"] = str(self.resolve_path(keys["documents"][1]))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
         if licence := self.licence(keys):

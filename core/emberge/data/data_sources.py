@@ -21,6 +21,11 @@ from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hu
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
+# The parts of a catalogue that are not for training: their noun, and what makes them.
+PARTS: Mapping[str, tuple[str, str]] = {
+    "dev": ("development sets", "a step split makes them"),
+    "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),
+}
 Resolve = Callable[[DataRef], Path | None]
 
 
@@ -134,16 +139,26 @@ def _select_split(catalogue: Catalogue, entry: DataEntry) -> Catalogue:
     """Return the catalogue with the sets of the entry's split as its training sets.
 
     Raises:
-        DataError: if the split is `dev` and the catalogue has no development sets.
+        DataError: if the split is `dev` or `test` and the catalogue has no such part.
     """
-    if entry.split != "dev" or any(set_entry.hub for set_entry in catalogue.train):
+    if entry.split not in PARTS or any(set_entry.hub for set_entry in catalogue.train):
         return catalogue
-    if not catalogue.dev:
-        raise DataError(
-            f"{format_path(catalogue.path)}: the catalogue has no development sets (`dev`); "
-            "a step split makes them"
-        )
-    return dataclasses.replace(catalogue, train=catalogue.dev, dev=())
+    return dataclasses.replace(catalogue, train=tuple(list_part(catalogue, entry.split)), dev=())
+
+
+def list_part(catalogue: Catalogue, part: str) -> Sequence[DataEntry]:
+    """Return the sets of the part `dev` or `test` of a catalogue.
+
+    Raises:
+        DataError: if the catalogue has no such part; the message has the step that makes it.
+    """
+    sets: Sequence[DataEntry] = catalogue.dev if part == "dev" else catalogue.test
+    if sets:
+        return sets
+    noun, remedy = PARTS[part]
+    raise DataError(
+        f"{format_path(catalogue.path)}: the catalogue has no {noun} (`{part}`); {remedy}"
+    )
 
 
 def pick_training_sets(catalogue: Catalogue, only: Sequence[str]) -> list[DataEntry]:
@@ -171,6 +186,8 @@ def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reade
         for name in names
         if (value := getattr(entry, name)) != getattr(default_entry, name)
     }
+    if each.path is not None:  # only evaluations search a file of documents
+        each = dataclasses.replace(each, documents=None)
     entry = _fill_prompt(dataclasses.replace(each, **recipe_options), each.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)

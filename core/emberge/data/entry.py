@@ -44,9 +44,10 @@ class DataEntry:
     model's prompts are used. In a prompt, `{instruction}` stands for the set's instruction, and `{prompt}`
     for the prompt in its catalogue or, if there is none, the prompt made from the instruction.
 
-    `split` is the split of a hub dataset, or `dev` for a catalogue's development sets. `folder` is the folder
-    of a hub dataset whose files have the rows, if the dataset has no subset for them. `documents` is a subset
-    with the columns `id` and `text`, if rows name their positives and negatives by id.
+    `split` is the split of a hub dataset, or `dev` or `test` for these parts of a catalogue. `folder` is the
+    folder of a hub dataset whose files have the rows, if the dataset has no subset for them. `documents` is a
+    subset with the columns `id` and `text`, if rows name their positives and negatives by id; for a file in a
+    catalogue it is a file of further documents that an evaluation searches.
 
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), unless the training
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
@@ -82,12 +83,57 @@ class DataEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvalSource:
+    """Evaluation sets: a catalogue's (all, or those in `only`), a folder in BEIR's layout, a file of rows.
+
+    A folder in BEIR's layout has `corpus`, `queries` and `qrels`. The columns of a file of rows are
+    recognised as in training, or named by `columns`. The kind of its `task` follows from the columns: sts if
+    there is a score, classification if there is a label, else retrieval, where the queries are the distinct
+    anchors, the corpus is all distinct positives and negatives, and the positives are relevant. The result of
+    a data step is read with `split: dev` or `split: test`, for the part that the step made.
+
+    `documents` is a file or a folder of further documents that are searched: rows with a text and possibly an
+    id and a title, or a `.txt` file with one document per line. Positives may be ids of these documents.
+    Rows of labelled texts are halved: on one half of each label a classifier is fitted, the other is scored.
+
+    `name`, `domain` ("in", unless the training had nothing like it), `instruction`, `prompt` and
+    `score_range` describe a set that no catalogue lists.
+    """
+
+    path: DataRef
+    only: tuple[str, ...] = ()
+    name: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    task: TaskKind | None = None
+    documents: DataRef | None = None
+    domain: Domain | None = None
+    instruction: str = ""
+    prompt: str | None = None
+    score_range: tuple[AnyNumber, AnyNumber] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalRows:
+    """The files of an evaluation set of rows in the format of training sets.
+
+    `documents` are further documents of a retrieval set. `fitted` are labelled rows on which a classifier is
+    fitted; without them half of the rows at `path` is used for that.
+    """
+
+    path: Path
+    columns: Columns = field(default_factory=Columns)
+    documents: Path | None = None
+    fitted: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalSet:
-    """One evaluation set of a catalogue, in its folder.
+    """One evaluation set: a folder with both halves in the layout of its task, or a file of `rows`.
 
     `prompt` is the text put before a query (before every text of a `symmetric` set), by default made from
     `instruction`, which describes the task. `score_range` is the lowest and highest gold score of an sts set.
-    `where` is `file:line` of the set's entry.
+    `where` is `file:line` of the set's entry. `folder` is that of the rows' file if the set has `rows`, which
+    have no halves: they are all read, whichever half is asked for.
     """
 
     name: str
@@ -101,13 +147,31 @@ class EvalSet:
     prompt: str = ""
     score_range: tuple[float, float] | None = None
     where: str = ""
+    rows: EvalRows | None = None
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Return the set's files, sorted, each after a name that does not depend on where the set is."""
+        if self.rows is None:
+            return [(p.relative_to(self.folder).as_posix(), p) for p in _list_files(self.folder)]
+        named_paths = vars(self.rows).items()
+        return [
+            (f"{name} {file.name}", file)
+            for name, path in named_paths
+            if isinstance(path, Path)
+            for file in ([path] if path.is_file() else _list_files(path))
+        ]
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """A `datasets.yaml`: training entries, development entries (`dev`), and evaluation sets."""
+    """A `datasets.yaml`: training entries, entries of the parts `dev` and `test`, and evaluation sets."""
 
     path: Path
     train: tuple[DataEntry, ...] = ()
     dev: tuple[DataEntry, ...] = ()
+    test: tuple[DataEntry, ...] = ()
     eval: tuple[EvalSet, ...] = ()

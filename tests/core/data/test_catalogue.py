@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import pytest
 from emberge import (
-    Catalogue,
     ClassificationData,
     ClusteringData,
     DataEntry,
@@ -90,7 +89,7 @@ def refusal(folder: Path, old: str, new: str) -> str:
 
 
 def test_a_catalogue_names_its_sets_beside_it(folder: Path) -> None:
-    catalogue: Catalogue = load_catalogue(folder)
+    catalogue = load_catalogue(folder)
     assert catalogue == load_catalogue(folder / "datasets.yaml")
     pairs, similar = catalogue.train
     assert (pairs.name, pairs.task, pairs.instruction) == ("pairs", "retrieval", "Find the answer.")

@@ -77,10 +77,10 @@ def test_a_set_to_score_is_english_and_symmetric_by_default(tmp_path: Path) -> N
         "task": "sts",
         "language": "en",
         "symmetric": True,
-        **dict.fromkeys(("domain", "metric", "score_range"), None),
+        **dict.fromkeys(("domain", "metric", "score_range", "rows"), None),
         **dict.fromkeys(("instruction", "prompt", "where"), ""),
     }
-    assert Catalogue(path=tmp_path) == Catalogue(path=tmp_path, train=(), dev=(), eval=())
+    assert Catalogue(path=tmp_path) == Catalogue(path=tmp_path, train=(), dev=(), test=(), eval=())
 
 
 # ── catalogues ──────────────────────────────────────────────────────────────────────────────────

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge import DataError, DataRef, EvalSet
+from emberge import DataError, DataRef, EvalSet, EvalSource
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
-from emberge.data.eval_data import (
+from emberge.data.evaluation.eval_data import (
     ClassificationData,
     ClusteringData,
     PairData,
@@ -344,6 +344,8 @@ def test_every_text_that_is_scored_has_its_side() -> None:
 class Announced:
     """What a check knows of an earlier step: the sets that it will write, or nothing."""
 
+    readers = READERS
+
     def __init__(self, sets: Mapping[str, str] | None) -> None:
         self._sets = sets
 
@@ -355,9 +357,12 @@ class Announced:
         return None if self._sets is None else SimpleNamespace(sets=self._sets)
 
 
-def checked(sets: Mapping[str, str] | None, *args: Any) -> tuple[list[str], list[str]]:
+def checked(
+    sets: Mapping[str, str] | None, only: tuple[str, ...] = (), split: Any = "test"
+) -> tuple[list[str], list[str]]:
     context: Any = Announced(sets)
-    found, faults = check_eval_sets(context, DataRef("$made"), *args)
+    source = EvalSource(path=DataRef("$made"), only=only)
+    found, faults = check_eval_sets(context, source, split)
     return [f"{one.name} {one.task}" for one in found], faults
 
 
@@ -377,6 +382,7 @@ def test_sets_to_come_are_those_that_the_step_announces() -> None:
 
 def test_sets_that_are_there_are_looked_at(listed: Path) -> None:
     context: Any = Announced(None)
-    found, faults = check_eval_sets(context, DataRef(str(listed)), ("a",))
+    source = EvalSource(path=DataRef(str(listed)), only=("a",))
+    found, faults = check_eval_sets(context, source)
     assert [one.name for one in found] == ["a"]
     assert "datasets.yaml:2: there is no folder" in faults[0]

@@ -56,8 +56,7 @@ class RowParser:
             LayoutError: if the first row's columns cannot be understood.
             RowError: if this row cannot be used.
         """
-        if self._fields:
-            row = {**row, **_read_fields(row, self._fields)}
+        row = self._add_fields(row)
         key = tuple(row)
         if key not in self._known:
             if (
@@ -69,6 +68,17 @@ class RowParser:
         if isinstance(layout, str):
             raise RowError(layout)
         return _read_row(row, layout, self.media)
+
+    def find_layout(self, row: Mapping[str, Any]) -> ColumnLayout:
+        """Return the part of each column in a first row.
+
+        Raises:
+            LayoutError: if the columns cannot be understood.
+        """
+        return find_layout(tuple(self._add_fields(row)), self.columns, self.task)
+
+    def _add_fields(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**row, **_read_fields(row, self._fields)} if self._fields else row
 
     def _look(self, names: tuple[str, ...]) -> ColumnLayout | str:
         if self.layout is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import DataError, DataRef, EvalSet, Evaluator, Preflight, Problem, Workspace
+from emberge import DataError, EvalSet, EvalSource, Evaluator, Preflight, Problem, Workspace
 from emberge.contracts import Side
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
@@ -24,15 +24,18 @@ _HALVES: tuple[Split, ...] = ("test", "dev")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalSets:
-    """Evaluation sets of a catalogue, all or those in `only`: both halves, test and development."""
+class EvalSets(EvalSource):
+    """Evaluation sets whose texts training must not see: both halves, test and development.
 
-    path: DataRef
-    only: tuple[str, ...] = ()
+    They are those of a catalogue, a folder in BEIR's layout, or a file of rows, as for an evaluator.
+    """
 
     def check(self, context: Preflight, option: str) -> Iterator[Problem]:
-        """Yield problems of the catalogue and its folders."""
-        _, faults = check_eval_sets(context, self.path, self.only)
+        """Yield problems of the catalogue and its folders, or of the first rows."""
+        sets, faults = check_eval_sets(context, self)
+        if not sets and faults:  # a split without a test part has a development part
+            development_sets, development_faults = check_eval_sets(context, self, "dev")
+            faults = development_faults if development_sets else faults
         yield from (context.problem(fault, option) for fault in faults)
 
     def texts(self, workspace: Workspace) -> Iterator[tuple[str, Side, str]]:
@@ -42,13 +45,36 @@ class EvalSets:
             DataError: if the data cannot be read; the message has file and line.
         """
         limit = workspace.rehearsal.rows if workspace.rehearsal else None
-        for eval_set in pick_eval_sets(workspace.data(self.path), self.only):
-            for half in self._yield_halves(eval_set):
-                data = load_eval_set(eval_set, readers=workspace.readers, split=half, limit=limit)
-                yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
+        for eval_set, half in self._list_halves(workspace):
+            data = load_eval_set(eval_set, readers=workspace.readers, split=half, limit=limit)
+            yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
 
-    def _yield_halves(self, eval_set: EvalSet) -> list[Split]:
-        return [half for half in _HALVES if half == "test" or lacking_half(eval_set, half) is None]
+    def _list_halves(self, workspace: Workspace) -> list[tuple[EvalSet, Split]]:
+        """Return each set with each half that it has; rows without halves are listed once.
+
+        Raises:
+            DataError: if there is no set of either half.
+        """
+        halves: list[tuple[EvalSet, Split]] = []
+        errors: list[DataError] = []
+        for half in _HALVES:
+            try:
+                sets = pick_eval_sets(
+                    self, readers=workspace.readers, resolve=workspace.data, split=half
+                )
+            except DataError as error:
+                errors.append(error)
+                continue
+            listed_rows = [each.rows for each, _ in halves if each.rows is not None]
+            halves += [
+                (each, half)
+                for each in sets
+                if half == "test"
+                or (each.rows not in listed_rows and lacking_half(each, half) is None)
+            ]
+        if not halves:
+            raise errors[0]
+        return halves
 
 
 def read_test_texts(

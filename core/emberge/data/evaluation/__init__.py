@@ -1,0 +1,1 @@
+"""Evaluation sets: which there are, their checks, and their texts in memory."""

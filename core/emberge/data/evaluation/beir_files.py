@@ -1,0 +1,143 @@
+"""Retrieval sets in BEIR's layout: documents, queries, and judgements in a file of tabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts import MEDIA_KINDS, plain_text
+from emberge.data.entry import EvalSet
+from emberge.data.evaluation.eval_data import RetrievalData
+from emberge.data.file_summary import format_path
+from emberge.data.rows.line_files import read_text_lines
+from emberge.data.rows.media_values import MediaValues
+from emberge.data.sampling import even_place, sample_rows
+from emberge.errors import DataError
+from emberge.wording import printable
+
+_GRADE = re.compile(r"-?[0-9]{1,9}")
+PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
+
+
+def read_retrieval(
+    eval_set: EvalSet,
+    *,
+    corpus: PlacedRows,
+    queries: PlacedRows,
+    split: str,
+    limit: int | None,
+    media: MediaValues,
+) -> RetrievalData:
+    """Join documents, the queries with a judgement in this half, and the judgements.
+
+    Raises:
+        DataError: if a row has no id or text, an id occurs twice, or a judgement names an unknown id.
+    """
+    path = _find_judgement_file(eval_set, split)
+    judgements = _read_judgements(path)
+    texts = _read_texts(queries, media, titled=False)
+    documents = _read_texts(corpus, media, titled=True)
+    relevant: dict[str, dict[str, int]] = {}
+    for line, (query, document, grade) in judgements:
+        for kind, texts_by_id, name in (("query", texts, query), ("document", documents, document)):
+            if name not in texts_by_id:
+                raise DataError(
+                    f"{format_path(path)}:{line}: there is no {kind} '{printable(name, 80)}'; remove the line"
+                )
+        if relevant.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{format_path(path)}:{line}: '{printable(document, 80)}' was given another grade for "
+                f"'{printable(query, 80)}' before; keep one of the lines"
+            )
+    names = list(relevant)
+    names = [names[i] for i in sample_rows(len(names), limit, eval_set.name)]
+    relevant = {name: relevant[name] for name in names}
+    if limit is not None:
+        documents = reduce_corpus(documents, relevant, limit, eval_set.name)
+    return RetrievalData(documents, {name: texts[name] for name in names}, relevant)
+
+
+def reduce_corpus(
+    documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
+) -> dict[str, str]:
+    """Return the documents that are judged for a query, and `limit` others, chosen by the set's name."""
+    needed = {document for grades in relevant.values() for document in grades}
+    other_documents = sorted(
+        (d for d in documents if d not in needed), key=lambda d: even_place(name, d)
+    )
+    names = needed.union(other_documents[:limit])
+    return {document: text for document, text in documents.items() if document in names}
+
+
+def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+    file_name = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
+    for path in (eval_set.folder / file_name, eval_set.folder / "qrels" / f"{split}.tsv"):
+        if path.is_file():
+            return path
+    raise DataError(
+        f"{format_path(eval_set.folder)} has no {file_name} with the judgements of its {split} half"
+    )
+
+
+def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
+    judgements = []
+    for line, text in read_text_lines(path):
+        cells = text.split("\t")
+        if not text.strip() or (line == 1 and cells[-1] == "score"):
+            continue
+        if len(cells) != 3 or not _GRADE.fullmatch(cells[2].strip()):
+            raise DataError(
+                f"{format_path(path)}:{line}: expected query, document and a whole number between tabs"
+            )
+        judgements.append((line, (cells[0], cells[1], int(cells[2]))))
+    if not judgements:
+        raise DataError(f"{format_path(path)}: there are no judgements")
+    return judgements
+
+
+def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for where, row in rows:
+        name, text = row.get("_id"), read_text(where, row, media)
+        title = row.get("title") if titled else None
+        title = "" if title is None else title
+        if not isinstance(text, str) or not isinstance(title, str):
+            columns = printable(", ".join(row), 200)
+            raise DataError(
+                f"{where}: expected _id and text (columns: {columns}); image or audio may be in "
+                "the text's place"
+            )
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise DataError(
+                f"{where}: the row needs an _id that is text or a whole number, not {printable(name, 40)}"
+            )
+        if str(name) in texts:
+            raise DataError(
+                f"{where}: the id '{printable(name, 80)}' was given before; ids are unique"
+            )
+        joined_text = f"{plain_text(title)} {text}".strip()
+        if not joined_text:
+            raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
+        texts[str(name)] = joined_text
+    return texts
+
+
+def read_text(where: str, row: Mapping[str, Any], media: MediaValues) -> Any:
+    """Return a row's text with its media, from the text column or else from the media columns."""
+    text = row.get("text")
+    media_columns: dict[str, Any] = {
+        kind: row[kind] for kind in MEDIA_KINDS if row.get(kind) not in (None, "")
+    }
+    try:
+        if isinstance(text, Mapping):
+            return media.input(text, "text")
+        if media_columns:
+            return media.input(
+                media_columns | ({"text": text} if text is not None else {}),
+                next(iter(media_columns)),
+            )
+    except DataError as error:
+        raise DataError(f"{where}: {printable(error)}") from None
+    return plain_text(text) if isinstance(text, str) else text

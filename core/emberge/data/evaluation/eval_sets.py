@@ -1,0 +1,240 @@
+"""The texts of evaluation sets, read from the folder of a set or from rows in the format of training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emberge.contracts import BadRow, Reader, TaskKind
+from emberge.data.data_sources import find_reader
+from emberge.data.entry import Columns, DataEntry, EvalSet
+from emberge.data.evaluation.beir_files import read_retrieval
+from emberge.data.evaluation.eval_data import (
+    ClassificationData,
+    ClusteringData,
+    EvalData,
+    PairData,
+    RerankingData,
+)
+from emberge.data.evaluation.rows_retrieval import join_rows
+from emberge.data.evaluation.searched_documents import SearchedDocuments, read_searched_documents
+from emberge.data.file_summary import (
+    DataDecisions,
+    FileSummary,
+    decide_data,
+    format_path,
+    parse_rows,
+)
+from emberge.data.rows.media_values import MediaValues
+from emberge.data.rows.row_parser import Row
+from emberge.data.sampling import even_place, sample_labelled, sample_rows
+from emberge.errors import DataError
+from emberge.media import MediaFolder
+from emberge.wording import printable
+
+T = TypeVar("T")
+
+
+def load_eval_set(
+    eval_set: EvalSet,
+    *,
+    readers: Sequence[Reader],
+    split: str = "test",
+    limit: int | None = None,
+    store: Path | None = None,
+) -> EvalData:
+    """Read one half (`test` or `dev`) of an evaluation set; a set of rows has no halves.
+
+    `limit` keeps an even sample of queries, pairs or texts that depends only on the set's name. A retrieval
+    set keeps the documents that belong to these queries, and as many other documents. Of labelled texts,
+    whole labels are left out, so that each remaining label has several texts. Images and clips are references
+    within the texts; their bytes are kept in `store` or, if it is None, until the process ends.
+
+    Raises:
+        DataError: if a file is missing or a row cannot be used; names file and line.
+    """
+    if not eval_set.folder.is_dir():
+        raise DataError(
+            f"{_describe_place(eval_set)}{format_path(eval_set.folder)}: there is no such folder"
+        )
+    return _LOADERS[eval_set.task](_HalfReader(eval_set, readers, split, limit, store))
+
+
+def _describe_place(eval_set: EvalSet) -> str:
+    return f"{eval_set.where}: " if eval_set.where else ""
+
+
+class _HalfReader:
+    """One half of a set, while it is read."""
+
+    def __init__(
+        self,
+        eval_set: EvalSet,
+        readers: Sequence[Reader],
+        split: str,
+        limit: int | None,
+        store: Path | None,
+    ) -> None:
+        self.eval_set, self.readers, self.split, self.limit = eval_set, readers, split, limit
+        self.media = MediaValues(MediaFolder(store, eval_set.folder))
+
+    def file(self, stem: str) -> Path:
+        """Return the file in the folder whose name is `stem` and a suffix of a known format.
+
+        In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
+        """
+        if self.eval_set.rows is not None:
+            fitted = self.eval_set.rows.fitted if stem == "train" else None
+            return fitted or self.eval_set.rows.path
+        folder = self.eval_set.folder
+        for reader in self.readers:
+            for suffix in reader.suffixes:
+                if (folder / f"{stem}{suffix}").is_file():
+                    return folder / f"{stem}{suffix}"
+        listed_files = (
+            printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
+        )
+        raise DataError(
+            f"{_describe_place(self.eval_set)}{format_path(folder)} has no {stem} file for a set of kind "
+            f"{self.eval_set.task}; it has {listed_files}"
+        )
+
+    def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield `file:line` and each row of a file."""
+        path = self.file(stem)
+        file_label = format_path(path)
+        for line, row in find_reader(path, self.readers).rows(path):
+            if isinstance(row, BadRow):
+                raise DataError(f"{file_label}:{line}: {printable(row.message)}")
+            yield f"{file_label}:{line}", row
+
+    def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
+        """Read rows in the format of training files, with the same checks."""
+        path = self.file(stem)
+        columns = Columns() if self.eval_set.rows is None else self.eval_set.rows.columns
+        score_range = self.eval_set.score_range
+        entry = DataEntry(task=task, columns=columns, score_range=score_range, prompt="")
+        summary = FileSummary(format_path(path))
+        read = find_reader(path, self.readers).rows(path)
+        rows = list(parse_rows(read, entry, summary, self.media))
+        return rows, decide_data(summary, entry)
+
+    def sample(self, items: Sequence[T]) -> list[T]:
+        """Return the items that the limit keeps."""
+        return [items[i] for i in sample_rows(len(items), self.limit, self.eval_set.name)]
+
+    def placed(self, rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+        """Yield `file:line` and each row of the half's file, given all of them."""
+        for row, (where, _) in zip(rows, self.plain(self.split), strict=True):
+            yield where, row
+
+    def labelled(self, stem: str) -> tuple[list[str], list[str]]:
+        """Read the texts and labels of a file."""
+        rows, _ = self.rows(stem, "classification")
+        if not rows or rows[0].label is None:
+            raise DataError(
+                f"{format_path(self.file(stem))}: the rows need the columns text and label"
+            )
+        return self.sample_labelled([(row.anchor, str(row.label)) for row in rows])
+
+    def sample_labelled(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+        """Return the texts and the labels of the (text, label) pairs that the limit keeps."""
+        labels = [label for _, label in pairs]
+        sample = sample_labelled(labels, self.limit, self.eval_set.name)
+        return [pairs[i][0] for i in sample], [labels[i] for i in sample]
+
+
+def _load_pairs(half: _HalfReader) -> PairData:
+    rows, decisions = half.rows(half.split, half.eval_set.task)
+    subsets = []
+    for row, (where, fields) in zip(rows, half.plain(half.split), strict=True):
+        subset = fields.get("subset")
+        if isinstance(subset, bool) or not isinstance(subset, str | int | None):
+            raise DataError(f"{where}: 'subset' is a word, not a {type(subset).__name__}")
+        subsets.append(subset)
+        if len(row.positives) != 1 or row.positive_scores is None:
+            raise DataError(f"{where}: a pair needs one other text and one score")
+    examples = half.sample([decisions.example(row) for row in rows])
+    sample = half.sample(subsets)
+    return PairData(
+        [example.anchor for example in examples],
+        [example.positives[0] for example in examples],
+        [(example.positive_scores or (0.0,))[0] for example in examples],
+        [str(subset) for subset in sample] if all(s is not None for s in subsets) else None,
+    )
+
+
+def _load_classification(half: _HalfReader) -> ClassificationData:
+    if half.eval_set.rows is None or half.eval_set.rows.fitted is not None:
+        return ClassificationData(*half.labelled("train"), *half.labelled(half.split))
+    rows, _ = half.rows(half.split, "classification")
+    pairs = [*dict.fromkeys((row.anchor, str(row.label)) for row in rows)]
+    fitted, scored = _halve_labels(pairs, half.eval_set.name)
+    for label, count in Counter(label for _, label in pairs).items():
+        if count < 2:
+            raise DataError(
+                f"{format_path(half.file(half.split))}: there is only one text of label "
+                f"'{printable(label, 80)}', and a classifier needs one to be fitted on and one to be scored "
+                "on; remove it, or add texts"
+            )
+    return ClassificationData(*half.sample_labelled(fitted), *half.sample_labelled(scored))
+
+
+def _halve_labels(
+    pairs: Sequence[tuple[str, str]], name: str
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Divide (text, label) pairs into two parts with half of each label, by hashes of the texts."""
+    pairs_by_label: dict[str, list[tuple[str, str]]] = {}
+    for pair in sorted(pairs, key=lambda pair: even_place(name, *pair)):
+        pairs_by_label.setdefault(pair[1], []).append(pair)
+    halves = [
+        (group[: len(group) // 2], group[len(group) // 2 :]) for group in pairs_by_label.values()
+    ]
+    return [p for first, _ in halves for p in first], [p for _, second in halves for p in second]
+
+
+def _load_clustering(half: _HalfReader) -> ClusteringData:
+    return ClusteringData(*half.labelled(half.split))
+
+
+def _load_reranking(half: _HalfReader) -> RerankingData:
+    rows, _ = half.rows(half.split, "reranking")
+    for row, (where, _) in zip(rows, half.plain(half.split), strict=True):
+        if not row.negatives:
+            raise DataError(f"{where}: a row to rerank needs negatives; add them or remove the row")
+    rows = half.sample(rows)
+    return RerankingData(
+        [row.anchor for row in rows],
+        [row.positives for row in rows],
+        [row.negatives for row in rows],
+    )
+
+
+def _load_retrieval(half: _HalfReader) -> EvalData:
+    if (source := half.eval_set.rows) is not None:
+        rows, _ = half.rows(half.split, "retrieval")
+        documents = SearchedDocuments("")
+        if source.documents is not None:
+            documents = read_searched_documents(source.documents, half.readers, half.media)
+        placed_rows = half.placed(rows)
+        return join_rows(placed_rows, documents, name=half.eval_set.name, limit=half.limit)
+    return read_retrieval(
+        half.eval_set,
+        corpus=half.plain("corpus"),
+        queries=half.plain("queries"),
+        media=half.media,
+        split=half.split,
+        limit=half.limit,
+    )
+
+
+_LOADERS: Mapping[str, Callable[[_HalfReader], EvalData]] = {
+    "retrieval": _load_retrieval,
+    "reranking": _load_reranking,
+    "classification": _load_classification,
+    "clustering": _load_clustering,
+    "sts": _load_pairs,
+    "pair_classification": _load_pairs,
+}

@@ -1,0 +1,132 @@
+"""Further documents that an evaluation searches: rows with text, id and title, or a document per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts import BadRow, Reader, plain_text
+from emberge.data.data_sources import find_reader
+from emberge.data.evaluation.beir_files import read_text
+from emberge.data.file_summary import format_path
+from emberge.data.rows.line_files import read_text_lines
+from emberge.data.rows.media_values import MediaValues
+from emberge.errors import DataError
+from emberge.wording import printable
+
+_IDS = ("_id", "id", "document_id", "doc_id")
+_TEXTS = ("text", "document", "passage", "content", "contents", "body")
+_LINES = ".txt"
+
+
+@dataclass
+class SearchedDocuments:
+    """Distinct documents in order. `number_by_id` and `number_by_text` find the place of one in `texts`.
+
+    A document is found by its text with its title in front, as it is searched, and also without the title.
+    """
+
+    place: str
+    texts: list[str] = field(default_factory=list)
+    number_by_id: dict[str, int] = field(default_factory=dict)
+    number_by_text: dict[str, int] = field(default_factory=dict)
+
+    def add(self, text: str, title: str = "", name: str | None = None) -> int:
+        """Add a document, unless there is one with this text, and return its number."""
+        whole_text = f"{title} {text}".strip()
+        number = self.number_by_text.get(whole_text)
+        if number is None:
+            number = len(self.texts)
+            self.texts.append(whole_text)
+            self.number_by_text[whole_text] = number
+        self.number_by_text.setdefault(text.strip(), number)
+        if name is not None:
+            self.number_by_id[name] = number
+        return number
+
+
+def read_searched_documents(
+    path: Path, readers: Sequence[Reader], media: MediaValues, limit: int | None = None
+) -> SearchedDocuments:
+    """Read the documents of a file, or of each file of a folder; at most the first `limit` of each file.
+
+    Raises:
+        DataError: if there is no document, one has no text, or an id occurs twice; names file and line.
+    """
+    documents = SearchedDocuments(format_path(path))
+    for file in _list_document_files(path, readers):
+        if file.name.lower().endswith(_LINES):
+            for _, line in _take(read_text_lines(file), limit):
+                if line.strip():
+                    documents.add(plain_text(line))
+            continue
+        for where, row in _take(_read_placed_rows(file, readers), limit):
+            _add_row(documents, where, row, media)
+    if not documents.texts:
+        raise DataError(f"{documents.place}: there are no documents; give a file with texts")
+    return documents
+
+
+def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
+    """Return the file itself, or a folder's `corpus` file, or else all files of a known format in it."""
+    suffixes = (*(suffix for reader in readers for suffix in reader.suffixes), _LINES)
+    if not path.is_dir():
+        if not path.is_file():
+            raise DataError(f"{format_path(path)}: there is no such file of documents")
+        if not path.name.lower().endswith(suffixes):
+            raise DataError(
+                f"{format_path(path)}: documents are in a file of rows ({', '.join(sorted(suffixes))})"
+            )
+        return [path]
+    files = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(suffixes)]
+    corpora = [file for file in files if file.name.startswith("corpus.")]
+    if not files:
+        raise DataError(
+            f"{format_path(path)}: the folder has no file of documents ({', '.join(sorted(suffixes))})"
+        )
+    return corpora[:1] or files
+
+
+def _take(rows: Iterator[Any], limit: int | None) -> Iterator[Any]:
+    from itertools import islice
+
+    return islice(rows, limit)
+
+
+def _read_placed_rows(
+    file: Path, readers: Sequence[Reader]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for line, row in find_reader(file, readers).rows(file):
+        where = f"{format_path(file)}:{line}"
+        if isinstance(row, BadRow):
+            raise DataError(f"{where}: {printable(row.message)}")
+        yield where, row
+
+
+def _add_row(
+    documents: SearchedDocuments, where: str, row: Mapping[str, Any], media: MediaValues
+) -> None:
+    column = next((name for name in _TEXTS if row.get(name) not in (None, "")), "text")
+    text = read_text(where, {**row, "text": row.get(column)}, media)
+    title = row.get("title") or ""
+    if not isinstance(text, str) or not isinstance(title, str):
+        raise DataError(
+            f"{where}: a document needs a text (columns: {printable(', '.join(row), 200)}); name its column "
+            "text"
+        )
+    if not text.strip() and not title.strip():
+        raise DataError(f"{where}: the text is empty or only white space; fill or remove it")
+    id_column = next((name for name in _IDS if row.get(name) is not None), None)
+    name = None if id_column is None else row[id_column]
+    if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
+        raise DataError(
+            f"{where}: '{id_column}' is text or a whole number, not {printable(name, 40)}; correct it"
+        )
+    if name is not None and str(name) in documents.number_by_id:
+        raise DataError(
+            f"{where}: the id '{printable(name, 80)}' was given before; ids are unique, so rename or remove "
+            "one document"
+        )
+    documents.add(text, plain_text(title), None if name is None else str(name))

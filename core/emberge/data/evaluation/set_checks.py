@@ -1,0 +1,99 @@
+"""Checks of evaluation sets before a run: what a half lacks, first rows, and sets that are too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from emberge.contracts import DataRef, Preflight, Split
+from emberge.data.entry import DataEntry, EvalSet, EvalSource
+from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
+from emberge.data.evaluation.searched_documents import read_searched_documents
+from emberge.data.first_rows import check_entries
+from emberge.data.rows.media_values import MediaValues
+from emberge.errors import DataError
+from emberge.media import MediaFolder
+
+_FIRST_DOCUMENTS = 100
+
+
+def check_eval_sets(
+    context: Preflight, source: EvalSource, split: Split = "test"
+) -> tuple[list[EvalSet], list[str]]:
+    """Return the evaluation sets that a step will read, and their problems; of rows, read only the first.
+
+    If an earlier step has not made the sets yet, the sets that it announces are returned, if any.
+    """
+    try:
+        sets = pick_eval_sets(source, readers=context.readers, resolve=context.data, split=split)
+        if sets or source.path.step is None:
+            faults = [fault for each in sets for fault in _find_faults(each, split, context)]
+            return sets, faults
+        expected = context.expected(source.path)
+        if expected is None or not expected.sets:
+            return [], []
+        label = f"${source.path.step}"
+        announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
+        sets = pick_named(announced_sets, source.only, label)
+    except DataError as error:
+        return [], [str(error)]
+    problem_text = f"{label} makes no development halves; write split: test"
+    return sets, [problem_text] if split == "dev" else []
+
+
+def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
+    missing = lacking_half(eval_set, split)
+    if missing is not None or eval_set.rows is None:
+        yield from [missing] if missing is not None else []
+        return
+    entry = DataEntry(
+        path=DataRef(str(eval_set.rows.path)),
+        name=eval_set.name,
+        columns=eval_set.rows.columns,
+        task=eval_set.task,
+        score_range=eval_set.score_range,
+    )
+    checked = check_entries([entry], readers=context.readers, resolve=_locate)
+    yield from (str(problem) for problem in checked.problems)
+    for head in checked.heads:
+        context.note(f"evaluation: {head.title}", head.lines)
+    if eval_set.rows.documents is not None:
+        media = MediaValues(MediaFolder(beside=eval_set.rows.path.parent))
+        try:
+            read_searched_documents(
+                eval_set.rows.documents, context.readers, media, _FIRST_DOCUMENTS
+            )
+        except DataError as error:
+            yield str(error)
+
+
+def _locate(reference: DataRef) -> Path:
+    return Path(reference.text)
+
+
+def lacking_half(one: EvalSet, split: Split) -> str | None:
+    """Return why a half (`test` or `dev`) of a set cannot be read, without reading it; None if it can."""
+    if one.rows is not None:
+        return None if one.rows.path.is_file() else f"{one.name}: there is no {one.rows.path}"
+    if not one.folder.is_dir():
+        return f"{one.where}: there is no folder {one.folder}"
+    # Only these two folders are listed, as others below them may contain anything.
+    file_names = [
+        file.relative_to(one.folder).as_posix()
+        for folder in (one.folder, one.folder / "qrels")
+        for file in (folder.iterdir() if folder.is_dir() else ())
+    ]
+    judgements = ("qrels." if split == "test" else f"qrels_{split}.", f"qrels/{split}.")
+    starts_by_file: dict[str, tuple[str, ...]] = {f"{split} file": (f"{split}.",)}
+    if one.task == "classification":
+        starts_by_file["train file"] = ("train.",)
+    if one.task == "retrieval":
+        starts_by_file = {
+            "corpus": ("corpus.",),
+            "queries": ("queries.",),
+            f"{split} qrels": judgements,
+        }
+    for word, starts in starts_by_file.items():
+        if not any(name.startswith(starts) for name in file_names):
+            return f"{one.where}: {one.folder} has no {word}"
+    return None
