@@ -183,7 +183,8 @@ class MergeRequest:
     to the path of a statistics file that an earlier step made. With `slices`, which stack layers, the slices
     have the inputs and bases, and the request has none. A supplied `vocabulary` replaces the models'
     vocabularies and has a tokenizer. Without it, `tokens` is the policy for matching the rows of different
-    tokenizers. `part` is set for the merge of one slice.
+    tokenizers. `part` is set for the merge of one slice. `weights_by` is only set for a plan whose weights
+    are not known yet, and says what will give them: `step found`.
     """
 
     inputs: tuple[MergeInput, ...]
@@ -202,6 +203,7 @@ class MergeRequest:
     part: LayerRange | None = None
     vocabulary: SuppliedVocabulary | None = None
     tokens: VocabularyPolicy = field(default_factory=VocabularyPolicy)
+    weights_by: str = ""
 
     @property
     def all_inputs(self) -> tuple[MergeInput, ...]:

@@ -37,6 +37,7 @@ from emberge_merge.steps.merge_options import (
     SliceEntry,
     Weights,
     as_found,
+    describe_later_weights,
     find_by_check,
     keep_base,
     merge_inputs,
@@ -140,7 +141,10 @@ class Merge(Step):
         find = find_by_check(
             context, fingerprints=self._list_measured_models(), tokenizer=self.tokenizer
         )
-        yield from self._note_plan(plan_merge(self._build_request(find)), context)
+        request = replace(
+            self._build_request(find), weights_by=describe_later_weights(self.weights)
+        )
+        yield from self._note_plan(plan_merge(request), context)
 
     def _note_plan(self, plan: MergePlan, context: Preflight) -> Iterator[Problem]:
         """Note a plan for the terminal, and yield its problems and warnings."""

@@ -35,6 +35,7 @@ from emberge_merge.steps.merge_options import (
     ModelEntry,
     Weights,
     as_found,
+    describe_later_weights,
     find_by_check,
     keep_base,
     merge_inputs,
@@ -119,7 +120,10 @@ class MergeAdapters(Step):
         yield from weight_problems(self.models, context, self.weights)
         find = find_by_check(context)
         base = self._find_base(find)
-        plan = plan_merge(self._build_request(find, base))
+        request = replace(
+            self._build_request(find, base), weights_by=describe_later_weights(self.weights)
+        )
+        plan = plan_merge(request)
         for problem in plan.problems:
             yield context.problem(str(problem), "models")
         if plan.problems:

@@ -283,6 +283,13 @@ def require_weights(weights: Weights | FileRef) -> None:
         )
 
 
+def describe_later_weights(weights: Weights | FileRef) -> str:
+    """Return what gives the models' weights, if that is known in a run only; "" if the recipe has them."""
+    if isinstance(weights, FileRef):
+        return f"step {weights.step}" if weights.step is not None else f"the file {weights.text}"
+    return "the number of each model's examples" if weights == "size" else ""
+
+
 def weight_problems(
     entries: Sequence[ModelEntry], context: Preflight, weights: Weights | FileRef
 ) -> Iterator[Problem]:

@@ -178,3 +178,23 @@ def test_what_layers_do_not_go_with_is_named_at_their_line(
     (found,) = (str(one) for one in errors if fix in str(one))
     assert found.startswith(f"{place}/recipe.yaml:{MORE + 1}: ")
     assert checked(place, plugins, more=more).errors == ()
+
+
+def test_weights_that_a_step_will_find_are_shown_as_the_steps(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE + (
+        "  merged:\n    merge: {models: [./a, {model: ./b, weight: -3}, ./c], weights: $found, MORE}\n"
+    )
+    for more, shown in (
+        ("base: ./base, strategy: ties", "by step found"),
+        ("base: ./base, keep: 0.25", "by step found, of the 0.75 that the base leaves"),
+    ):
+        recipe = parse_recipe(text.replace("MORE", more), plugins, path=place / "recipe.yaml")
+        report = check_recipe(recipe, plugins)
+        (plan,) = (note for note in report.notes if note.title == "merge plan")
+        assert [line for line in plan.lines if line.startswith("weights")] == [
+            f"weights     {shown}"
+        ]
+        (only,) = report.problems  # the sum of weights that are not known is not doubted
+        assert "'$found' may give a weight to './base'" in only.message

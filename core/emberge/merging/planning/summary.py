@@ -93,6 +93,12 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     if role == "unused" and not plan.request.rules:
         yield "weights", f"not used by {link.name_in_recipes}"
         return
+    base = plan.request.base.name if plan.request.base is not None else ""
+    base_share = plan.weights.get(base, 0.0)
+    if plan.request.weights_by:
+        remainder = f", of the {1 - base_share:.3g} that the base leaves" if base_share else ""
+        yield "weights", f"by {plan.request.weights_by}{remainder}"
+        return
     width = min(40, max((len(name) for name in plan.shares), default=0))
     for name, share in plan.shares.items():
         varied = f" ({share.variation})" if share.variation else ""
@@ -103,8 +109,6 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
         "unused": "used by rules alone",
     }
     within = ", within its group" if any(labels.values()) and role == "share" else ""
-    base = plan.request.base.name if plan.request.base is not None else ""
-    base_share = plan.weights.get(base, 0.0)
     factor_note = f"; times the {1 - base_share:.3g} that the base leaves" if base_share else ""
     yield "weights", f"{'sum':<{width}}  {plan.weight_sum:.3g}: {words[role]}{within}{factor_note}"
 

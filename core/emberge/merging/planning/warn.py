@@ -60,6 +60,8 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
 
 
 def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
+    if plan.request.weights_by:
+        return
     least: dict[int, dict[str, float]] = {}
     for tensor in plan.tensors:
         if tensor.action == "merge":
