@@ -28,15 +28,17 @@ Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 
-def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
+def draw_candidates(
+    models: int, base: bool, count: int, seed: int, base_share: float = 0.0
+) -> Array:
     """Return weightings [candidates, members] that sum to 1; the members are `models` and, last, their base.
 
-    The first weighting has equal weights of the models and none of the base. Next come each member alone,
-    means without one model, mixtures of equal weights and the base, and random weightings up to `count`: of
-    all members, of all members but one, and of the models with a share of 0.1 to 0.9 for the base. All
-    weightings that are not random are returned, even if they are more than `count`.
+    The first weighting has equal weights of the models, and `base_share` of the base. Next come each member
+    alone, means without one model, mixtures of equal weights and the base, and random weightings up to
+    `count`: of all members, of all members but one, and of the models with a share of 0.1 to 0.9 for the
+    base. All weightings that are not random are returned, even if they are more than `count`.
     """
-    fixed = fixed_candidates(models, base)
+    fixed = fixed_candidates(models, base, base_share)
     rng = np.random.default_rng(seed)
     random_weightings = itertools.islice(
         _yield_drawn(models, base, rng), max(0, count - len(fixed))
@@ -44,12 +46,15 @@ def draw_candidates(models: int, base: bool, count: int, seed: int) -> Array:
     return np.concatenate([fixed, *(weights[None] for weights in random_weightings)])
 
 
-def fixed_candidates(models: int, base: bool) -> Array:
+def fixed_candidates(models: int, base: bool, base_share: float = 0.0) -> Array:
     """Return the weightings that every search scores; random weightings follow them."""
     members = models + base
     equal = np.zeros(members)
     equal[:models] = 1 / models
     rows = [equal, *np.eye(members)]
+    if base_share:
+        rows[0] = (1 - base_share) * equal + base_share * np.eye(members)[-1]
+        rows.append(equal)
     if models > 2:
         for left_out in range(models):
             zeros = np.zeros(members)
@@ -115,13 +120,16 @@ def search(
     base: bool,
     candidates: int,
     seed: int,
+    base_share: float = 0.0,
 ) -> Search:
     """Score all candidates on all sets and choose one.
 
     Each of `members` has vectors of all sets; the sets outside the domain (elsewhere) come last.
     """
     count = len(members)
-    weights = draw_candidates(count - base, base, candidates, stable_seed(seed, "candidates"))
+    weights = draw_candidates(
+        count - base, base, candidates, stable_seed(seed, "candidates"), base_share
+    )
     pool = weights[: 1 + count]  # equal weights, and every member alone
     all_scores = [
         score_set(weight_set, [member[number] for member in members], weights, pool)

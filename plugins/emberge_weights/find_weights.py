@@ -20,7 +20,8 @@ class FindWeights(SearchOptions):
     embeddings. So every member embeds the texts of `data` once, and any weighting is scored without being
     merged, by the metric of each task: nDCG@10 of retrieval, the rank correlation of sts, the average
     precision of pair classification. The base is a member like the models: it costs no training and restores
-    what they forgot.
+    what they forgot. With `base_share: 0.33` it has this share in the equal weights too, which stay where no
+    others are clearly better.
 
     Candidates are equal weights, every member alone, means without one model, steps towards the base and
     random weights. The best of many candidates may be best by chance, so the choice is tested first: a
@@ -99,10 +100,16 @@ class FindWeights(SearchOptions):
         seed = workspace.seed
         base = self.base is not None
         found_search = search(
-            sets, elsewhere, members, base=base, candidates=self.candidates, seed=seed
+            sets,
+            elsewhere,
+            members,
+            base=base,
+            candidates=self.candidates,
+            seed=seed,
+            base_share=self.base_share,
         )
         anchors = pick_anchors(found_search, self.anchors)
-        fixed = len(fixed_candidates(len(models) - base, base))
+        fixed = len(fixed_candidates(len(models) - base, base, self.base_share))
         places = [*anchors, *pick_trials(found_search, self.trials, fixed, seed)]
         merged = [
             merge_and_embed(

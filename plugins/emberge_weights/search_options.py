@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from emberge import (
     Artifact,
@@ -17,9 +18,11 @@ from emberge import (
     EvalSet,
     Expected,
     ModelRef,
+    NumberRange,
     Preflight,
     Problem,
     Reader,
+    Requires,
     Stage,
     Step,
     TextLength,
@@ -65,6 +68,8 @@ class SearchOptions(Step):
     """The models to merge."""
     base: ModelRef | None = None
     """Common ancestor of the models; it becomes a member and may get a weight."""
+    base_share: Annotated[float, NumberRange(least=0, below=1), Requires("base")] = 0.0
+    """Share of the base in the equal weights, which stay where no others are clearly better."""
     data: tuple[SetEntry, ...]
     """Evaluation sets to choose by; their `dev` halves are used."""
     elsewhere: tuple[SetEntry, ...] = ()
@@ -119,7 +124,9 @@ def _check_trials(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
             "anchors is 0, and trials are compared with the choice, which is one of them: raise it",
             "anchors",
         )
-    random = step.candidates - len(fixed_candidates(len(step.models), step.base is not None))
+    random = step.candidates - len(
+        fixed_candidates(len(step.models), step.base is not None, step.base_share)
+    )
     if step.trials > 0 and random < step.trials:
         yield context.problem(
             f"{step.trials} trials are drawn among the random candidates, of which there are "

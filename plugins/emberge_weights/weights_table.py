@@ -31,7 +31,7 @@ def _write_head(facts: Facts) -> Iterator[str]:
     conclusion = (
         "weights were chosen."
         if facts["clear"]
-        else "that is no more than chance, so the weights are equal."
+        else "that is no more than chance, so the equal weights stay."
     )
     yield (
         f"Choosing among {facts['candidates']:,} weightings gains {_show_change(headroom)} points over equal "

@@ -302,6 +302,10 @@ def test_fixed_candidates_are_equal_weights_members_left_out_ones_and_steps_to_t
     ]
     np.testing.assert_allclose(fixed_candidates(3, True), expected)
     np.testing.assert_allclose(fixed_candidates(2, False), [[half, half], [1, 0], [0, 1]])
+    shared = fixed_candidates(3, True, base_share=0.4)
+    np.testing.assert_allclose(shared[0], [0.2, 0.2, 0.2, 0.4])
+    np.testing.assert_allclose(shared[5], expected[0])
+    np.testing.assert_allclose(np.delete(shared, 5, 0)[1:], expected[1:])
     np.testing.assert_allclose(fixed_candidates(3, False)[4:], np.array(expected)[5:8, :3])
 
 

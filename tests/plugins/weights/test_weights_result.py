@@ -247,7 +247,7 @@ def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
     text = table(SearchResult(MODELS, LICENCES, found, None, True, layers).facts())
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert head == ["# Weights found", "## By layer"]
-    assert "no more than chance, so the weights are equal." in text
+    assert "no more than chance, so the equal weights stay." in text
     assert "On all queries" not in text
     assert "no more than chance, so each member keeps one weight.\n\n| set |" in text
     assert text.endswith("| asked | 4 | 57.50 | 57.50 |\n")
