@@ -214,6 +214,15 @@ class Plugins:
         for function, place in _call_register_hook(module, source, "register_functions").items():
             self._add_function(source, function, place)
 
+    def load_file(self, file: Path) -> None:
+        """Load a plugin from a bare file, under the file's name without `.py`.
+
+        Raises:
+            PluginError: if there is no such file, it cannot be imported, or it is no sound plugin.
+        """
+        self.register(_load_file(file), file.stem, f"file {file.name}")
+        self.files = (*self.files, file)
+
     def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
         if not isinstance(verb, Verb):
             raise PluginError(f"verb '{name}' of plugin '{plugin}' must be a Verb")
@@ -401,9 +410,8 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
         if entry.name in plugins.blocked or "*" in plugins.blocked:
             continue
         plugins.register(_load(entry, source), entry.name, source.distribution, source.version)
-    plugins.files = tuple(Path(file) for file in files)
-    for file in plugins.files:
-        plugins.register(_load_file(file), file.stem, f"file {file.name}")
+    for file in files:
+        plugins.load_file(Path(file))
     return plugins
 
 

@@ -432,6 +432,11 @@ _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a file, or the name of a shipped recipe")
+    parser.add_argument(
+        "--allow-plugins",
+        action="store_true",
+        help="load the plugin files that the recipe names under `plugins`, which are code",
+    )
     _add_overrides(parser, "ID.KIND.OPTION=VALUE", "override an option; may be given several times")
 
 

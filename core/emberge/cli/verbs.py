@@ -359,7 +359,9 @@ def _load_plugins(options: argparse.Namespace) -> Plugins:
 def _read_recipe(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     from emberge.recipes import named_recipe
 
-    return named_recipe(options.recipe, plugins, options.overrides)
+    return named_recipe(
+        options.recipe, plugins, options.overrides, allow_plugins=options.allow_plugins
+    )
 
 
 def _find_machine(options: argparse.Namespace) -> Machine:

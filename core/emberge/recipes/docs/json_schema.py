@@ -38,11 +38,16 @@ def recipe_schema(plugins: Plugins) -> Schema:
     steps["description"] = "Steps by id; each is `kind: {options}`, with foreach beside the kind."
     seed: Schema = {"type": "integer", "minimum": 0, "default": 0}
     seed["description"] = "What every draw of the recipe follows from."
+    name: Schema = {"type": "string", "minLength": 1}
+    plugins_needed: Schema = {"anyOf": [name, {"type": "array", "items": name}]}
+    plugins_needed["description"] = (
+        "Plugins that the recipe needs: files, relative to the recipe, or names of installed plugins."
+    )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "emberge recipe",
         "type": "object",
-        "properties": {"seed": seed, "steps": steps},
+        "properties": {"seed": seed, "plugins": plugins_needed, "steps": steps},
         "patternProperties": {"^x-": {}},
         "required": ["steps"],
         "additionalProperties": False,

@@ -14,9 +14,12 @@ from emberge.plugins import Plugins
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.options.components import HANDLERS, build_component
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
+from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
 from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep
 from emberge.yaml_nodes import Fields, Node, Scalar, describe_node, read_yaml
+
+_KEYS = ("seed", "plugins", "steps")
 
 
 def read_text(path: Path) -> str:
@@ -85,14 +88,20 @@ def parse_recipe(
 
 
 def draft_recipe(
-    text: str, plugins: Plugins, *, path: Path | None = None, overrides: Sequence[str] = ()
+    text: str,
+    plugins: Plugins,
+    *,
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
+    allow_plugins: bool = False,
 ) -> Recipe:
     """Read a recipe's text; return its sound steps, with every problem of the others.
 
-    `check_recipe` takes such a draft and adds the problems of models and data.
+    `check_recipe` takes such a draft and adds the problems of models and data. With `allow_plugins`, the
+    plugin files that the recipe names are loaded into `plugins`.
 
     Raises:
-        RecipeError: if the text is no YAML, or no mapping.
+        RecipeError: if the text is no YAML, or no mapping, or a plugin is missing that the recipe needs.
     """
     ours, label = to_recipe_text(text, plugins, path)
     problems: list[Problem] = []
@@ -103,8 +112,14 @@ def draft_recipe(
         )
     if not isinstance(root, Fields):
         raise RecipeError(problems)
+    folder = path.parent if path else Path()
+    missing_plugins = [
+        *load_needed_plugins(root.entries.get("plugins"), plugins, folder, allowed=allow_plugins)
+    ]
+    if missing_plugins:  # the names that they would add are not known
+        raise RecipeError(sort_problems([*problems, *missing_plugins]))
     root = override(root, overrides, problems)
-    recipe = build_recipe(root, plugins, path.parent if path else Path(), problems)
+    recipe = build_recipe(root, plugins, folder, problems)
     return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
 
 
@@ -165,9 +180,9 @@ class _RecipeReader:
 
     def recipe(self, root: Fields) -> Recipe:
         for key in root.entries:
-            if key not in ("seed", "steps") and not key.startswith("x-"):
-                hint = suggest(key, ["seed", "steps"])
-                hint = hint or "; it has seed, steps and x-… of your own"
+            if key not in _KEYS and not key.startswith("x-"):
+                hint = suggest(key, _KEYS)
+                hint = hint or f"; it has {', '.join(_KEYS)} and x-… of your own"
                 self.refuse(f"a recipe has no '{key}'{hint}", root.line(key))
         seed = self._read_seed(root.entries.get("seed"))
         written = root.entries.get("steps")

@@ -12,11 +12,13 @@ from emberge.recipes.parse.parse import draft_recipe, read_text
 from emberge.recipes.recipe import Recipe
 
 
-def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recipe:
+def named_recipe(
+    name: str, plugins: Plugins, overrides: Sequence[str], *, allow_plugins: bool = False
+) -> Recipe:
     """Return the draft of the recipe that a command line names, with its `--set` options applied.
 
     Raises:
-        RecipeError: if there is no such recipe, or its text is no YAML.
+        RecipeError: if there is no such recipe, its text is no YAML, or a plugin is missing that it needs.
     """
     path = Path(name)
     if not path.is_file():
@@ -24,7 +26,9 @@ def named_recipe(name: str, plugins: Plugins, overrides: Sequence[str]) -> Recip
         if name not in shipped:
             raise RecipeError(_describe_missing_recipe(path, shipped))
         path = shipped[name].path
-    return draft_recipe(read_text(path), plugins, path=path, overrides=overrides)
+    return draft_recipe(
+        read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
+    )
 
 
 def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:

@@ -1,0 +1,94 @@
+"""`plugins:` of a recipe: files are code, which runs only if the user allows it; names must be installed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from emberge import Plugins, RecipeError, load_plugins, parse_recipe
+from emberge.cli.main import main
+from emberge.recipes import draft_recipe
+
+from tests.support.places import SUPPORT
+from tests.support.reading import plugins
+
+PLUGIN = """
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a plugin file that leaves a trace when it is imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBERGE_BLOCK", "*")
+    (tmp_path / "mine.py").write_text((SUPPORT / "toy_plugin.py").read_text() + PLUGIN)
+    recipe = "plugins: [mine.py]\nsteps:\n  a: {write: {word: A}}\n"
+    (tmp_path / "r.yaml").write_text(recipe)
+    return tmp_path
+
+
+def refused(text: str, given: Plugins, path: Path | None = None) -> list[str]:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, given, path=path)
+    return [problem.message for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("verb", [["check", "r.yaml"], ["run", "r.yaml", "--out", "out"]])
+def test_a_recipe_runs_no_code_unasked(
+    place: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(verb) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: r.yaml:1: the recipe needs the plugin file mine.py")
+    assert "--allow-plugins" in line
+    assert not (place / "ran").exists()
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("allowing", [["--allow-plugins"], ["--plugin", "./mine.py"]])
+def test_allowed_plugin_files_add_what_the_recipe_says(place: Path, allowing: list[str]) -> None:
+    assert main(["run", "r.yaml", "--out", "out", *allowing]) == 0
+    assert (place / "out" / "a" / "config.json").is_file()
+
+
+def test_it_matters_not_how_the_file_was_given(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = set()
+    for out, allowing in (("x", ["--allow-plugins"]), ("y", ["--plugin", "mine.py"])):
+        assert main(["run", "r.yaml", "--out", out, *allowing]) == 0
+        results.add((place / out / "a").resolve().name)
+    assert len(results) == 1  # the same fingerprint
+
+
+def test_files_are_looked_for_beside_the_recipe(place: Path) -> None:
+    (place / "inner").mkdir()
+    shutil.move(place / "mine.py", place / "inner" / "mine.py")
+    recipe = place / "inner" / "r.yaml"
+    loaded = load_plugins()
+    draft = draft_recipe((place / "r.yaml").read_text(), loaded, path=recipe, allow_plugins=True)
+    assert [step.id for step in draft.require_sound().steps] == ["a"]
+    assert loaded.files == (place / "inner" / "mine.py",)
+
+
+def test_a_missing_file_is_the_only_problem_as_its_names_are_not_known(tmp_path: Path) -> None:
+    text = "plugins: none.py\nsteps:\n  a: {unknown: {}}\n"
+    (message,) = refused(text, plugins(), tmp_path / "r.yaml")
+    assert message == "the recipe needs the plugin file none.py, which is missing"
+
+
+def test_an_installed_plugin_is_needed_by_its_name() -> None:
+    text = "plugins: [acme, amce, other]\nsteps:\n  a: {fit: {model: ./m, data: d.jsonl}}\n"
+    misspelt, missing = refused(text, plugins())
+    assert "did you mean 'acme'" in misspelt
+    assert "'other', which is not installed; install it" in missing
+    assert parse_recipe(text.replace(", amce, other", ""), plugins()).steps
+
+
+@pytest.mark.parametrize("written", ["[3]", "{a: b}", "[[mine.py]]", "['']"])
+def test_a_plugin_is_named_by_a_text(written: str) -> None:
+    (message,) = refused(f"plugins: {written}\nsteps:\n  a: {{fit: {{}}}}\n", plugins())
+    assert message.startswith("plugins are files or names of installed plugins, not ")
