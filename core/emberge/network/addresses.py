@@ -119,8 +119,35 @@ def is_named(host: str) -> bool:
     listed = os.environ.get("EMBERGE_PRIVATE_HOSTS", "").lower().replace(",", " ").split()
     if host in listed:
         return True
+    # Only in the usual spelling: 0x7f.1 and 2130706433 are ways to hide it.
+    return _is_literal(host)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a web address is one of this machine: `localhost`, 127.0.0.1, ::1.
+
+    Raises:
+        ForbiddenAddressError: if it is no address of a web server.
+    """
+    host = Origin.of(url).host
+    return host == "localhost" or (_is_literal(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def is_safe_for_secrets(url: str) -> bool:
+    """Return whether a key may be sent to a web address: by https, or within a private network.
+
+    Raises:
+        ForbiddenAddressError: if it is no address of a web server.
+    """
+    origin = Origin.of(url)
+    if origin.scheme == "https" or is_loopback(url):
+        return True
+    return is_named(origin.host) and not (_is_literal(origin.host) and is_public(origin.host))
+
+
+def _is_literal(host: str) -> bool:
+    """Return whether a host is an IP address in its usual spelling."""
     try:
-        # Only in the usual spelling: 0x7f.1 and 2130706433 are ways to hide it.
         return str(ipaddress.ip_address(host)) == host
     except ValueError:
         return False

@@ -76,12 +76,16 @@ class WatchedSocket:
         self._socket, self._host, self._ended = opened, host, ended
         self._readers, self._closed = 0, False
         self._allowed: int | None = None
-        self._pace = _RateMeter(host)
+        self._pace: _RateMeter | _TimeMeter = _RateMeter(host)
         opened.settimeout(POLL)
 
-    def begin(self, allowed: int | None = None) -> None:
-        """Start to count a request, whose whole answer may have `allowed` bytes."""
-        self._allowed, self._pace = allowed, _RateMeter(self._host)
+    def begin(self, allowed: int | None = None, seconds: float | None = None) -> None:
+        """Start to count a request, whose whole answer may have `allowed` bytes.
+
+        With `seconds`, the answer may come as slowly as it likes within so many seconds of waiting.
+        """
+        self._allowed = allowed
+        self._pace = _RateMeter(self._host) if seconds is None else _TimeMeter(seconds)
 
     def recv_into(self, buffer: Any, seconds: float | None = None) -> int:
         """Receive bytes into `buffer`, and return their number; 0 at the end.
@@ -205,6 +209,23 @@ class _RateMeter:
                 "again later, or from another server"
             )
         self._seconds, self._bytes = 0.0, 0
+
+
+class _TimeMeter:
+    """A meter of the time that a request waits; how many bytes came in that time is of no account."""
+
+    def __init__(self, seconds: float) -> None:
+        self._limit, self._seconds = seconds, 0.0
+
+    def count(self, bytes_: int, seconds: float) -> None:
+        """Count the time that bytes took.
+
+        Raises:
+            TimeoutError: when the time is over.
+        """
+        self._seconds += seconds
+        if self._seconds >= self._limit:
+            raise TimeoutError(errno.ETIMEDOUT, f"no whole answer within {self._limit:g} s")
 
 
 def _resolve_addresses(

@@ -24,18 +24,19 @@ from emberge.wording import printable
 
 _MOST_REDIRECTS = 5
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-# Largest number of bytes of an answer without its body: status, headers, lengths of chunks.
-_HEADER_BYTES = 256 << 10
+HEADER_BYTES = 256 << 10
+"""Largest number of bytes of an answer without its body: status, headers, lengths of chunks."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 # What stays as it is in an address: quoted already, or with a meaning.
 _SAFE_CHARACTERS = "%/:=&?~#+!$,;'@()*[]"
-_LONGEST_WAIT = 60.0
+LONGEST_WAIT = 60.0
+"""Largest number of seconds for which a server may ask to wait."""
 # Connections to a server that are kept open without use, and for how many seconds.
 _MOST_OPEN, _KEPT_OPEN = 8, 10.0
 
 
-class _Connection(http.client.HTTPConnection):
+class WatchedConnection(http.client.HTTPConnection):
     """A connection whose socket is opened and watched by `connect`."""
 
     def __init__(self, origin: Origin) -> None:
@@ -49,13 +50,16 @@ class _Connection(http.client.HTTPConnection):
         tls = self.origin.scheme == "https"
         self.sock = connect(self.host, self.port, lambda: self.stop, tls=tls)
 
-    def begin(self, stop: Stop | None, allowed: int) -> None:
-        """Start a request that `stop` ends, and whose whole answer may have `allowed` bytes."""
+    def begin(self, stop: Stop | None, allowed: int, seconds: float | None = None) -> None:
+        """Start a request that `stop` ends, and whose whole answer may have `allowed` bytes.
+
+        With `seconds`, the answer may come slowly within so many seconds.
+        """
         self.stop = stop
         if self.sock is None:
             self.connect()
         assert isinstance(self.sock, WatchedSocket)
-        self.sock.begin(allowed)
+        self.sock.begin(allowed, seconds)
 
 
 class _IdlePool:
@@ -63,10 +67,10 @@ class _IdlePool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: dict[Origin, list[_Connection]] = {}
+        self._free: dict[Origin, list[WatchedConnection]] = {}
         os.register_at_fork(after_in_child=self._free.clear)
 
-    def take(self, origin: Origin) -> _Connection:
+    def take(self, origin: Origin) -> WatchedConnection:
         """Return a connection to a server for the caller's use, an open one if available."""
         with self._lock:
             free = self._free.get(origin, [])
@@ -75,9 +79,9 @@ class _IdlePool:
                 if time.monotonic() - connection.left < _KEPT_OPEN:
                     return connection
                 connection.close()
-        return _Connection(origin)
+        return WatchedConnection(origin)
 
-    def leave(self, connection: _Connection) -> None:
+    def leave(self, connection: WatchedConnection) -> None:
         """Keep a connection for the next request, if it is open."""
         if connection.sock is None:
             return
@@ -172,8 +176,8 @@ class WebClient:
             connection = _IDLE.take(origin)
             was_used = connection.sock is not None
             try:
-                connection.begin(self._stop, most + _HEADER_BYTES)
-                connection.request(method, _build_request_path(url), headers=sent)
+                connection.begin(self._stop, most + HEADER_BYTES)
+                connection.request(method, build_request_path(url), headers=sent)
                 answer = self._read_answer(connection, method, url, most)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
@@ -189,7 +193,9 @@ class WebClient:
             _IDLE.leave(connection)
             return answer
 
-    def _read_answer(self, connection: _Connection, method: str, url: str, most: int) -> _Answer:
+    def _read_answer(
+        self, connection: WatchedConnection, method: str, url: str, most: int
+    ) -> _Answer:
         """Return the answer to the request that was sent."""
         with connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
@@ -220,9 +226,7 @@ class WebClient:
     def _require_success(self, answer: _Answer) -> None:
         if answer.status in (200, 206):
             return
-        wait = answer.headers.get("retry-after", "").strip()
-        seconds = float(wait) if wait.isdigit() and len(wait) < 9 else 0.0
-        raise StatusError(self.url, answer.status, min(seconds, _LONGEST_WAIT))
+        raise StatusError(self.url, answer.status, read_wait(answer.headers))
 
     def _require_version(self, answer: _Answer, version: str) -> None:
         """Require that a part is of the expected version, if the server names the version."""
@@ -260,6 +264,12 @@ class WebClient:
         )
 
 
+def read_wait(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a server asks to wait, 0 if it asks for none; at most LONGEST_WAIT."""
+    wait = headers.get("retry-after", "").strip()
+    return min(float(wait), LONGEST_WAIT) if wait.isdigit() and len(wait) < 9 else 0.0
+
+
 def _quote_address(location: str) -> str:
     """Return a redirect's target with special characters escaped.
 
@@ -274,7 +284,8 @@ def _quote_address(location: str) -> str:
     return address
 
 
-def _build_request_path(url: str) -> str:
+def build_request_path(url: str) -> str:
+    """Return the path and the query of an address, with special characters escaped."""
     parts = urlsplit(url)
     path = quote(parts.path or "/", safe=_SAFE_CHARACTERS)
     return f"{path}?{quote(parts.query, safe=_SAFE_CHARACTERS)}" if parts.query else path

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from emberge.network import Stop, web_client
 from emberge.network.addresses import Origin
-from emberge.network.web_client import _Connection, _IdlePool
+from emberge.network.web_client import WatchedConnection, _IdlePool
 
 HERE, THERE = Origin("https", "a.org", 443), Origin("https", "a.org", 8443)
 
@@ -21,8 +21,8 @@ class Socket:
         self.closed = True
 
 
-def opened(origin: Origin = HERE) -> _Connection:
-    connection = _Connection(origin)
+def opened(origin: Origin = HERE) -> WatchedConnection:
+    connection = WatchedConnection(origin)
     connection.sock = Socket()  # type: ignore[assignment]
     return connection
 

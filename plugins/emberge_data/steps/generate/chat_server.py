@@ -1,0 +1,275 @@
+"""Servers with the interface of OpenAI's chat: the options of one, and requests to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emberge import Count, EmbergeError, NonNegative, Positive
+from emberge.network import (
+    PostAnswer,
+    Stop,
+    UnsoundAnswerError,
+    call_again,
+    is_loopback,
+    is_safe_for_secrets,
+    post_json,
+)
+from emberge.wording import printable
+
+from emberge_data.steps.generate.kept_replies import ModelReply
+
+_KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_KEY = re.compile(r"[!-~]{1,4096}")
+_ANSWER_BYTES = 4 << 20
+_TRIES, _SLOW_TRIES = 5, 2
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
+_TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
+_REFUSED_KEY = (401, 403, 407)
+_MILLION = 1_000_000
+
+
+class ChatServerError(EmbergeError):
+    """The error for a server that answers no request: it is not there, or refuses the key or the model."""
+
+
+class NoReplyError(Exception):
+    """The error for one request that gets no reply; others may get theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenPrice:
+    """The price of a million tokens, in any currency: `input` is read by the model, `output` written."""
+
+    input: NonNegative
+    output: NonNegative
+
+    def of(self, tokens_read: int, tokens_written: int) -> float:
+        """Return the price of so many tokens."""
+        return (tokens_read * self.input + tokens_written * self.output) / _MILLION
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatServer:
+    """A model behind a server with OpenAI's interface, asked with POST `endpoint/chat/completions`.
+
+    `key` is the name of the environment variable that has the key; the key itself is only sent to the server.
+    `requests_per_minute` and `parallel` limit the requests. A request waits at most `timeout` seconds for
+    its answer, and is repeated after failures that may pass. `max_tokens` limits a reply; `request` has
+    further fields of each request, such as `{temperature: 0.3}`, where null removes a field. `price` is that
+    of a million tokens, for the estimate.
+    """
+
+    endpoint: str
+    model: str
+    key: str | None = None
+    requests_per_minute: Count | None = None
+    parallel: Count = 4
+    timeout: Positive = 120.0
+    max_tokens: Count = 400
+    request: Mapping[str, object] = field(default_factory=dict)
+    price: TokenPrice | None = None
+
+    @property
+    def url(self) -> str:
+        """The address that requests are sent to."""
+        return f"{self.endpoint.rstrip('/')}/chat/completions"
+
+    @property
+    def leaves_machine(self) -> bool:
+        """True if requests leave this machine."""
+        return not is_loopback(self.url)
+
+    def list_faults(self) -> Iterator[tuple[str, str]]:
+        """Yield (option, fault) of options that are wrong, without a request."""
+        try:
+            is_safe = is_safe_for_secrets(self.url)
+        except EmbergeError as error:
+            yield "endpoint", str(error)
+            return
+        if "@" in self.endpoint or "?" in self.endpoint:
+            yield "endpoint", "the address has a name or a query in it; give the key by `key`"
+        if self.key is not None and not _KEY_NAME.fullmatch(self.key):
+            yield (
+                "key",
+                "key is the name of an environment variable, such as OPENAI_API_KEY, never the key itself",
+            )
+        elif self.key is not None and not is_safe:
+            yield (
+                "endpoint",
+                f"{self.endpoint}: a key is not sent without encryption; write https://",
+            )
+
+    @property
+    def lacks_key(self) -> bool:
+        """True if the environment has no key under this name."""
+        return self.key is not None and not os.environ.get(self.key, "").strip()
+
+    def read_key(self) -> str | None:
+        """Return the key from the environment; None if the server needs none.
+
+        Raises:
+            ChatServerError: if the variable is not set, or has what cannot be a key; never shows the value.
+        """
+        if self.key is None:
+            return None
+        value = os.environ.get(self.key, "").strip()
+        if not value:
+            raise ChatServerError(
+                f"{self.url}: the environment variable {self.key} has no key; set it"
+            )
+        if not _KEY.fullmatch(value):
+            raise ChatServerError(
+                f"{self.key}: its value is no key, as it has spaces or other characters; set it anew"
+            )
+        return value
+
+    def build_request(self, prompt: str) -> dict[str, Any]:
+        """Return the JSON of the request with a prompt."""
+        fields = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": self.max_tokens,
+            **self.request,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def name_request(self, prompt: str) -> dict[str, Any]:
+        """Return all that decides the reply to a prompt: address and request."""
+        return {"url": self.url, "request": self.build_request(prompt)}
+
+
+class ChatClient:
+    """A client of a server, for any number of threads, which repeats requests and keeps to the rate."""
+
+    def __init__(self, server: ChatServer, stop: Stop) -> None:
+        self._server, self._stop = server, stop
+        self._key = server.read_key()
+        self._pace = _RequestPace(server.requests_per_minute)
+
+    def ask(self, prompt: str) -> ModelReply:
+        """Return the server's reply to a prompt.
+
+        Raises:
+            ChatServerError: if the server refuses the key or the model, or is not there.
+            NoReplyError: if this request gets no reply, also when it is repeated.
+            RequestStoppedError: if the work has ended.
+        """
+        content = json.dumps(self._server.build_request(prompt), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+
+        def call() -> ModelReply:
+            self._pace.wait(self._stop)
+            answer = post_json(
+                self._server.url,
+                content,
+                headers,
+                seconds=self._server.timeout,
+                most=_ANSWER_BYTES,
+                stop=self._stop,
+            )
+            return self._read_answer(answer)
+
+        return call_again(self._server.url, call, self._wait_after, self._stop)
+
+    def _wait_after(self, error: Exception, number: int) -> float:
+        """Return the seconds to wait before a request is repeated; raise what ends it."""
+        if isinstance(error, UnsoundAnswerError):
+            raise NoReplyError(self._hide_key(str(error))) from None
+        if not isinstance(error, _TemporaryError | OSError) or isinstance(error, EmbergeError):
+            raise error
+        if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else _TRIES):
+            asked = error.wait if isinstance(error, _TemporaryError) else 0.0
+            return max(asked, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT))
+        raise NoReplyError(self._hide_key(f"{error} ({number} times)")) from None
+
+    def _read_answer(self, answer: PostAnswer) -> ModelReply:
+        url, status = self._server.url, answer.status
+        if status in _REFUSED_KEY:  # the text may show the key
+            place = f"see to the key in {self._server.key}" if self._key else "give one by `key`"
+            raise ChatServerError(f"{url}: the server refuses the key ({status}); {place}")
+        if status in _TEMPORARY:
+            raise _TemporaryError(f"the server answers {status}{self._quote(answer)}", answer.wait)
+        if status in (402, 404, 405, 410):
+            raise ChatServerError(
+                f"{url}: the server answers {status}{self._quote(answer)}; see to endpoint and model "
+                f"'{printable(self._server.model, 80)}'"
+            )
+        if status != 200:
+            raise NoReplyError(f"the server answers {status}{self._quote(answer)}")
+        reply = _parse_reply(answer.body)
+        if reply is None:
+            raise _TemporaryError(f"the answer is no chat completion{self._quote(answer)}")
+        if self._key is not None and self._key in reply.text:
+            raise NoReplyError("the reply has the key in it")
+        return reply
+
+    def _quote(self, answer: PostAnswer) -> str:
+        """Return the beginning of a server's text for a message, without the key."""
+        text = " ".join(answer.body[:4000].decode("utf-8", "replace").split())
+        return self._hide_key(f": {printable(text, 200)}") if text else ""
+
+    def _hide_key(self, text: str) -> str:
+        return text if self._key is None else text.replace(self._key, "…")
+
+
+class _TemporaryError(Exception):
+    """A failure after which the request is repeated, when `wait` seconds have passed."""
+
+    def __init__(self, message: str, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class _RequestPace:
+    """The times at which requests may begin, evenly spaced within a minute."""
+
+    def __init__(self, per_minute: int | None) -> None:
+        self._gap = 0.0 if per_minute is None else 60.0 / per_minute
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def wait(self, stop: Stop) -> None:
+        """Wait until the next request may begin."""
+        if not self._gap:
+            return
+        with self._lock:
+            now = time.monotonic()
+            begin = max(now, self._next)
+            self._next = begin + self._gap
+        if begin > now:
+            stop.wait(begin - now)
+
+
+def _parse_reply(body: bytes) -> ModelReply | None:
+    """Return the reply of a chat completion; None if the answer is none."""
+    try:
+        answer = json.loads(body.decode("utf-8"))
+        choice = answer["choices"][0]
+        content = choice["message"]["content"]
+        usage = answer.get("usage") or {}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return None
+    if not isinstance(content, str | None) or not isinstance(usage, Mapping):
+        return None
+    # Half of a surrogate pair, which JSON can have, cannot be written.
+    text = (content or "").encode("utf-8", "replace").decode()
+    return ModelReply(
+        text,
+        str(choice.get("finish_reason") or "")[:40],
+        _read_count(usage.get("prompt_tokens")),
+        _read_count(usage.get("completion_tokens")),
+    )
+
+
+def _read_count(value: Any) -> int:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
+    return value if is_count else 0

@@ -1,0 +1,370 @@
+"""The `generate_queries` step: training sets and a test set for documents that have no queries yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from emberge import (
+    Artifact,
+    ArtifactKind,
+    Count,
+    DataError,
+    DataRef,
+    Example,
+    NumberRange,
+    Preflight,
+    Problem,
+    Share,
+    Step,
+    WholeNumber,
+    Workspace,
+    suggest,
+)
+from emberge.contracts import Expected
+from emberge.data import even_place
+
+from emberge_data.steps.data_step import CHANGES, TABLE
+from emberge_data.steps.generate.chat_server import ChatServer
+from emberge_data.steps.generate.local_author import LocalAuthor
+from emberge_data.steps.generate.prompts import MODEL_KINDS, ModelKind
+from emberge_data.steps.generate.structure_queries import STRUCTURE_KINDS, StructureKind
+from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
+
+if TYPE_CHECKING:
+    from emberge.passages import DocumentReading, PassageSize, SourceDocument, TextPassage
+
+    from emberge_data.steps.generate.divided_documents import DataPart
+    from emberge_data.steps.generate.written_query import WrittenQuery
+
+
+DOCUMENTS = "documents.jsonl"
+# Documents that a check reads.
+_CHECKED = 50
+_SHOWN = 3
+_PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
+_PartShare = Annotated[float, NumberRange(least=0, below=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateQueries(Step):
+    """Training pairs for documents that have no queries: each query with the passage that answers it.
+
+    `documents` is a folder of text, Markdown, reStructuredText, HTML, Python and, where pypdf is installed,
+    PDF files, or one such file, or a file of rows with `text` (and `title`, `id`), as BEIR's corpora. The
+    documents are cut into passages at headings and between sentences; a passage is at most `max_words` long.
+
+    With `by: structure` no model is needed: queries are titles, headings, words of links from other
+    documents, first paragraphs of docstrings, and first sentences. A query's text is then taken out of the
+    passages of its document, also out of the titles and headings, so that no passage contains its query.
+
+    With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries, with `by: {model:
+    …}` a model of transformers on this machine. Every reply is kept by the content of its request in OUT, so a
+    run that was killed, or is run again with other options, asks for no reply twice. A check tells the number
+    of requests and tokens, and the price if one is given. A reply is no query if it is empty, too long,
+    quotes its passage, or is of another language. A `judge`, which is such a model too, is asked for each
+    query whether its passage answers it, twice, with the order of the two texts swapped; queries with two yes
+    are kept.
+
+    Documents are divided into the parts train, dev and test before any query is written, so no part asks for
+    a document of another part; with fewer than 20 documents chapters are divided, or runs of passages. A
+    query that is written for several passages is dropped.
+
+    The result names the training part, `data: $generated`; the other parts are `{path: $generated, split:
+    dev}` and `{path: $generated, split: test}`. It also has all passages in `documents.jsonl` (`id`, `title`,
+    `text`), which an evaluation on these parts searches.
+
+    Example:
+        generated:
+          generate_queries:
+            documents: ./handbook
+            by:
+              endpoint: https://api.openai.com/v1
+              model: gpt-4o-mini
+              key: OPENAI_API_KEY
+              requests_per_minute: 300
+              price: {input: 0.15, output: 0.6}
+    """
+
+    produces: ClassVar[ArtifactKind] = "data"
+
+    documents: DataRef
+    """Folder of documents, one document, or a file of rows with the column `text`."""
+    by: Literal["structure"] | ChatServer | LocalAuthor = "structure"
+    """Author of the queries: the documents' structure, a server, or a model on this machine."""
+    per_document: Count = 2
+    """Largest number of queries for a passage."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of query, by default all: of the structure title, heading, link, docstring, sentence, in order of
+    preference; of a model question, keywords, claim, in turns."""
+    limit: Count | None = None
+    """Largest number of passages that get queries, an even sample; by default all."""
+    judge: ChatServer | LocalAuthor | None = None
+    """Model that judges whether a passage answers its query, a server or one on this machine."""
+    max_bad: Share = 0.5
+    """Largest share of a model's replies without a query, or of a judge's without yes or no."""
+    dev: _PartShare = 0.1
+    """Share of the documents whose queries are for development."""
+    test: _PartShare = 0.1
+    """Share of the documents whose queries are for the test."""
+    max_words: Count = 200
+    """Largest number of words of a passage."""
+    max_characters: Count = 2000
+    """Largest number of characters of a passage, for scripts without spaces and for long lines."""
+    seed: WholeNumber | None = None
+    """Seed of the parts; by default the recipe's."""
+
+    def uploads_to(self) -> Sequence[str]:
+        servers = [one for one in (self.by, self.judge) if isinstance(one, ChatServer)]
+        return tuple(
+            dict.fromkeys(
+                one.url for one in servers if not any(one.list_faults()) and one.leaves_machine
+            )
+        )
+
+    def check(self, context: Preflight) -> Iterator[Problem]:
+        context.expect(Expected(Artifact(kind="data")))
+        yield from self._check_kinds(context)
+        for author, option in ((self.by, "by"), (self.judge, "judge")):
+            if isinstance(author, ChatServer | LocalAuthor):
+                yield from self._check_author(author, context, option)
+        if self.dev + self.test >= 1:
+            yield context.problem("dev and test together leave nothing to train on", "test")
+        path = context.data(self.documents)
+        if path is None:
+            return
+        from emberge.passages import read_documents
+
+        try:
+            reading = read_documents(path, context.readers, first=_CHECKED)
+        except DataError as error:
+            yield context.problem(str(error), "documents")
+            return
+        for warning in reading.warnings:
+            yield context.warning(warning, "documents")
+        context.note("documents", self._describe(reading))
+
+    def _check_kinds(self, context: Preflight) -> Iterator[Problem]:
+        known: Sequence[str] = STRUCTURE_KINDS if self.by == "structure" else MODEL_KINDS
+        for kind in self.kinds:
+            if kind not in known:
+                hint = suggest(kind, known) or f"; known: {', '.join(known)}"
+                yield context.problem(f"there is no kind '{kind}' of query{hint}", "kinds")
+
+    def _check_author(
+        self, author: ChatServer | LocalAuthor, context: Preflight, option: str
+    ) -> Iterator[Problem]:
+        if isinstance(author, LocalAuthor):
+            for fault in author.list_faults(context):
+                yield context.problem(fault, f"{option}.model")
+            return
+        faults = list(author.list_faults())
+        for name, fault in faults:
+            yield context.problem(fault, f"{option}.{name}")
+        if not faults and author.lacks_key:
+            yield context.warning(
+                f"the environment has no {author.key}; set it before the step runs", f"{option}.key"
+            )
+
+    def _describe(self, reading: DocumentReading) -> list[str]:
+        """Return lines on the documents that were read, their first passages, and the requests for them."""
+        passages = [passage for group in self._cut(reading.documents) for passage in group]
+        about = "" if reading.share == 1 else "about "
+        count = round(len(passages) / max(reading.share, 1e-9))
+        lines = [f"{about}{count:,} passages, such as:"]
+        lines += (f"{p.id}: {p.full_text[:100]}" for p in passages[:_SHOWN])
+        return [*lines, *self._describe_requests(passages, reading.share)]
+
+    def _describe_requests(self, passages: Sequence[TextPassage], share: float) -> Iterator[str]:
+        """Yield a line on the requests to each server; `share` is that of the documents that were read."""
+        from emberge_data.steps.generate.model_queries import (
+            estimate_judgements,
+            estimate_requests,
+        )
+        from emberge_data.steps.generate.written_query import places_to_ask
+
+        places = places_to_ask(passages)
+        asked = len(places) / max(share, 1e-9)
+        factor = min(asked, self.limit or asked) / max(1, len(places))
+        if isinstance(self.by, ChatServer):
+            estimate = estimate_requests(passages, places, self._model_kinds, self.per_document)
+            yield f"{self.by.url}: {estimate.scaled(factor).describe(self.by.price)}"
+        if isinstance(self.judge, ChatServer):
+            estimate = estimate_judgements(passages, places, self.per_document)
+            yield f"judge {self.judge.url}: up to {estimate.scaled(factor).describe(self.judge.price)}"
+
+    @property
+    def _model_kinds(self) -> Sequence[ModelKind]:
+        return [kind for kind in MODEL_KINDS if kind in self.kinds] or MODEL_KINDS
+
+    @property
+    def _structure_kinds(self) -> Sequence[StructureKind]:
+        named = {kind: place for place, kind in enumerate(self.kinds)}
+        chosen = [kind for kind in STRUCTURE_KINDS if kind in named]
+        return sorted(chosen, key=lambda kind: named[kind]) or STRUCTURE_KINDS
+
+    def run(self, workspace: Workspace) -> Artifact:
+        from emberge_data.steps.generate.divided_documents import FEW, divide_passages
+
+        documents = self._read(workspace)
+        groups = self._cut(documents)
+        parts, noun = divide_passages(
+            documents, groups, dev=self.dev, test=self.test, seed=workspace.seed
+        )
+        if noun != "document" and (self.dev or self.test):
+            workspace.warn(
+                f"there are fewer than {FEW} documents, so the parts are divided by {noun}: queries of the "
+                "test ask for passages of documents that the training has seen in part"
+            )
+        passages, queries = self._generate(workspace, documents, groups)
+        return self._write(workspace, passages, queries, parts)
+
+    def _generate(
+        self,
+        workspace: Workspace,
+        documents: Sequence[SourceDocument],
+        groups: Sequence[Sequence[TextPassage]],
+    ) -> tuple[Sequence[TextPassage], Sequence[WrittenQuery]]:
+        """Return all passages, and their queries, kept or with a fault."""
+        from emberge_data.steps.generate.model_queries import judge_queries, write_by_model
+        from emberge_data.steps.generate.structure_queries import write_from_structure
+        from emberge_data.steps.generate.written_query import places_to_ask
+
+        passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
+        places = self._choose(places_to_ask(passages), passages)
+        asks_nobody = workspace.rehearsal is not None
+        if self.by == "structure" or (isinstance(self.by, ChatServer) and asks_nobody):
+            passages, queries = write_from_structure(
+                documents, groups, places, self._structure_kinds, self.per_document
+            )
+        else:
+            queries = write_by_model(
+                self.by,
+                passages,
+                places,
+                kinds=self._model_kinds,
+                most=self.per_document,
+                max_bad=self.max_bad,
+                workspace=workspace,
+            )
+        if self.judge is None or (isinstance(self.judge, ChatServer) and asks_nobody):
+            return passages, queries
+        return passages, judge_queries(self.judge, passages, queries, self.max_bad, workspace)
+
+    def _choose(self, places: Sequence[int], passages: Sequence[TextPassage]) -> Sequence[int]:
+        """Return the passages that get queries; a larger limit only adds some."""
+        if self.limit is None:
+            return places
+        order = sorted(places, key=lambda place: even_place("limit", passages[place].id))
+        return sorted(order[: self.limit])
+
+    def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
+        from emberge.passages import read_documents
+
+        def progress(done: int, total: int) -> None:
+            workspace.progress(done, total, "documents", "reading")
+
+        rehearsal = workspace.rehearsal
+        reading = read_documents(
+            workspace.data(self.documents),
+            workspace.readers,
+            first=rehearsal.rows if rehearsal else None,
+            progress=progress,
+        )
+        for warning in reading.warnings:
+            workspace.warn(warning)
+        return reading.documents
+
+    def _cut(self, documents: Sequence[SourceDocument]) -> list[list[TextPassage]]:
+        from emberge.passages import cut_document
+
+        return [cut_document(document, self._size) for document in documents]
+
+    @property
+    def _size(self) -> PassageSize:
+        from emberge.passages import PassageSize
+
+        return PassageSize(self.max_words, self.max_characters)
+
+    def _write(
+        self,
+        workspace: Workspace,
+        passages: Sequence[TextPassage],
+        queries: Sequence[WrittenQuery],
+        parts: Sequence[DataPart],
+    ) -> Artifact:
+        """Write the passages, a file of pairs for each part, their catalogue and the counts.
+
+        Raises:
+            DataError: if the training part has no query.
+        """
+        from emberge.data import write_entries, write_json_rows
+        from emberge.files import write_text
+
+        folder = workspace.folder
+        rows = ({"id": p.id, "title": p.context, "text": p.text} for p in passages if p.full_text)
+        document_count = write_json_rows(folder / DOCUMENTS, rows)
+        changes, entries = [], {}
+        for part in _PARTS:
+            changes.append(SetChanges(part))
+            outcomes = (
+                _build_outcome(number, query, passages[query.place])
+                for number, query in enumerate(queries)
+                if parts[query.place] == part
+            )
+            entries[part] = _write_part(folder, workspace.id, part, changes[-1].watch(outcomes))
+        if not entries["train"]:
+            raise DataError(_explain_nothing(changes[0]))
+        self._warn_of_empty_parts(workspace, entries)
+        write_entries(folder, {part: listed for part, listed in entries.items() if listed})
+        counts = {change.name: change.plain() for change in changes}
+        write_text(folder / CHANGES, json.dumps(counts, indent=1, ensure_ascii=False))
+        write_text(folder / TABLE, changes_table("Generated queries", changes))
+        for counted in counts.values():
+            del counted["examples"]
+        details = {"table": TABLE, "changes": counts, "examples": CHANGES}
+        return Artifact(
+            kind="data",
+            size=changes[0].kept,
+            details={**details, "passages": document_count},
+        )
+
+    def _warn_of_empty_parts(
+        self, workspace: Workspace, entries: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> None:
+        for part, share in (("dev", self.dev), ("test", self.test)):
+            if share and not entries[part] and workspace.rehearsal is None:
+                workspace.warn(f"the part {part} has no query; raise {part}, or add documents")
+
+
+def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Outcome:
+    example = Example(query.text, (passage.full_text,))
+    if query.fault:
+        return Outcome(number, example, None, f"{query.kind}: {query.fault}")
+    return Outcome(number, example, example)
+
+
+def _write_part(
+    folder: Path, name: str, part: str, examples: Iterator[Example]
+) -> list[dict[str, Any]]:
+    """Write a part's pairs; return its entry of the catalogue in a list, which is empty without pairs."""
+    from emberge.data import write_json_rows
+
+    file = f"{part}.jsonl"
+    rows = ({"query": one.anchor, "pos": list(one.positives), "neg": []} for one in examples)
+    count = write_json_rows(folder / file, rows)
+    if not count:
+        (folder / file).unlink()
+        return []
+    entry = {"name": name, "file": file, "rows": count, "task": "retrieval", "symmetric": False}
+    return [entry if part == "train" else {**entry, "documents": DOCUMENTS}]
+
+
+def _explain_nothing(changes: SetChanges) -> str:
+    if not changes.notes:
+        return "the documents offer no query; name other kinds, or a model to write them, as `by`"
+    seen = "; ".join(f"{note} ({count:,})" for note, count in changes.notes.most_common(5))
+    return f"no query of the training part is kept: {seen}"

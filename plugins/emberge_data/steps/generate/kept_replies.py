@@ -1,0 +1,61 @@
+"""Replies of models, kept by the content of the request, so that none is paid for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from emberge.files import make_folder, read_json, write_json
+from emberge.hashes import stable_hash
+
+_REPLY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A reply: its text, why it ended (`stop`, `length`), and the tokens read and written, 0 if unknown."""
+
+    text: str
+    ended: str = ""
+    tokens_read: int = 0
+    tokens_written: int = 0
+
+
+class KeptReplies:
+    """The replies in a folder, a file for each, written whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def key(self, request: Mapping[str, Any]) -> str:
+        """Return the key of a request: a hash of all that decides the reply."""
+        return stable_hash(request)
+
+    def read(self, key: str) -> ModelReply | None:
+        """Return the reply to a request; None if there is none, or its file is damaged."""
+        try:
+            record = read_json(self._locate(key), limit=_REPLY_BYTES)
+            reply = ModelReply(**record)
+        except (OSError, ValueError, TypeError):
+            return None
+        return reply if _is_sound(reply) else None
+
+    def write(self, key: str, reply: ModelReply) -> None:
+        """Keep the reply to a request."""
+        path = self._locate(key)
+        make_folder(path.parent)
+        write_json(path, asdict(reply))
+
+    def _locate(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _is_sound(reply: ModelReply) -> bool:
+    counts = (reply.tokens_read, reply.tokens_written)
+    return (
+        isinstance(reply.text, str)
+        and isinstance(reply.ended, str)
+        and all(isinstance(count, int) for count in counts)
+    )

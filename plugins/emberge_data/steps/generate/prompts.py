@@ -1,0 +1,126 @@
+"""Prompts that ask a model for queries, and the reading of its replies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from emberge.passages import TextPassage, count_words
+
+from emberge_data.steps.generate.languages import is_other_language
+from emberge_data.steps.generate.written_query import is_specific, is_within
+from emberge_data.steps.text_similarity import normalise, words
+
+ModelKind = Literal["question", "keywords", "claim"]
+MODEL_KINDS: tuple[ModelKind, ...] = ("question", "keywords", "claim")
+NO_QUERY = "no query in the reply"
+
+_DESCRIPTIONS: dict[ModelKind, str] = {
+    "question": "a question of somebody who has not seen the passage",
+    "keywords": "two to six keywords, as typed into a search field",
+    "claim": "a short statement that the passage supports, in words of your own",
+}
+_LONGEST_WORDS, _LONGEST_CHARACTERS = 40, 300
+_QUOTED_WORDS = 10
+"""Words of a query that stands in its passage from which it counts as a quotation."""
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_FENCE = re.compile(r"^```.*$", re.MULTILINE)
+_BULLET = re.compile(
+    r"^\s*(?:[-*•–]\s+|\(?\d{1,2}[.):]\s*|(?:question|keywords?|claim|query|q)\s*\d*\s*:\s*)+",
+    re.IGNORECASE,
+)
+_QUOTES = "\"'“”„«»`*"
+_OPENING = re.compile(
+    r"(here (is|are)|sure|certainly|of course|the (queries|questions))\b.*:?\Z", re.I
+)
+_REFUSAL = re.compile(
+    r"(i['’]?m sorry|i am sorry|sorry, |i (cannot|can['’]?t|am unable)|as an ai)\b", re.I
+)
+_SELF = re.compile(
+    r"\b(this|the|given|above) (passage|document|text|article|excerpt|section)\b", re.I
+)
+
+
+def ask_for_queries(passage: TextPassage, kinds: Sequence[ModelKind]) -> str:
+    """Return the prompt that asks for one query of each kind, in this order."""
+    listed = "\n".join(f"{n}. {_DESCRIPTIONS[kind]}" for n, kind in enumerate(kinds, 1))
+    number = len(kinds)
+    noun = "search query" if number == 1 else "search queries"
+    lines = "one line" if number == 1 else f"{number} lines"
+    return (
+        f"Write {number} {noun} that the passage below answers, so specific that other passages do not:\n"
+        f"{listed}\n"
+        "Write in the language of the passage. Do not copy its sentences, and do not mention the passage or "
+        f"the document. Answer with {lines}, one query in each, and nothing else.\n\n"
+        f"{_show_passage(passage)}"
+    )
+
+
+def ask_for_judgement(query: str, passage: TextPassage, *, passage_first: bool) -> str:
+    """Return the prompt that asks whether a passage answers a query, with either of them first."""
+    parts = [_show_passage(passage), f"Query: {query}"]
+    shown = "\n\n".join(parts if passage_first else parts[::-1])
+    return (
+        "Does the passage answer the query, or contain what the query asks for? Answer with one word, yes or "
+        f"no.\n\n{shown}"
+    )
+
+
+def _show_passage(passage: TextPassage) -> str:
+    title = f"Title: {passage.context}\n" if passage.context else ""
+    return f"{title}Passage:\n<<<\n{passage.text}\n>>>"
+
+
+def read_judgement(reply: str) -> bool | None:
+    """Return whether a reply says yes or no; None if it says neither."""
+    first = re.search(r"[^\W\d_]+", _THINKING.sub("", reply))
+    return {"yes": True, "no": False}.get(first[0].lower()) if first else None
+
+
+def read_queries(reply: str) -> list[str]:
+    """Return the queries of a reply: the lines of its text, or the texts of a JSON list."""
+    text = _FENCE.sub("", _THINKING.sub("", reply)).strip()
+    listed = _read_json_texts(text)
+    lines = text.splitlines() if listed is None else listed
+    queries = [" ".join(_BULLET.sub("", line).strip().strip(_QUOTES).split()) for line in lines]
+    queries = [query for query in queries if query]
+    if len(queries) > 1 and _OPENING.match(queries[0]):
+        queries = queries[1:]
+    return queries
+
+
+def _read_json_texts(text: str) -> list[str] | None:
+    """Return the texts of a JSON list, or of the one list in a JSON object; None if it is neither."""
+    if not text.startswith(("[", "{")):
+        return None
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, dict):
+        value = next((inner for inner in value.values() if isinstance(inner, list)), value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    return None
+
+
+def find_query_fault(query: str, passage: TextPassage) -> str:
+    """Return why a text that a model wrote is no query for its passage; "" if it is one."""
+    if not any(letter.isalpha() for letter in query) or not is_specific(query):
+        return "too short"
+    length = len(words(normalise(query)))
+    if is_within(passage.text, query) or (
+        length >= _QUOTED_WORDS and is_within(query, passage.full_text)
+    ):
+        return "quotes its passage"
+    if len(query) > _LONGEST_CHARACTERS or count_words([query]) > _LONGEST_WORDS:
+        return "too long"
+    if _REFUSAL.match(query):
+        return "a refusal"
+    if _SELF.search(query):
+        return "speaks of its passage"
+    if is_other_language(query, passage.text):
+        return "another language than its passage"
+    return ""

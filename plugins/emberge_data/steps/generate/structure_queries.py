@@ -1,0 +1,262 @@
+"""Queries from the structure of documents, whose text is taken out of the passages that they lead to."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from emberge.passages import SourceDocument, TextPassage, count_words, split_sentences
+
+from emberge_data.steps.generate.written_query import (
+    MIN_WORDS,
+    WrittenQuery,
+    drop_repeated,
+    drop_where,
+    is_specific,
+    is_within,
+)
+
+StructureKind = Literal["title", "heading", "link", "docstring", "sentence"]
+STRUCTURE_KINDS: tuple[StructureKind, ...] = ("title", "heading", "link", "docstring", "sentence")
+
+# Words of a first sentence that is a query.
+_SENTENCE_WORDS = range(4, 41)
+_HEADING_WORDS = 3  # a heading with fewer is put behind the document's title
+_EMPTY_DOCSTRING = re.compile(r"[ \t]*[rRuU]?(\"\"\"|''')\s*\1[ \t]*\n?")
+_PAGES = (".md", ".markdown", ".rst", ".html", ".htm", ".txt")
+_INDEXES = ("index", "readme", "README")
+# Words of links that say nothing of where they lead.
+_IDLE_LINKS = re.compile(
+    r"(click |see |read )?(here|above|below|this|that|it|more|next|previous|back|home|up|link|source|edit)"
+    r"( (page|section|link|chapter|more|information|details|documentation|on github))?"
+    r"|(learn|read|find out|show|see) (more|also|this|all|below|above)|table of contents"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A query that a document's structure offers, and the heading that is taken out with it, "" if none."""
+
+    query: WrittenQuery
+    heading: str = ""
+
+
+def write_from_structure(
+    documents: Sequence[SourceDocument],
+    passages: Sequence[Sequence[TextPassage]],
+    places: Sequence[int],
+    kinds: Sequence[StructureKind],
+    most: int,
+) -> tuple[list[TextPassage], list[WrittenQuery]]:
+    """Return all passages of the documents without the texts of queries, and the queries.
+
+    `passages` has those of each document; those at `places`, counted over all documents, may get queries. A
+    passage gets at most `most` queries, in the order of `kinds`. A
+    query's text is taken out of all passages of its document: as title, as heading and within the text. A
+    query that another passage has too, or whose text is still in its passage, has a fault.
+    """
+    flat = [passage for group in passages for passage in group]
+    starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
+    askable = set(places)
+    links = _resolve_links(documents, passages) if "link" in kinds else {}
+    candidates = [
+        candidate
+        for number, document in enumerate(documents)
+        for candidate in _list_candidates(document, passages[number], starts[number], links)
+        if candidate.query.kind in kinds and candidate.query.place in askable
+    ]
+    queries = drop_repeated(candidate.query for candidate in candidates)
+    chosen = _choose(
+        [replace(one, query=query) for one, query in zip(candidates, queries, strict=True)],
+        kinds,
+        most,
+    )
+    document_of = [number for number, group in enumerate(passages) for _ in group]
+    taken = _take_out(flat, document_of, [one for one in chosen if not one.query.fault])
+    kept = drop_where(
+        (one.query for one in chosen), lambda query: _find_fault(query, taken[query.place])
+    )
+    return taken, kept
+
+
+def _choose(candidates: Sequence[_Candidate], kinds: Sequence[str], most: int) -> list[_Candidate]:
+    """Return at most `most` candidates of each passage without a fault, and all that have a fault."""
+    counts: dict[int, int] = defaultdict(int)
+    chosen = []
+    for candidate in sorted(candidates, key=lambda one: kinds.index(one.query.kind)):
+        place = candidate.query.place
+        if candidate.query.fault or counts[place] < most:
+            counts[place] += not candidate.query.fault
+            chosen.append(candidate)
+    return sorted(chosen, key=lambda one: one.query.place)
+
+
+def _find_fault(query: WrittenQuery, passage: TextPassage) -> str:
+    if is_within(query.text, passage.full_text):
+        return "is still in its passage"
+    if count_words([passage.text]) < MIN_WORDS and not is_specific(passage.text):
+        return "leaves too little of its passage"
+    return ""
+
+
+# ── candidates ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _list_candidates(
+    document: SourceDocument,
+    passages: Sequence[TextPassage],
+    start: int,
+    links: Mapping[int, Sequence[str]],
+) -> Iterator[_Candidate]:
+    """Yield the queries that a document offers; `start` is the index of its first passage."""
+    is_code = document.name.endswith(".py")
+    for place, passage in enumerate(passages, start):
+        section = document.sections[passage.section]
+        offers: list[tuple[str, str, str]] = []
+        if place == start and not is_code:
+            offers.append(("title", document.title, ""))
+        if passage.is_first and passage.headings and not is_code:
+            offers.append(_offer_heading(document.title, passage.headings[-1]))
+        if passage.is_first and section.summary:
+            offers.append(("docstring", section.summary, ""))
+        offers += [("link", words, "") for words in links.get(place, ())]
+        if not is_code:
+            offers += [("sentence", text, "") for text in _find_first_sentence(passage.text)]
+        for kind, text, heading in offers:
+            if is_specific(text):
+                yield _Candidate(WrittenQuery(" ".join(text.split()), place, kind), heading)
+
+
+def _offer_heading(title: str, heading: str) -> tuple[str, str, str]:
+    """Return the offer of a heading, after the title if the heading alone says little."""
+    text = heading if count_words([heading]) >= _HEADING_WORDS else f"{title} {heading}"
+    return "heading", text.strip(), heading
+
+
+def _find_first_sentence(text: str) -> Iterator[str]:
+    """Yield the first sentence of a passage if it is of prose and not the whole passage."""
+    paragraph = text.partition("\n\n")[0]
+    sentence = split_sentences(" ".join(paragraph.split()))[0] if paragraph.strip() else ""
+    is_prose = sentence.endswith((".", "!", "?", "。", "！", "？")) and sentence[:1].isalnum()
+    if is_prose and len(sentence.split()) <= _SENTENCE_WORDS.stop and "|" not in sentence:
+        rest = count_words([text]) - count_words([sentence])
+        if rest >= MIN_WORDS and (
+            count_words([sentence]) in _SENTENCE_WORDS or " " not in sentence
+        ):
+            yield sentence
+
+
+# ── links ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _resolve_links(
+    documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
+) -> dict[int, list[str]]:
+    """Map the index of a passage to the words of the links of other documents that lead to it."""
+    numbers = _name_pages(documents)
+    places = _index_places(documents, passages)
+    words_by_place: dict[int, list[str]] = {}
+    for number, document in enumerate(documents):
+        for section in document.sections:
+            for link in section.links:
+                target = _find_target(document.name, link.target, numbers)
+                if target is None or target[0] == number or _is_idle(link.words):
+                    continue
+                place = places.get(target, places.get((target[0], "")))
+                if place is not None and link.words not in words_by_place.setdefault(place, []):
+                    words_by_place[place].append(link.words)
+    return words_by_place
+
+
+def _is_idle(words: str) -> bool:
+    return _IDLE_LINKS.fullmatch(words.lower().strip(" .:,…»")) is not None
+
+
+def _name_pages(documents: Sequence[SourceDocument]) -> dict[str, int]:
+    """Map every name by which a link may call a document to its number."""
+    numbers: dict[str, int] = {}
+    for number, document in enumerate(documents):
+        stem, suffix = posixpath.splitext(document.name)
+        names = [document.name]
+        if suffix in _PAGES:
+            names += [stem, *(f"{stem}{other}" for other in _PAGES)]
+            folder, _, last = stem.rpartition("/")
+            names += [folder] * (last in _INDEXES)
+        for name in names:
+            numbers.setdefault(name, number)
+    return numbers
+
+
+def _index_places(
+    documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
+) -> dict[tuple[int, str], int]:
+    """Map (document, anchor) to the first passage of that section; "" is the document's first passage."""
+    places: dict[tuple[int, str], int] = {}
+    place = 0
+    for number, group in enumerate(passages):
+        for passage in group:
+            places.setdefault((number, ""), place)
+            places.setdefault((number, documents[number].sections[passage.section].anchor), place)
+            place += 1
+    return places
+
+
+def _find_target(name: str, target: str, numbers: Mapping[str, int]) -> tuple[int, str] | None:
+    """Return the number of the document that a link means, and the anchor; None for an address outside."""
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return None
+    if parts.scheme or parts.netloc or not parts.path:
+        return None
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(parts.path)))
+    number = numbers.get(path.lstrip("/"))
+    return None if number is None else (number, unquote(parts.fragment))
+
+
+# ── taking out ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _take_out(
+    passages: Sequence[TextPassage], document_of: Sequence[int], chosen: Sequence[_Candidate]
+) -> list[TextPassage]:
+    """Return the passages without the texts of the queries of their document."""
+    by_document: dict[int, list[_Candidate]] = defaultdict(list)
+    for candidate in chosen:
+        by_document[document_of[candidate.query.place]].append(candidate)
+    return [
+        _take_out_of(passage, by_document.get(document_of[place], ()))
+        for place, passage in enumerate(passages)
+    ]
+
+
+def _take_out_of(passage: TextPassage, candidates: Sequence[_Candidate]) -> TextPassage:
+    if not candidates:
+        return passage
+    removed = {one.heading or one.query.text for one in candidates}
+    text = passage.text
+    for candidate in candidates:
+        text = _remove_text(text, candidate.query.text)
+    return replace(
+        passage,
+        title="" if any(is_within(query, passage.title) for query in removed) else passage.title,
+        headings=tuple(heading for heading in passage.headings if heading not in removed),
+        text=text,
+    )
+
+
+def _remove_text(text: str, query: str) -> str:
+    """Return a text without all occurrences of a query, whatever the case and white space between words."""
+    words = r"\s+".join(map(re.escape, query.split()))
+    start = r"(?<!\w)" if " " in query else ""
+    end = r"(?!\w)" if " " in query else ""
+    found = re.compile(rf"{start}{words}{end}[ \t]*", re.IGNORECASE)
+    shorter, count = found.subn("", text)
+    if not count:
+        return text
+    return _EMPTY_DOCSTRING.sub("", shorter).strip("\n").rstrip()

@@ -1,0 +1,190 @@
+"""Queries from the structure of documents: each leads to its passage, and no passage has its query's text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import DataError, DataRef
+from emberge.contracts import Rehearsal
+from emberge_data.steps.generate.generate_step import GenerateQueries
+from emberge_data.steps.generate.written_query import is_within
+
+from tests.plugins.data.steps.handbook import write_handbook
+from tests.support.bench import Bench
+from tests.support.glance import Glance
+
+Rows = list[dict[str, Any]]
+PARTS = ("train", "dev", "test")
+BODY = "It takes the hose from its hook and lays it along the wall of the yard without a knot."
+
+
+def run(root: Path, documents: Path, **options: Any) -> Bench:
+    bench = Bench(root / "run", id="generated", seed=options.pop("seed", 0))
+    GenerateQueries(documents=DataRef(str(documents)), **options).run(bench)
+    return bench
+
+
+def rows(bench: Bench, name: str) -> Rows:
+    path = bench.folder / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def queries(bench: Bench) -> dict[str, str]:
+    """Each query of all parts, with its passage."""
+    return {row["query"]: row["pos"][0] for part in PARTS for row in rows(bench, part)}
+
+
+def generate(tmp_path: Path, files: Mapping[str, str], **options: Any) -> dict[str, str]:
+    folder = tmp_path / "docs"
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return queries(run(tmp_path, folder, **{"dev": 0, "test": 0, **options}))
+
+
+def test_titles_and_headings_lead_to_their_text_and_are_taken_out_of_it(tmp_path: Path) -> None:
+    found = generate(
+        tmp_path,
+        {
+            "a.md": f"# Care of the garden\n\nThe care of the garden is work. {BODY}\n\n## Watering in the "
+            f"summer\n\nThe pump runs. {BODY[::-1]}\n"
+        },
+        kinds=("title", "heading"),
+    )
+    assert set(found) == {"Care of the garden", "Watering in the summer"}
+    assert found["Care of the garden"] == f"The is work. {BODY}"
+    assert found["Watering in the summer"] == f"The pump runs. {BODY[::-1]}"
+
+
+def test_a_short_heading_stands_behind_the_title(tmp_path: Path) -> None:
+    page = f"# The garden\n\nText of it. {BODY}\n\n## Usage\n\nIt is easy. {BODY[::-1]}\n"
+    found = generate(tmp_path, {"a.md": page}, kinds=("heading",))
+    assert found == {"The garden Usage": f"The garden It is easy. {BODY[::-1]}"}
+
+
+def test_a_first_sentence_leads_to_the_rest(tmp_path: Path) -> None:
+    page = f"The hose is kept in the shed. {BODY}"
+    found = generate(tmp_path, {"a.txt": page}, kinds=("sentence",))
+    assert found == {"The hose is kept in the shed.": f"a {BODY}"}
+
+
+def test_words_of_a_link_lead_to_the_section_that_it_names(tmp_path: Path) -> None:
+    files = {
+        "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and [here](../b.md).\n",
+        "b.md": f"# B\n\nSome opening words. {BODY[::-1]}\n\n## Laying it\n\nSo: how to lay a hose. {BODY}\n",
+    }
+    found = generate(tmp_path, files, kinds=("link",))
+    assert found == {"how to lay a hose": f"B - Laying it So: . {BODY}"}
+
+
+def test_docstrings_lead_to_their_code_without_them(tmp_path: Path) -> None:
+    code = (
+        'def f(a, b):\n    """Lay the hose along\n    the wall.\n\n    Slowly.\n    """\n'
+        "    total = a + b\n    for number in range(total):\n        print(number, total, a, b)\n"
+    )
+    found = generate(tmp_path, {"m.py": code})
+    (query,) = found
+    assert query == "Lay the hose along the wall."
+    assert "total = a + b" in found[query]
+    assert "Slowly" in found[query]
+    assert "hose" not in found[query]
+
+
+def test_a_query_of_several_passages_is_dropped_and_counted(tmp_path: Path) -> None:
+    files = {
+        f"{n}.md": f"# Title of page {n}\n\nWords {n}. {BODY}\n\n## What to do next\n\n{n} {BODY[::-1]}\n"
+        for n in range(3)
+    }
+    assert "What to do next" not in generate(tmp_path, files)
+    changes = json.loads((tmp_path / "run" / "out" / "changes.json").read_text())
+    assert changes["train"]["notes"] == {"heading: stands for several passages": 3}
+
+
+def test_no_passage_of_the_result_has_its_query(tmp_path: Path) -> None:
+    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), per_document=4)
+    found = queries(bench)
+    assert len(found) > 60
+    assert [query for query, passage in found.items() if is_within(query, passage)] == []
+    documents = {f"{row['title']} {row['text']}".strip() for row in rows(bench, "documents")}
+    assert set(found.values()) <= documents
+
+
+def test_parts_are_divided_by_document_and_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "docs", documents=40)
+    bench = run(tmp_path / "a", folder, dev=0.2, test=0.25)
+    owners = {
+        f"{row['title']} {row['text']}".strip(): row["id"].partition("#")[0]
+        for row in rows(bench, "documents")
+    }
+    parts = {part: {owners[row["pos"][0]] for row in rows(bench, part)} for part in PARTS}
+    assert {part: len(names) for part, names in parts.items()} == {
+        "train": 22,
+        "dev": 8,
+        "test": 10,
+    }
+    assert (
+        not parts["train"] & parts["dev"]
+        | parts["train"] & parts["test"]
+        | parts["dev"] & parts["test"]
+    )
+    again, other = (
+        run(tmp_path / "b", folder, dev=0.2, test=0.25),
+        run(tmp_path / "c", folder, dev=0.2, test=0.25, seed=1),
+    )
+    for file in sorted(path.name for path in bench.folder.iterdir()):
+        assert (again.folder / file).read_bytes() == (bench.folder / file).read_bytes()
+    assert rows(other, "test") != rows(bench, "test")
+
+
+def test_few_documents_are_divided_by_chapter_with_a_warning(tmp_path: Path) -> None:
+    chapters = "".join(
+        f"## Chapter number {n} of it\n\nOpening {n}. {n} {BODY}\n\n" for n in range(30)
+    )
+    (tmp_path / "a.md").write_text(f"# The book of it\n\n{chapters}")
+    bench = run(tmp_path, tmp_path / "a.md")
+    assert len(rows(bench, "test")) == 3
+    assert [warning for warning in bench.warnings if "chapter" in warning]
+
+
+def test_documents_that_are_too_few_for_the_parts_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(BODY)
+    with pytest.raises(DataError, match="dev: 0"):
+        run(tmp_path, tmp_path / "a.txt")
+
+
+def test_documents_that_offer_nothing_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(BODY)
+    with pytest.raises(DataError, match="no query"):
+        run(tmp_path, tmp_path / "a.txt", dev=0, test=0, kinds=("heading",))
+
+
+def test_a_rehearsal_reads_few_documents(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "docs", documents=40)
+    bench = Bench(tmp_path / "run", id="generated", rehearsal=Rehearsal(rows=4))
+    GenerateQueries(documents=DataRef(str(folder))).run(bench)
+    assert len({row["id"].partition("#")[0] for row in rows(bench, "documents")}) == 4
+
+
+def test_a_check_shows_passages_and_names_what_is_left_out(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "docs", documents=3)
+    (folder / "b.bin").write_bytes(b"\x00")
+    glance = Glance()
+    problems = list(GenerateQueries(documents=DataRef(str(folder)), kinds=("titel",)).check(glance))
+    assert [(p.where, p.severity) for p in problems] == [
+        ("kinds", "error"),
+        ("documents", "warning"),
+    ]
+    assert "did you mean 'title'" in problems[0].message
+    assert "b.bin" in problems[1].message
+    assert "passages" in glance.notes["documents"][0]
+
+
+def test_a_folder_that_has_no_text_is_found_by_the_check(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    problems = list(GenerateQueries(documents=DataRef(str(tmp_path / "docs"))).check(Glance()))
+    assert [(p.where, p.severity) for p in problems] == [("documents", "error")]
