@@ -90,12 +90,12 @@ class HashCache:
         return digest
 
     def of_tree(self, path: Path) -> str:
-        """Return a hash of a file's bytes, or of all files below a folder except hidden ones."""
+        """Return a hash of a file's bytes, or of all files below a folder, except hidden and compiled ones."""
         if not path.is_dir():
             return self.of(path)
         files = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}
-        hidden = {name for name in files if any(part.startswith(".") for part in name.parts)}
-        return self.of_files({n.as_posix(): p for n, p in files.items() if n not in hidden})
+        left_out = {name for name in files if any(map(_is_left_out, name.parts))}
+        return self.of_files({n.as_posix(): p for n, p in files.items() if n not in left_out})
 
     def of_files(self, files: Mapping[str, Path]) -> str:
         """Return a hash of the content of files by name.
@@ -212,6 +212,11 @@ def text_keys(texts: Iterable[str]) -> bytes:
         hashlib.blake2b(content_key(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         for text in texts
     )
+
+
+def _is_left_out(name: str) -> bool:
+    """Return whether a file or folder of this name is hidden, or is Python's cache of compiled modules."""
+    return name.startswith(".") or name == "__pycache__"
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from emberge.media import MediaFolder
 
 from tests.support import tiny
+from tests.support.handbook import write_handbook
 from tests.support.media_models import RATE, drawing, tone
 
 # Folders of a page that a long block before would have left, by what stands there instead.
@@ -66,6 +67,7 @@ def write_data(root: Path) -> None:
         Path(clip.path).rename(root / f"{name}.wav")
     _write(root / "images.jsonl", [{"image": f"{n}.png", "caption": n} for n in ("one", "two")])
     _write(root / "sounds.jsonl", [{"audio": f"{n}.wav", "caption": n} for n in ("one", "two")])
+    write_handbook(root / "handbook", documents=24)
     (root / "data").mkdir()
     (root / "data" / "datasets.yaml").write_text(CATALOGUE)
     for name in ("similar", "far"):

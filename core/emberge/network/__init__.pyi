@@ -12,8 +12,6 @@ from .interruptible import call_within as call_within
 from .interruptible import request_threads as request_threads
 from .json_posts import PostAnswer as PostAnswer
 from .json_posts import post_json as post_json
-from .request_errors import ForbiddenAddressError as ForbiddenAddressError
-from .request_errors import RequestStoppedError as RequestStoppedError
 from .request_errors import UnreachableError as UnreachableError
 from .request_errors import UnsoundAnswerError as UnsoundAnswerError
 from .web_client import WebClient as WebClient

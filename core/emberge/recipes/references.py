@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
-from emberge.data import DataEntry
+from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
@@ -20,6 +20,7 @@ from emberge.recipes.recipe import parts_of
 from emberge.results import Input, read_artifact
 
 Files = Literal["all", "metadata", "ranges"]
+_PACKAGE = "pkg:"
 _MODEL_SIGN_FILES = ("modules.json", "config.json", "adapter_config.json")
 
 
@@ -72,16 +73,27 @@ def locate_adapter(reference: ModelRef, plugins: Plugins, files: Files = "all") 
 
 
 def locate_file(reference: DataRef | FileRef) -> Path:
-    """Find a file or folder outside the recipe.
+    """Find a file or folder outside the recipe; `pkg:numpy` is the folder of an installed package.
 
     Raises:
         DataError: if it does not exist; names the places searched.
     """
+    if reference.text.startswith(_PACKAGE):
+        return _locate_package_folder(reference.text.removeprefix(_PACKAGE))
     path = resolve_outside_path(reference.text, reference)
     if not path.exists():
         hint = _suggest_name(path)
         raise DataError(f"'{reference.text}' is missing (looked for {path.absolute()}){hint}")
     return path
+
+
+def _locate_package_folder(name: str) -> Path:
+    folder = locate_package(name)
+    if folder is None:
+        raise DataError(
+            f"'{_PACKAGE}{name}': no package '{name}' with a folder is installed; install it, or name a folder"
+        )
+    return folder
 
 
 def resolve_outside_path(text: str, reference: Reference) -> Path:

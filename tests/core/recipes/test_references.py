@@ -117,6 +117,12 @@ def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
     assert locate_file(DataRef("rows.jsonl", tmp_path)) == tmp_path / "rows.jsonl"
 
 
+def test_data_may_be_an_installed_package(tmp_path: Path) -> None:
+    assert locate_file(DataRef("pkg:json", tmp_path)) == Path(json.__file__).parent
+    with pytest.raises(DataError, match="no package 'no_such_package'"):
+        locate_file(DataRef("pkg:no_such_package", tmp_path))
+
+
 def test_no_network_is_an_error_when_a_model_is_needed() -> None:
     class Away:
         @hookimpl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -75,7 +75,7 @@ def ask_author(
     *,
     tokens_written: int,
     noun: str,
-) -> Iterator[Answer]:
+) -> Generator[Answer]:
     """Yield the author's answer to each prompt, in order.
 
     Replies are kept in the store of the run. A caller that stops early loses no reply that was asked for.
@@ -168,7 +168,8 @@ def _collect(
     try:
         for place in range(len(requests.prompts)):
             while left and len(asked) < _AHEAD * server.parallel:
-                asked[left[0]] = threads.submit(ask, left.popleft())
+                ahead = left.popleft()
+                asked[ahead] = threads.submit(ask, ahead)
             future = asked.pop(place, None)
             answer = requests.read(place) if future is None else future.result()
             failed = failed + 1 if isinstance(answer, str) else 0 if future is not None else failed

@@ -62,12 +62,12 @@ class GenerateQueries(Step):
     passages of its document, also out of the titles and headings, so that no passage contains its query.
 
     With `by: {endpoint: …, model: …}` a server with OpenAI's interface writes the queries, with `by: {model:
-    …}` a model of transformers on this machine. Every reply is kept by the content of its request in OUT, so a
-    run that was killed, or is run again with other options, asks for no reply twice. A check tells the number
-    of requests and tokens, and the price if one is given. A reply is no query if it is empty, too long,
-    quotes its passage, or is of another language. A `judge`, which is such a model too, is asked for each
-    query whether its passage answers it, twice, with the order of the two texts swapped; queries with two yes
-    are kept.
+    …}` a model of transformers on this machine. Every reply is kept in OUT by the content of its request, so
+    a run that was killed, or that is run again with other options, asks for no reply twice. A check tells the
+    number of requests and tokens, and the price if one is given. A reply is no query if it is empty, too
+    long, quotes its passage, or is of another language. A `judge`, which is such a model too, is asked for
+    each query whether its passage answers it, twice, with the order of the two texts swapped; queries with
+    two yes are kept.
 
     Documents are divided into the parts train, dev and test before any query is written, so no part asks for
     a document of another part; with fewer than 20 documents chapters are divided, or runs of passages. A
@@ -333,9 +333,10 @@ class GenerateQueries(Step):
         )
 
     def _warn_of_empty_parts(
-        self, workspace: Workspace, entries: Mapping[str, Sequence[Mapping[str, Any]]]
+        self, workspace: Workspace, entries: Mapping[DataPart, Sequence[Mapping[str, Any]]]
     ) -> None:
-        for part, share in (("dev", self.dev), ("test", self.test)):
+        shares: Mapping[DataPart, float] = {"dev": self.dev, "test": self.test}
+        for part, share in shares.items():
             if share and not entries[part] and workspace.rehearsal is None:
                 workspace.warn(f"the part {part} has no query; raise {part}, or add documents")
 

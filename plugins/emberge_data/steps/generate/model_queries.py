@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from emberge import DataError, Workspace
+from emberge.data import even_place
 from emberge.passages import TextPassage
 from emberge.wording import printable
 
@@ -68,8 +69,8 @@ class _BadReplies:
     def _refuse(self, bad: int) -> None:
         seen = "; ".join(f"{reason} ({count:,})" for reason, count in self.reasons.most_common(4))
         raise DataError(
-            f"{self.author}: {bad:,} of {self.asked:,} replies are of no use: {seen}; the last of them begins "
-            f"'{printable(' '.join(self.example.split()), 120)}'. All replies are kept; choose another model, "
+            f"{self.author}: {bad:,} of {self.asked:,} replies are of no use: {seen}; the last of them "
+            f"begins '{printable(' '.join(self.example.split()), 120)}'. All are kept; choose another model, "
             "or raise max_bad"
         )
 
@@ -91,7 +92,7 @@ def write_by_model(
         DataError: if more than the share `max_bad` of the replies has no query.
         ChatServerError: if a server refuses the key or the model, is not there, or answers nothing.
     """
-    turns = [take_turns(kinds, turn, most) for turn in range(len(places))]
+    turns = [take_turns(kinds, passages[place], most) for place in places]
     prompts = [
         ask_for_queries(passages[place], asked) for place, asked in zip(places, turns, strict=True)
     ]
@@ -110,16 +111,23 @@ def write_by_model(
     return drop_repeated(queries)
 
 
-def take_turns(kinds: Sequence[ModelKind], turn: int, most: int) -> list[ModelKind]:
-    """Return the kinds of the `most` queries of a passage, so that all kinds are as frequent over passages."""
-    return [kinds[(turn + number) % len(kinds)] for number in range(most)]
+def take_turns(kinds: Sequence[ModelKind], passage: TextPassage, most: int) -> list[ModelKind]:
+    """Return the kinds of the `most` queries of a passage, which depend on its text alone.
+
+    So a passage gets the same request whatever documents are added, and all kinds are about as frequent.
+    """
+    first = even_place("kinds", passage.full_text) % len(kinds)
+    return [kinds[(first + number) % len(kinds)] for number in range(most)]
 
 
 def estimate_requests(
     passages: Sequence[TextPassage], places: Sequence[int], kinds: Sequence[ModelKind], most: int
 ) -> RequestEstimate:
     """Return the estimate of the requests for the passages at `places`, `most` queries for each."""
-    prompts = [ask_for_queries(passages[place], take_turns(kinds, 0, most)) for place in places]
+    prompts = [
+        ask_for_queries(passages[place], take_turns(kinds, passages[place], most))
+        for place in places
+    ]
     return RequestEstimate.of(prompts, QUERY_TOKENS * most)
 
 

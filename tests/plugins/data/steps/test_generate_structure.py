@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from emberge import DataError, DataRef
+from emberge import DataEntry, DataError, DataRef, RetrievalData
 from emberge.contracts import Rehearsal
+from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data.steps.generate.generate_step import GenerateQueries
 from emberge_data.steps.generate.written_query import is_within
 
-from tests.plugins.data.steps.handbook import write_handbook
 from tests.support.bench import Bench
 from tests.support.glance import Glance
+from tests.support.handbook import write_handbook
 
 Rows = list[dict[str, Any]]
 PARTS = ("train", "dev", "test")
@@ -188,3 +189,28 @@ def test_a_folder_that_has_no_text_is_found_by_the_check(tmp_path: Path) -> None
     (tmp_path / "docs").mkdir()
     problems = list(GenerateQueries(documents=DataRef(str(tmp_path / "docs"))).check(Glance()))
     assert [(p.where, p.severity) for p in problems] == [("documents", "error")]
+
+
+def test_an_evaluation_of_the_test_part_searches_all_passages(tmp_path: Path) -> None:
+    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40), test=0.25)
+    splits: tuple[Literal["dev", "test"], ...] = ("dev", "test")
+    for split in splits:
+        (found,) = pick_eval_sets(bench.folder, readers=bench.readers, split=split)
+        data = load_eval_set(found, readers=bench.readers, split=split)
+        assert isinstance(data, RetrievalData)
+        assert len(data.corpus) == len(rows(bench, "documents")) == 120
+        assert len(data.queries) == len({row["query"] for row in rows(bench, split)})
+        assert {len(grades) for grades in data.relevant.values()} == {1}
+
+
+def test_a_training_reads_the_training_part(tmp_path: Path) -> None:
+    bench = run(tmp_path, write_handbook(tmp_path / "docs", documents=40))
+    for split in ("train", "dev", "test"):
+        entry = DataEntry(path=DataRef(str(bench.folder)), split=split)
+        (stored,) = load_datasets(
+            [entry], readers=bench.readers, resolve=lambda ref: Path(ref.text)
+        )
+        assert [stored[row].anchor for row in range(len(stored))] == [
+            row["query"] for row in rows(bench, split)
+        ]
+        assert (stored.info.task, stored.symmetric) == ("retrieval", False)

@@ -1,0 +1,435 @@
+"""Queries that a server writes: each reply is bought once, and whatever it answers has a defined result."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import DataRef, EmbergeError
+from emberge.contracts import Rehearsal
+from emberge_data.steps.generate import chat_server
+from emberge_data.steps.generate.chat_server import ChatServer, TokenPrice
+from emberge_data.steps.generate.generate_step import GenerateQueries
+
+from tests.support.bench import Bench
+from tests.support.chat_server import (
+    KEY,
+    ChatService,
+    Wrong,
+    completion,
+    queries_by_rule,
+    serving_chat,
+)
+from tests.support.glance import Glance
+from tests.support.handbook import write_handbook
+
+PASSAGES = 12
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_server, "_FIRST_WAIT", 0.01)
+
+
+@pytest.fixture
+def handbook(tmp_path: Path) -> Path:
+    """Four pages, twelve passages."""
+    return write_handbook(tmp_path / "docs", documents=4)
+
+
+def step(
+    service: ChatService, documents: Path, judge: bool = False, **options: Any
+) -> GenerateQueries:
+    server: dict[str, Any] = {"endpoint": service.url, "model": "m", **options.pop("server", {})}
+    by = ChatServer(**server)
+    parts = {"dev": 0, "test": 0, "judge": by if judge else None}
+    return GenerateQueries(documents=DataRef(str(documents)), by=by, **{**parts, **options})
+
+
+def run(made: GenerateQueries, root: Path, **bench: Any) -> Bench:
+    workspace = Bench(root, id="generated", **bench)
+    made.run(workspace)
+    return workspace
+
+
+def queries(bench: Bench) -> list[str]:
+    lines = (bench.folder / "train.jsonl").read_text().splitlines()
+    return [json.loads(line)["query"] for line in lines]
+
+
+def notes(bench: Bench) -> dict[str, int]:
+    changes: dict[str, Any] = json.loads((bench.folder / "changes.json").read_text())
+    return dict(changes["train"]["notes"])
+
+
+def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
+    tmp_path: Path, handbook: Path
+) -> None:
+    with serving_chat() as service:
+        bench = run(step(service, handbook), tmp_path / "run")
+        assert len(service.asked) == len(set(service.asked)) == PASSAGES
+        assert service.requests[0]["model"] == "m"
+    found = queries(bench)
+    assert len(found) == 2 * PASSAGES
+    assert all(
+        re.fullmatch(r"What needs the \w+ of \w{6}\?|\w+ \w{6} care", query) for query in found
+    )
+    row = json.loads((bench.folder / "train.jsonl").read_text().splitlines()[0])
+    assert row["pos"][0].startswith("Care of ")
+
+
+def test_a_second_run_asks_for_nothing_and_gives_the_same_bytes(
+    tmp_path: Path, handbook: Path
+) -> None:
+    with serving_chat() as service:
+        made = step(service, handbook, judge=True)
+        first = run(made, tmp_path / "run")
+        files = {p.name: p.read_bytes() for p in first.folder.iterdir()}
+        count = len(service.asked)
+        again = run(made, tmp_path / "run")
+        assert {p.name: p.read_bytes() for p in again.folder.iterdir()} == files
+        assert len(service.asked) == count == PASSAGES + 2 * 2 * PASSAGES
+
+
+def test_a_changed_request_is_another(tmp_path: Path, handbook: Path) -> None:
+    with serving_chat() as service:
+        run(step(service, handbook, limit=3), tmp_path / "run")
+        run(step(service, handbook, limit=5), tmp_path / "run")
+        assert len(service.asked) == 5
+        run(
+            step(service, handbook, limit=3, server={"request": {"temperature": 0.3}}),
+            tmp_path / "run",
+        )
+        assert len(service.asked) == 8
+        assert service.requests[-1]["temperature"] == 0.3
+
+
+def test_fields_of_the_request_may_be_added_and_left_out(tmp_path: Path, handbook: Path) -> None:
+    fields = {"max_tokens": None, "max_completion_tokens": 99}
+    with serving_chat() as service:
+        run(step(service, handbook, limit=1, server={"request": fields}), tmp_path / "run")
+        assert "max_tokens" not in service.requests[0]
+        assert service.requests[0]["max_completion_tokens"] == 99
+
+
+def test_the_key_is_sent_to_the_server_and_is_nowhere_else(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    with serving_chat() as service:
+        made = step(service, handbook, judge=True, server={"key": "CHAT_KEY"})
+        glance = Glance()
+        assert list(made.check(glance)) == []
+        bench = run(made, tmp_path / "run")
+        assert set(service.keys) == {f"Bearer {KEY}"}
+    texts = [repr(made), repr(bench.told), repr(bench.warnings), repr(glance.notes)]
+    texts += [file.read_text() for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    assert not [text for text in texts if KEY in text]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_ends_the_step_after_one_request_and_is_not_shown(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    wrong = Wrong(status, f"invalid key {KEY}".encode())
+    with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError) as error:
+        run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
+    assert len(service.asked) == 1
+    assert "CHAT_KEY" in str(error.value)
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["", "two words", "é", "line\nend"])
+def test_a_key_that_is_none_is_named_by_its_variable_before_any_request(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", value)
+    with serving_chat() as service, pytest.raises(EmbergeError, match="CHAT_KEY") as error:
+        run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
+    assert service.asked == []
+    assert not value.strip() or value not in str(error.value)
+
+
+def test_an_answer_that_shows_the_key_is_shown_without_it(
+    tmp_path: Path, handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", KEY)
+    wrong = Wrong(404, f"no model for {KEY}".encode())
+    with (
+        serving_chat(lambda _: wrong) as service,
+        pytest.raises(EmbergeError, match="no model for") as error,
+    ):
+        run(step(service, handbook, server={"key": "CHAT_KEY"}), tmp_path / "run")
+    assert KEY not in str(error.value)
+
+
+def then(*answers: str | Wrong) -> Callable[[str], str | Wrong]:
+    """Answer with each of these in turn, then by rule."""
+    left: Iterator[str | Wrong] = iter(answers)
+    return lambda prompt: next(left, queries_by_rule(prompt))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong(429, headers={"Retry-After": "0"}),
+        Wrong(503, b"busy"),
+        Wrong(200, b"<html>a portal</html>"),
+        Wrong(200, b'{"choices": []}'),
+        Wrong(200, b"", {"Content-Length": "50"}),
+    ],
+)
+def test_a_failure_that_may_pass_is_followed_by_the_same_request(
+    tmp_path: Path, handbook: Path, wrong: Wrong
+) -> None:
+    with serving_chat(then(wrong, wrong)) as service:
+        bench = run(step(service, handbook, limit=3), tmp_path / "run")
+        assert len(service.asked) == 5
+    assert len(queries(bench)) == 6
+
+
+def test_a_server_that_is_too_slow_is_asked_again_and_then_ends_the_step(
+    tmp_path: Path, handbook: Path
+) -> None:
+    with serving_chat(lambda _: Wrong(seconds=1.0)) as service:
+        began = time.monotonic()
+        with pytest.raises(EmbergeError, match=re.escape("within 0.3 s")):
+            run(step(service, handbook, server={"timeout": 0.3}), tmp_path / "run")
+        assert time.monotonic() - began < 30
+        assert len(service.asked) == 2
+
+
+def test_no_server_and_no_such_model_are_errors_at_once(tmp_path: Path, handbook: Path) -> None:
+    with serving_chat() as service:
+        made = step(service, handbook)
+        with pytest.raises(EmbergeError, match="404"):
+            run(step(service, handbook, server={"endpoint": f"{service.url}/no"}), tmp_path / "run")
+    with pytest.raises(EmbergeError, match="no connection"):
+        run(made, tmp_path / "run")
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path, handbook: Path) -> None:
+    wrong = Wrong(307, headers={"Location": "http://127.0.0.1:9/v1/chat/completions"})
+    with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError, match="leads to"):
+        run(step(service, handbook), tmp_path / "run")
+    assert len(service.asked) == 1
+
+
+def passage_of(prompt: str) -> str:
+    return prompt.partition("<<<\n")[2].partition("\n>>>")[0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        (lambda _: "", "no query in the reply"),
+        (lambda _: " \n\t\n", "no query in the reply"),
+        (lambda _: "?!", "too short"),
+        (passage_of, "quotes its passage"),
+        (lambda prompt: f"Query: {passage_of(prompt).split('.')[0]}", "quotes its passage"),
+        (lambda _: "word " * 60, "too long"),
+        (lambda _: "I'm sorry, I cannot help with that.", "a refusal"),
+        (lambda _: "What does this document say about it?", "speaks of its passage"),
+        (
+            lambda _: "Was ist das und wie wird es von den Leuten im Garten gemacht?",
+            "another language",
+        ),
+        (lambda _: "как чистить насос", "another language"),
+        (lambda _: Wrong(body=completion("What is the", "length")), "cut at max_tokens"),
+        (lambda _: Wrong(400, b"content filter"), "no reply: the server answers 400"),
+        (lambda _: Wrong(body=b"x" * (5 << 20)), "no reply: .*more than"),
+    ],
+)
+def test_a_reply_that_is_no_query_drops_its_passage_and_is_counted(
+    tmp_path: Path, handbook: Path, reply: Callable[[str], str | Wrong], fault: str
+) -> None:
+    first = threading_safe_first()
+
+    def rule(prompt: str) -> str | Wrong:
+        return reply(prompt) if first(prompt) else queries_by_rule(prompt)
+
+    with serving_chat(rule) as service:
+        bench = run(step(service, handbook, server={"parallel": 1}), tmp_path / "run")
+    assert len(queries(bench)) == 2 * (PASSAGES - 1)
+    ((note, count),) = notes(bench).items()
+    assert re.search(fault, note)
+    assert count == 1
+
+
+def threading_safe_first() -> Callable[[str], bool]:
+    """Tell whether a prompt is the second one that is asked."""
+    seen: list[str] = []
+
+    def is_second(prompt: str) -> bool:
+        seen.append(prompt)
+        return len(seen) == 2
+
+    return is_second
+
+
+def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "many", documents=30)
+    with serving_chat(lambda _: "?!") as service:
+        made = step(service, folder, server={"parallel": 2})
+        with pytest.raises(EmbergeError, match="too short") as error:
+            run(made, tmp_path / "run")
+        assert "'?!'" in str(error.value)
+        count = len(service.asked)
+        assert 20 <= count < 40
+        with pytest.raises(EmbergeError):
+            run(made, tmp_path / "run")
+        assert len(service.asked) == len(set(service.asked)), "what was asked before is kept"
+
+
+def test_a_server_that_stops_answering_ends_the_step_and_a_later_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    folder = write_handbook(tmp_path / "many", documents=30)
+    asked: list[str] = []
+
+    def rule(prompt: str) -> str | Wrong:
+        asked.append(prompt)
+        return queries_by_rule(prompt) if len(asked) <= 30 else Wrong(500, b"down")
+
+    with serving_chat(rule) as service:
+        made = step(service, folder, server={"parallel": 2})
+        with pytest.raises(EmbergeError, match="in a row"):
+            run(made, tmp_path / "run")
+        served = set(asked[:30])
+        service.rule, service.asked = queries_by_rule, []
+        bench = run(made, tmp_path / "run")
+        assert not served & set(service.asked)
+        assert len(service.asked) == 90 - 30
+    assert len(queries(bench)) == 180
+
+
+def test_requests_run_side_by_side_within_the_rate(tmp_path: Path, handbook: Path) -> None:
+    def slow(prompt: str) -> Wrong:
+        return Wrong(body=completion(queries_by_rule(prompt)), seconds=0.2)
+
+    with serving_chat(slow) as service:
+        run(step(service, handbook, server={"parallel": 3}), tmp_path / "a")
+        assert service.most_at_once == 3
+    with serving_chat() as service:
+        rate = {"parallel": 3, "requests_per_minute": 600}
+        run(step(service, handbook, limit=6, server=rate), tmp_path / "b")
+        assert service.began[-1] - service.began[0] >= 0.45
+
+
+def test_a_judge_is_asked_twice_and_must_say_yes_both_times(tmp_path: Path, handbook: Path) -> None:
+    def rule(prompt: str) -> str | Wrong:
+        if "one word, yes or" not in prompt:
+            return queries_by_rule(prompt)
+        query_first = prompt.index("Query:") < prompt.index("Passage:")
+        if "What needs" not in prompt:
+            return "No, it does not."
+        return "yes" if query_first or "house 0" in prompt else "no"
+
+    with serving_chat(rule) as service:
+        bench = run(step(service, handbook, judge=True), tmp_path / "run")
+        assert len(service.asked) == PASSAGES + 2 * 2 * PASSAGES
+    assert len(queries(bench)) == 3
+    found: Counter[str] = Counter()
+    for note, count in notes(bench).items():
+        found[note.partition(": ")[2]] += count
+    assert found["the judge's answer depends on the order"] == PASSAGES - 3
+    assert found["its passage does not answer it, says the judge"] == PASSAGES
+
+
+def test_a_judge_without_an_opinion_ends_the_step(tmp_path: Path, handbook: Path) -> None:
+    def rule(prompt: str) -> str:
+        return "Perhaps." if "one word, yes or" in prompt else queries_by_rule(prompt)
+
+    with serving_chat(rule) as service, pytest.raises(EmbergeError, match="neither yes nor no"):
+        run(step(service, handbook, judge=True), tmp_path / "run")
+
+
+def test_kinds_take_turns_over_the_passages(tmp_path: Path, handbook: Path) -> None:
+    with serving_chat() as service:
+        made = step(service, handbook, per_document=1, kinds=("keywords", "claim"))
+        run(made, tmp_path / "run")
+        asked = ["keywords" if "keywords" in prompt else "claim" for prompt in service.asked]
+    assert min(asked.count("claim"), asked.count("keywords")) >= 3
+
+
+def test_requests_tokens_and_price_are_told_in_the_check_and_before_the_first_request(
+    tmp_path: Path, handbook: Path
+) -> None:
+    price = TokenPrice(input=1000.0, output=2000.0)
+    with serving_chat() as service:
+        made = step(service, handbook, judge=True, server={"price": price})
+        glance = Glance()
+        assert list(made.check(glance)) == []
+        assert service.asked == []
+        lines = [line for line in glance.notes["documents"] if "requests" in line]
+        assert [re.search(r"(\d+) requests", line)[1] for line in lines] == ["12", "48"]  # type: ignore[index]
+        bench = run(made, tmp_path / "run")
+        text = sum(len(prompt.encode()) for prompt in service.asked[:PASSAGES]) // 4
+    told = bench.told[1 if bench.told[0][2] == "documents" else 0 :]
+    first = next(note for done, _, unit, note in told if unit == "requests")
+    assert f"12 requests, about {text:,} tokens to read and 600 to write" in first
+    assert f"price {(text * 1000 + 600 * 2000) / 1e6:.2f}" in first
+
+
+def test_a_sample_tells_about_how_many_requests_a_large_folder_needs(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "many", documents=100)
+    with serving_chat() as service:
+        glance = Glance()
+        list(step(service, folder).check(glance))
+        (line,) = [line for line in glance.notes["documents"] if "requests" in line]
+        assert abs(int(re.search(r"(\d+) requests", line)[1]) - 300) < 10  # type: ignore[index]
+        list(step(service, folder, limit=7).check(glance))
+        assert any("7 requests" in line for line in glance.notes["documents"])
+
+
+def test_a_rehearsal_sends_nothing(tmp_path: Path, handbook: Path) -> None:
+    with serving_chat() as service:
+        bench = run(
+            step(service, handbook, judge=True), tmp_path / "run", rehearsal=Rehearsal(rows=4)
+        )
+        assert service.asked == []
+    assert queries(bench)
+
+
+@pytest.mark.parametrize(
+    ("server", "option"),
+    [
+        ({"endpoint": "ftp://host/v1"}, "endpoint"),
+        ({"endpoint": "https://me:pw@host/v1"}, "endpoint"),
+        ({"endpoint": "http://example.com/v1", "key": "CHAT_KEY"}, "endpoint"),
+        ({"endpoint": "https://example.com/v1", "key": "sk-abcdef"}, "key"),
+    ],
+)
+def test_options_that_would_give_a_key_away_are_found_by_the_check(
+    handbook: Path, server: dict[str, str], option: str
+) -> None:
+    made = GenerateQueries(documents=DataRef(str(handbook)), by=ChatServer(model="m", **server))  # type: ignore[arg-type]
+    problems = [p for p in made.check(Glance()) if p.severity == "error"]
+    assert [p.where for p in problems] == [f"by.{option}"]
+    assert "sk-abcdef" not in problems[0].message
+
+
+def test_a_missing_key_is_a_warning_of_the_check(
+    handbook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHAT_KEY", raising=False)
+    by = ChatServer(endpoint="https://example.com/v1", model="m", key="CHAT_KEY")
+    problems = list(GenerateQueries(documents=DataRef(str(handbook)), by=by).check(Glance()))
+    assert [(p.where, p.severity) for p in problems] == [("by.key", "warning")]
+
+
+def test_documents_that_leave_the_machine_need_permission(handbook: Path) -> None:
+    def uploads(endpoint: str) -> tuple[str, ...]:
+        by = ChatServer(endpoint=endpoint, model="m")
+        return tuple(GenerateQueries(documents=DataRef("x"), judge=by).uploads_to())
+
+    assert uploads("https://example.com/v1") == ("https://example.com/v1/chat/completions",)
+    for own in ("http://localhost:1/v1", "http://127.0.0.1:1/v1", "http://[::1]:1/v1"):
+        assert uploads(own) == ()

@@ -1,0 +1,132 @@
+"""A server on this machine with OpenAI's interface, which answers by rule and counts what it was asked.
+
+`python -m tests.support.chat_server LOG` runs it alone; it prints its port, and writes a line to LOG for each
+request that it has answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+KEY = "sk-" + "test" * 8
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """An answer that is no reply: its status, its bytes, and what is sent with it."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def queries_by_rule(prompt: str) -> str:
+    """Two queries that depend on the passage alone, or yes for a query in its passage's words."""
+    if "one word, yes or" in prompt:
+        return "Yes."
+    passage = prompt.partition("<<<")[2]
+    mark = hashlib.sha256(passage.encode()).hexdigest()[:6]
+    word = max(re.findall(r"[a-z]+", passage) or ["nothing"], key=len)
+    return f"1. What needs the {word} of {mark}?\n2. {word} {mark} care"
+
+
+class ChatService(ThreadingHTTPServer):
+    """Answers each prompt by `rule`; `asked` has the prompts, and `keys` the keys that were sent."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, rule: Callable[[str], str | Wrong] = queries_by_rule) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.rule, self.log = rule, None
+        self.asked: list[str] = []
+        self.requests: list[dict[str, Any]] = []
+        self.keys: Counter[str] = Counter()
+        self.at_once = self.most_at_once = 0
+        self.began: list[float] = []
+        self.lock = threading.Lock()
+
+    log: Path | None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def handle_error(self, *_: object) -> None:
+        """Stay quiet about clients that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ChatService
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = request["messages"][0]["content"]
+        with self.server.lock:
+            self.server.began.append(time.monotonic())
+            self.server.asked.append(prompt)
+            self.server.requests.append(request)
+            self.server.keys[self.headers.get("Authorization", "")] += 1
+            self.server.at_once += 1
+            self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
+        try:
+            found = self.server.rule(prompt) if self.path == "/v1/chat/completions" else Wrong(404)
+            self._answer(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
+        finally:
+            with self.server.lock:
+                self.server.at_once -= 1
+        if self.server.log is not None:
+            with self.server.lock, self.server.log.open("a") as file:
+                file.write(json.dumps(prompt) + "\n")
+
+    def _answer(self, wrong: Wrong) -> None:
+        time.sleep(wrong.seconds)
+        self.send_response(wrong.status)
+        for name, value in {"Content-Length": str(len(wrong.body)), **wrong.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(wrong.body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
+def completion(text: str, ended: str = "stop", **usage: int) -> bytes:
+    """A chat completion as OpenAI's servers write it."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": ended}
+    counts = {"prompt_tokens": 10, "completion_tokens": 5, **usage}
+    return json.dumps({"choices": [choice], "usage": counts}).encode()
+
+
+@contextmanager
+def serving_chat(rule: Callable[[str], str | Wrong] = queries_by_rule) -> Iterator[ChatService]:
+    service = ChatService(rule)
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.shutdown()
+        thread.join()
+        service.server_close()
+
+
+if __name__ == "__main__":
+    alone = ChatService()
+    alone.log = Path(sys.argv[1])
+    print(alone.server_port, flush=True)
+    alone.serve_forever()
