@@ -90,7 +90,7 @@ class HashCache:
         return digest
 
     def of_tree(self, path: Path) -> str:
-        """Return a hash of a file's bytes, or of all files below a folder, except hidden and compiled ones."""
+        """Return a hash of a file's bytes, or of a folder's files, except hidden and compiled ones."""
         if not path.is_dir():
             return self.of(path)
         files = {p.relative_to(path): p for p in sorted(path.rglob("*")) if p.is_file()}

@@ -77,7 +77,7 @@ def main(model: Path, root: Path, deaths: int) -> None:
             died = {"at": at, "of": len(calls), "call": calls[at - 1]}
         else:
             after = draw.uniform(0, seconds)
-            died = {"after": after, "of": seconds, "killed": _killed(after, line)}
+            died = {"after": after, "of": seconds, "killed": killed_command(after, line)}
         code = command(line)
         found = contents(place / "out")
         other = sorted(n for n in {*found, *expected} if found.get(n) != expected.get(n))
@@ -85,7 +85,9 @@ def main(model: Path, root: Path, deaths: int) -> None:
         shutil.rmtree(place)
 
 
-def _killed(after: float, line: list[str]) -> bool:
+def killed_command(after: float, line: list[str]) -> bool:
+    """Start a command in a copy of this process and kill it; False if it was faster."""
+
     def work() -> None:
         from emberge.cli.main import main as emberge
 

@@ -91,7 +91,7 @@ def _locate_package_folder(name: str) -> Path:
     folder = locate_package(name)
     if folder is None:
         raise DataError(
-            f"'{_PACKAGE}{name}': no package '{name}' with a folder is installed; install it, or name a folder"
+            f"'{_PACKAGE}{name}': no package '{name}' with a folder is installed; install it or name a folder"
         )
     return folder
 

@@ -76,7 +76,7 @@ def test_a_first_sentence_leads_to_the_rest(tmp_path: Path) -> None:
 
 def test_words_of_a_link_lead_to_the_section_that_it_names(tmp_path: Path) -> None:
     files = {
-        "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and [here](../b.md).\n",
+        "guide/a.md": "# A\n\nFirst see [how to lay a hose](../b.html#laying-it) and [read more](../b.md).\n",
         "b.md": f"# B\n\nSome opening words. {BODY[::-1]}\n\n## Laying it\n\nSo: how to lay a hose. {BODY}\n",
     }
     found = generate(tmp_path, files, kinds=("link",))
