@@ -108,6 +108,14 @@ class _CoreResolver(BaseResolver):
         return _TAG + ("float" if _FLOAT.fullmatch(value) else "str")
 
 
+class _Dumper(_CoreResolver, yaml.SafeDumper):
+    """A writer that quotes each text which YAML 1.2 would read as a number, truth value or null."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True: equal values are written out, as a reader of the text expects."""
+        return True
+
+
 class _Loader(Reader, Scanner, Parser, Composer, _CoreResolver):
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
@@ -327,16 +335,31 @@ def plain(node: Node) -> Any:
     return {key: plain(value) for key, value in node.entries.items()}
 
 
-def node_of(value: Any, where: str) -> Node | None:
-    """Return plain Python data as a node at the place `where`; None if YAML cannot express it."""
+def write_yaml(data: Any) -> str:
+    """Return plain Python data as a text that `read_yaml` reads as equal data."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def node_of(value: Any, where: str, *, deep_places: bool = False) -> Node | None:
+    """Return plain Python data as a node at the place `where`; None if YAML cannot express it.
+
+    With `deep_places`, the place of an inner value is its path, `where.key.0`, in place of `where` itself.
+    """
+
+    def build(key: object, inner: Any) -> Node | None:
+        place = f"{where}.{key}" if deep_places else where
+        return node_of(inner, place, deep_places=deep_places)
+
     if value is None or isinstance(value, bool | int | float | str):
         return Scalar(value, "null" if value is None else str(value), where)
     if isinstance(value, Mapping):
-        entries = {str(key): node_of(inner, where) for key, inner in value.items()}
+        entries = {str(key): build(key, inner) for key, inner in value.items()}
         known_entries = {key: inner for key, inner in entries.items() if inner is not None}
-        return Fields(known_entries, where) if len(known_entries) == len(entries) else None
+        lines = {key: f"{where}.{key}" for key in entries} if deep_places else {}
+        return Fields(known_entries, where, lines) if len(known_entries) == len(entries) else None
     if isinstance(value, Sequence):
-        items = [node_of(inner, where) for inner in value]
+        items = [build(index, inner) for index, inner in enumerate(value)]
         known_items = tuple(item for item in items if item is not None)
         return Items(known_items, where) if len(known_items) == len(items) else None
     return None

@@ -24,6 +24,8 @@ from emberge import load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 
+from tests.support.result_folders import folders
+
 SENTENCES, ROUNDS = 10_000, 4
 SETS = ("stsb_en", "snli", "banking77", "clinc150")
 
@@ -66,7 +68,7 @@ def test_geometry_beside_encoding_alone(minilm: Path, shared_data: Path, tmp_pat
         data = f"[{{path: ./{number}.jsonl, task: retrieval, symmetric: true}}]"
         text = f"steps: {{geo: {{geometry: {{models: ['{minilm}'], data: {data}}}}}}}"
         recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-        made = run_recipe(recipe, tmp_path / f"out-{number}", plugins, quiet=True)
+        made = folders(run_recipe(recipe, tmp_path / f"out-{number}", plugins, quiet=True))
         found = json.loads((made["geo"] / "geometry.json").read_text())["models"][0]["sets"]
         assert found[f"{number}"]["texts"] == len(part)
 

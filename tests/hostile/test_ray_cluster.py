@@ -13,6 +13,7 @@ from emberge_ray import Ray, cluster
 from tests.support.launched import PLUGIN
 from tests.support.listening import Address, listening, with_children
 from tests.support.planted import plant, ran
+from tests.support.result_folders import folders
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
 
@@ -46,13 +47,15 @@ def test_a_cluster_of_our_own_is_for_this_machine_and_imports_nothing_from_the_c
     before = signal.getsignal(signal.SIGTERM)
     plugins, watch = load_plugins([PLUGIN]), Watch()
     plugins.register(watch, "watch")
-    results = run_recipe(
-        parse_recipe(TEXT, plugins),
-        tmp_path / "out",
-        plugins,
-        machine=Machine(workers=2),
-        quiet=True,
-        launcher=Ray(),
+    results = folders(
+        run_recipe(
+            parse_recipe(TEXT, plugins),
+            tmp_path / "out",
+            plugins,
+            machine=Machine(workers=2),
+            quiet=True,
+            launcher=Ray(),
+        )
     )
     assert (results["b"] / "name").read_text() == "b"
     assert ran(folder) == []

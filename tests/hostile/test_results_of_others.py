@@ -252,7 +252,7 @@ def words(berts: list[Path], tmp_path: Path) -> list[str]:
 def finished(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hidden folder of that merge, killed after the work and before the model got its name."""
     with monkeypatch.context() as patched:
-        patched.setattr("emberge.cli.one_merge.publish", _interrupted)
+        patched.setattr("emberge.recipes.one_merge.publish", _interrupted)
         assert main(words) == 130
     return tmp_path / ".merged.merging"
 
@@ -303,7 +303,7 @@ def test_a_merge_that_failed_for_good_leaves_nothing(
         except OSError as error:
             raise CheckpointError("none: cannot be read") from error
 
-    monkeypatch.setattr("emberge.recipes.run.run_recipe.run_step", fails)
+    monkeypatch.setattr("emberge.recipes.run.run_steps.run_step", fails)
     assert main(words) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -319,7 +319,7 @@ def test_a_merge_whose_disk_failed_goes_on_from_its_work(
             raise EmbergeError("the disk is full") from error
 
     with monkeypatch.context() as patched:
-        patched.setattr("emberge.recipes.run.run_recipe.run_step", fails)
+        patched.setattr("emberge.recipes.run.run_steps.run_step", fails)
         assert main(words) == 1
     assert [path.name for path in tmp_path.iterdir()] == [".merged.merging"]
     assert main(words) == 0

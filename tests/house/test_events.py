@@ -13,6 +13,7 @@ from emberge import Artifact, EmbergeError, Step, Workspace, hookimpl, parse_rec
 from emberge.plugins import Plugins
 
 from tests.support.hooks import EVENTS, SPECS
+from tests.support.result_folders import folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,5 +116,5 @@ def test_a_listener_that_fails_ends_no_run(tmp_path: Path) -> None:
     plugins = plugins_with(Grumpy())
     recipe = parse_recipe("steps: {one: {noisy: {}}}", plugins)
     with pytest.warns(RuntimeWarning, match="plugin 'listener' failed at step_finished"):
-        results = run_recipe(recipe, tmp_path / "out", plugins)
+        results = folders(run_recipe(recipe, tmp_path / "out", plugins))
     assert (results["one"] / "nothing.txt").is_file()

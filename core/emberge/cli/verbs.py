@@ -201,24 +201,12 @@ def _ask_user(what: str) -> bool:
 
 def merge(options: argparse.Namespace) -> int:
     """Merge models into one folder, as described by the command line or another tool's file."""
-    from emberge.cli.one_merge import CommandLineMerge, MergeConfig, run_one_merge
+    from emberge.cli.merge_arguments import read_merge
+    from emberge.recipes import run_one_merge
 
-    config = Path(options.models[0])
-    request: CommandLineMerge | MergeConfig = CommandLineMerge(
-        models=options.models,
-        strategy=options.strategy,
-        base=options.base,
-        template=options.template,
-        weights=_read_weights(options.weight),
-        options=options.overrides,
-        dtype=options.dtype,
-    )
-    if config.is_file():
-        _refuse_options_beside(config, options)
-        request = MergeConfig(config, options.overrides)
     plugins, machine = _load_plugins(options), _find_machine(options)
     run_one_merge(
-        request,
+        read_merge(options, plugins),
         options.out,
         plugins,
         machine=machine,
@@ -227,23 +215,6 @@ def merge(options: argparse.Namespace) -> int:
     )
     print(f"merged: {options.out}")
     return 0
-
-
-def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
-    """Refuse options that the file `config` itself contains."""
-    values = {
-        **{model: [model] for model in options.models[1:]},
-        "--strategy": options.strategy,
-        "--base": options.base,
-        "--template": options.template,
-        "--weight": options.weight,
-        "--dtype": options.dtype,
-    }
-    given_options = [name for name, value in values.items() if value]
-    if given_options:
-        raise RecipeError(
-            f"{config} says what is merged and how; leave out {', '.join(given_options)}"
-        )
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -368,14 +339,6 @@ def _find_machine(options: argparse.Namespace) -> Machine:
     from emberge.devices import find_machine
 
     return find_machine(options.devices, options.workers, options.memory)
-
-
-def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
-    words = [word for text in given for word in text.split(",")]
-    try:
-        return tuple(float(word) for word in words)
-    except ValueError:
-        raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
 
 
 def _require_check(report: CheckReport, quiet: bool) -> None:

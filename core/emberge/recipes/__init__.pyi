@@ -1,5 +1,6 @@
 """Public names of recipes, each with the module that defines it."""
 
+from .checked_run import run_recipe as run_recipe
 from .checks.needs import Gpu as Gpu
 from .checks.needs import RecipeNeeds as RecipeNeeds
 from .checks.preflight import CheckReport as CheckReport
@@ -14,8 +15,10 @@ from .docs.component_table import list_components as list_components
 from .docs.describe import describe_component as describe_component
 from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
+from .one_merge import describe_merge as describe_merge
+from .one_merge import read_merge_file as read_merge_file
+from .one_merge import run_one_merge as run_one_merge
 from .options.components import read_component as read_component
-from .parse.parse import build_recipe as build_recipe
 from .parse.parse import draft_recipe as draft_recipe
 from .parse.parse import load_recipe as load_recipe
 from .parse.parse import read_text as read_text
@@ -27,5 +30,4 @@ from .references import is_folder as is_folder
 from .references import locate_model as locate_model
 from .run.rank_team import RankTeam as RankTeam
 from .run.rank_team import form_team as form_team
-from .run.run_recipe import run_recipe as run_recipe
 from .run.run_state import StepsFailedError as StepsFailedError

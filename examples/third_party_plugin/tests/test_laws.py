@@ -100,7 +100,7 @@ def model(tmp_path: Path) -> Path:
 def test_the_layers_that_are_kept_are_numbered_anew(model: Path) -> None:
     recipe, plugins = cut(model, [2, 0])
     assert not check_recipe(recipe, plugins).problems
-    out = run_recipe(recipe, model.with_name("out"), plugins, quiet=True)["small"]
+    out = run_recipe(recipe, model.with_name("out"), plugins, quiet=True)["small"].path
     found = load_file(out / "model.safetensors")
     assert found.pop("embeddings.weight").eq(1).all()
     kept = {name: tensor[0, 0].item() for name, tensor in found.items()}

@@ -136,5 +136,5 @@ def test_a_recipe_names_a_mask_token_by_its_id(causal: Path, tmp_path: Path) -> 
     text = f"steps: {{encoder: {{as_encoder: {{model: {causal}, mask_token: {MASK}}}}}}}"
     recipe = parse_recipe(text, plugins)
     assert not check_recipe(recipe, plugins).errors
-    folder = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["encoder"]
+    folder = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["encoder"].path
     assert AutoTokenizer.from_pretrained(folder).mask_token_id == MASK

@@ -212,7 +212,7 @@ def test_positions_are_turned_by_the_base_that_is_chosen(
     (place / "recipe.yaml").write_text(RECIPE + f"      rope_from: {whose}\n")
     recipe = load_recipe(place / "recipe.yaml", plugins)
     check_recipe(recipe, plugins).raise_errors()
-    result = run_recipe(recipe, place / "out", plugins, quiet=True)["both"]
+    result = run_recipe(recipe, place / "out", plugins, quiet=True)["both"].path
     rope = json.loads((result / "config.json").read_text())["text_config"]["rope_parameters"]
     assert rope["rope_theta"] == base
     assert rope["mrope_section"] == [2, 1, 1]

@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from tests.support.result_folders import folders
 from tests.support.specialists import (
     AUDIO_TOKENS,
     ROWS,
@@ -57,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, plugins: Plugins) -> dict[str
     """Folders of specialists and of results by name."""
     root = write_specialists(tmp_path_factory.mktemp("specialists"))
     recipe = parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins)
-    results = run_recipe(recipe, root / "out", plugins, quiet=True)
+    results = folders(run_recipe(recipe, root / "out", plugins, quiet=True))
     return {**results, **{name: root / name for name in ("text", "vision", "audio")}}
 
 
@@ -409,7 +410,7 @@ def test_modules_prompts_and_heads_of_the_text_model(
     recipe = f"steps: {{heard: {{compose: {{text: {tmp_path}/text, audio: {made['audio']}}}}}}}"
     result = run_recipe(parse_recipe(recipe, plugins), tmp_path / "out", plugins, quiet=True)[
         "heard"
-    ]
+    ].path
     assert torch.equal(weights(result / "3_Dense")["linear.weight"], dense["linear.weight"])
     artifact = read_artifact(result)
     assert artifact is not None
@@ -430,7 +431,7 @@ def test_composed_models_merge_with_one_another(
     models = [str(made[name]) for name in ("both", "unmerged")]
     listed = ", ".join(f"{{model: {one}, weight: 0.5}}" for one in models)
     recipe = f"steps: {{siblings: {{merge: {{models: [{listed}], strategy: linear}}}}}}"
-    done = run_recipe(parse_recipe(recipe, plugins), tmp_path / "out", plugins, quiet=True)
+    done = folders(run_recipe(parse_recipe(recipe, plugins), tmp_path / "out", plugins, quiet=True))
     merged, first, second = (weights(one) for one in (done["siblings"], *map(Path, models)))
     assert merged.keys() == first.keys()
     for name, tensor in merged.items():

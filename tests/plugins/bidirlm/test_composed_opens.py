@@ -15,6 +15,7 @@ from emberge_encoder import TextEncoder
 from sentence_transformers import SentenceTransformer
 
 from tests.support.embed_media import ORDER, PROMPT, TEXTS, clips, images
+from tests.support.result_folders import folders
 from tests.support.specialists import STEPS, write_specialists
 from tests.support.tolerance import assert_same_pass
 from tests.support.with_torchvision import run_with_torchvision
@@ -36,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = write_specialists(tmp_path_factory.mktemp("specialists"))
     plugins = load_plugins()
     recipe = parse_recipe(STEPS.format(root=root, more=MORE.format(root=root)), plugins)
-    return dict(run_recipe(recipe, root / "out", plugins, quiet=True))
+    return folders(run_recipe(recipe, root / "out", plugins, quiet=True))
 
 
 @pytest.fixture(scope="module")

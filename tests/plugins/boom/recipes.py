@@ -10,6 +10,7 @@ from typing import Any
 from emberge import Artifact, Machine, Plugins, check_recipe, parse_recipe, run_recipe
 from emberge.results import read_artifact
 
+from tests.support.result_folders import folders
 from tests.support.tiny import WORDS
 
 HEAD = """
@@ -61,7 +62,7 @@ def run(
     recipe = parse_recipe(head + steps, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    return run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)
+    return folders(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
 
 
 def artifact(folder: Path) -> Artifact:

@@ -33,6 +33,7 @@ from emberge_boom.study.study import Study, read_study, write_study
 from emberge_boom.study.tree import cut_into, grow, number_clusters
 
 from tests.plugins.boom.studied import RECIPE, study_data, worked
+from tests.support.result_folders import folders
 
 OF = FileRef("$study")
 
@@ -197,7 +198,7 @@ CLUSTERED = (
 def run(text: str, folder: Path, out: str = "out") -> Mapping[str, Path]:
     plugins = load_plugins()
     recipe = parse_recipe(text, plugins, path=folder / "recipe.yaml")
-    return run_recipe(recipe, folder / out, plugins, quiet=True)
+    return folders(run_recipe(recipe, folder / out, plugins, quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -326,8 +327,10 @@ def test_a_rehearsal_goes_through_whatever_its_study_finds(data: Path) -> None:
     for cut in ("threshold: 0, count: 2", "threshold: 100, count: 2"):
         text = CLUSTERED.replace("clusters: 2, number", f"{cut}, number").partition("  page:")[0]
         recipe = parse_recipe(text, plugins, path=data / "recipe.yaml")
-        done = run_recipe(
-            recipe, data / "rehearsed", plugins, rehearsal=Rehearsal(rows=12), quiet=True
+        done = folders(
+            run_recipe(
+                recipe, data / "rehearsed", plugins, rehearsal=Rehearsal(rows=12), quiet=True
+            )
         )
         assert read_study(done["study"]).rehearsed
         assert (done["merged"] / "model.safetensors").is_file()

@@ -17,6 +17,7 @@ from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import FILE, read_study, write_study
 
 from tests.plugins.boom.studied import NAMES, RECIPE, SINGLES, study_data, worked
+from tests.support.result_folders import folders
 
 
 def test_worked_distances_as_the_paper_prints_them() -> None:
@@ -196,7 +197,7 @@ def recipe(text: str, folder: Path) -> Recipe:
 
 
 def run(text: str, folder: Path, out: str) -> Mapping[str, Path]:
-    return run_recipe(recipe(text, folder), folder / out, load_plugins(), quiet=True)
+    return folders(run_recipe(recipe(text, folder), folder / out, load_plugins(), quiet=True))
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ from torch import Tensor
 from tests.plugins.codiemb.by_numpy import by_numpy, cka_by_kernels
 from tests.support import tiny
 from tests.support.places import ROOT
+from tests.support.result_folders import folders
 from tests.support.tolerance import of_pass
 
 # Chunks that the frail encoder has read, and after how many of them it dies.
@@ -163,7 +164,7 @@ def run(
 ) -> dict[str, Any]:
     read = recipe(place, plugins, text, more)
     check_recipe(read, plugins).raise_errors()
-    made = run_recipe(read, place / out, plugins, quiet=True)
+    made = folders(run_recipe(read, place / out, plugins, quiet=True))
     found: dict[str, Any] = json.loads((made["geo"] / "geometry.json").read_text())
     return found
 

@@ -31,6 +31,7 @@ from torch import Tensor
 from tests.support import tiny
 from tests.support.chains import chain, merge_one
 from tests.support.merges import merge_models
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_exact, assert_near, near
 
 State = Mapping[str, Tensor]
@@ -346,7 +347,7 @@ def test_a_recipe_measures_specialists_and_fuses(
     text = RECIPE.format(**{f.name: f for f in family})
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     check_recipe(recipe, plugins).raise_errors()
-    results = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)
+    results = folders(run_recipe(recipe, tmp_path / "out", plugins, quiet=True))
     statistics = read_statistics(results["norms"])
     expected = norms_of([states[1], states[3]], states[0])
     longest = max(tensor.numel() for tensor in states[0].values())

@@ -33,6 +33,7 @@ from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.losses import on_shards
 from tests.support.ranked_fit import Training
+from tests.support.result_folders import folders
 from tests.support.tolerance import EXACT, exactly, of_adamw
 from tests.support.training_data import retrieval, similarity
 
@@ -188,7 +189,9 @@ def test_what_a_check_could_not_count_is_refused_before_the_first_step(
 
 
 def test_a_step_mixes_retrieval_and_similarity(place: Path) -> None:
-    done = run_recipe(recipe(place, PAPER), place / "out", PLUGINS, machine=Machine(), quiet=True)
+    done = folders(
+        run_recipe(recipe(place, PAPER), place / "out", PLUGINS, machine=Machine(), quiet=True)
+    )
     names = {
         name
         for line in (done["trained"] / "metrics.jsonl").read_text().splitlines()

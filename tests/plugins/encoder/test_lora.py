@@ -33,6 +33,7 @@ from tests.support import tiny
 from tests.support.bench import write_catalogue
 from tests.support.merges import merge_models
 from tests.support.peft_adapters import adapted
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_near, assert_same_pass
 from tests.support.training_data import retrieval
 
@@ -228,7 +229,7 @@ def test_two_adapters_are_trained_merged_and_scored(
     recipe = parse_recipe(RECIPE, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+    made = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
     members = [made[f"members.seed={seed}"] for seed in (1, 2)]
     states = [load_file(member / "adapter_model.safetensors") for member in members]
     assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])

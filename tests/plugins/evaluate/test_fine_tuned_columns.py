@@ -13,6 +13,7 @@ from emberge import DataRef, Machine, Plugins, check_recipe, load_plugins, parse
 from emberge_evaluate import TaskEntry, TaskRowSource
 
 from tests.support.bench import Bench, model_at
+from tests.support.result_folders import folders
 from tests.support.tuned_sets import RATE, rows, scored, source, task, tuner, write_sets
 
 # Labels of another corpus, as its rows have them and as the task has them.
@@ -207,7 +208,7 @@ def test_a_printed_table_has_the_columns_of_test_sets(
     text = RECIPE.replace("LABELS", json.dumps(OTHER_LABELS))
     assert faults(plugins, tmp_path, text) == []
     parsed = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
-    made = run_recipe(parsed, tmp_path / "out", plugins, machine=Machine(), quiet=True)
+    made = folders(run_recipe(parsed, tmp_path / "out", plugins, machine=Machine(), quiet=True))
     scores = json.loads((made["scores"] / "scores.json").read_text())
     row = json.loads((made["table"] / "printed_table.json").read_text())["rows"]["One"]
     for cell, column in zip(row, ("guard/own", "guard/other"), strict=False):

@@ -70,7 +70,7 @@ def result(place: Path, out: str, plugins: Plugins, text: str) -> Path:
     """The folder of the run's scores."""
     parsed = parse_recipe(text, plugins, path=place / "recipe.yaml")
     assert not check_recipe(parsed, plugins).errors
-    return run_recipe(parsed, place / out, plugins, machine=Machine(), quiet=True)["scores"]
+    return run_recipe(parsed, place / out, plugins, machine=Machine(), quiet=True)["scores"].path
 
 
 def test_seeds_are_one_arm_and_curves_a_figure(plugins: Plugins, place: Path) -> None:

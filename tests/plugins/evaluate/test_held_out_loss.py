@@ -84,7 +84,7 @@ def test_a_data_sets_loss_is_that_of_its_batches(
 ) -> None:
     recipe = parse_recipe(select(berts, ", tasks: find, within: null"), plugins, path=place / "r")
     assert not check_recipe(recipe, plugins).errors
-    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["best"]
+    made = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["best"].path
     expected = {bert.name: info_nce(bert, place) for bert in berts}
     artifact = read_artifact(made)
     assert artifact is not None

@@ -11,6 +11,7 @@ from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, 
 from emberge.results import read_artifact
 
 from tests.support import tiny
+from tests.support.result_folders import folders
 from tests.support.training_data import texts
 
 # Ten rates would do the same; three are quicker, the last of which is far too high.
@@ -73,7 +74,7 @@ def test_the_rate_of_the_least_loss_is_that_of_the_later_training(
 ) -> None:
     recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
     assert not check_recipe(recipe, plugins).errors
-    results = run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+    results = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
     trials = {name: details(made) for name, made in results.items() if name.startswith("trial")}
     assert [one["learning_rate"] for one in trials.values()] == [1e-6, 1e-3, 1.0]
     least = min(trials.values(), key=lambda one: one["last_loss"])
@@ -90,7 +91,7 @@ def test_the_last_loss_is_the_mean_of_the_last_tenth_of_steps(
 ) -> None:
     text = RECIPE.replace("      max_steps: 20\n", "      max_steps: 20\n      logging_steps: 1\n")
     recipe = parse_recipe(text, plugins, path=place / "r.yaml")
-    results = run_recipe(recipe, place / "each", plugins, machine=Machine(), quiet=True)
+    results = folders(run_recipe(recipe, place / "each", plugins, machine=Machine(), quiet=True))
     found = details(results["trial.rate=0.001"])
     steps = [loss for _, loss in found["loss_curve"]]
     assert len(steps) == 20

@@ -29,6 +29,8 @@ from emberge import (
 )
 from emberge.recipes import Recipe
 
+from tests.support.result_folders import folders
+
 asked: list[str] = []
 NOT_KEPT = TaskInfo("whim", "sts", "cosine_spearman")  # without a fingerprint no store keeps it
 TASKS = (TaskInfo("code", "retrieval", "ndcg_at_10", fingerprint="a"), NOT_KEPT)
@@ -83,12 +85,14 @@ def test_each_model_is_scored_in_a_step_of_its_own(
     assert len(parts) == 3
     assert whole.id == "scores"
     assert whole.needs == tuple(part.id for part in parts)
-    made = run_recipe(read, tmp_path / "apart", plugins, quiet=True)
+    made = folders(run_recipe(read, tmp_path / "apart", plugins, quiet=True))
     assert asked == [f"{bert.name} {task.name}" for bert in berts for task in TASKS]
     # What one model alone is scored with is no other than what the parts found.
     together = json.loads((made["scores"] / "scores.json").read_text())
     for bert in berts:
-        alone = run_recipe(recipe(plugins, [bert]), tmp_path / bert.name, plugins, quiet=True)
+        alone = folders(
+            run_recipe(recipe(plugins, [bert]), tmp_path / bert.name, plugins, quiet=True)
+        )
         own = json.loads((alone["scores"] / "scores.json").read_text())
         assert together["scores"][bert.name] == own["scores"][bert.name]
     assert list(alone) == ["scores"]
@@ -99,7 +103,7 @@ def test_one_more_model_is_the_only_one_that_is_scored(
 ) -> None:
     run_recipe(recipe(plugins, berts[:2]), tmp_path / "out", plugins, quiet=True)
     asked.clear()
-    made = run_recipe(recipe(plugins, berts), tmp_path / "out", plugins, quiet=True)
+    made = folders(run_recipe(recipe(plugins, berts), tmp_path / "out", plugins, quiet=True))
     assert asked == [f"{berts[2].name} {task.name}" for task in TASKS]
     assert len(json.loads((made["scores"] / "scores.json").read_text())["models"]) == 3
 

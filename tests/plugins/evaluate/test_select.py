@@ -44,6 +44,7 @@ from sentence_transformers import SentenceTransformer
 from tests.support import launched_plugin, pair_evaluator
 from tests.support.bench import Bench, model_at, write_pairs, write_retrieval
 from tests.support.places import ROOT
+from tests.support.result_folders import folders
 from tests.support.training_data import write_training_sets
 
 asked: list[str] = []
@@ -417,7 +418,7 @@ def run(
     recipe = parse_recipe(path.read_text(), plugins, path=path)
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    return dict(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+    return folders(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
 
 
 def test_checkpoints_are_chosen_by_task_and_fused(place: Path, plugins: Plugins) -> None:
@@ -569,8 +570,10 @@ def test_a_check_counts_a_training_behind_two_choices_once(place: Path, plugins:
 def test_a_rehearsal_chooses_of_what_is_kept(place: Path, plugins: Plugins) -> None:
     path = written(place, TRAIN, PER_TASK, FUSED)
     recipe = parse_recipe(path.read_text(), plugins, path=path)
-    made = run_recipe(
-        recipe, place / "out", plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal()
+    made = folders(
+        run_recipe(
+            recipe, place / "out", plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal()
+        )
     )
     assert (made["fused"] / "model.safetensors").is_file()
 

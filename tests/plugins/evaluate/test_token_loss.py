@@ -222,7 +222,7 @@ def test_a_table_has_losses_and_perplexities_of_which_less_is_better(
     )
     parsed = parse_recipe(recipe(models, demand), plugins, path=place / "r.yaml")
     assert not check_recipe(parsed, plugins).errors
-    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"]
+    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
     scores = read_scores(made)
     assert scores.less
     for name in SETS:
@@ -272,7 +272,7 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
     for text, noted in ((recipe([models[0], stranger]), True), (in_bits, False)):
         parsed = parse_recipe(text, plugins, path=place / "r.yaml")
         out = place / f"out-{noted}"
-        made = run_recipe(parsed, out, plugins, machine=Machine(), quiet=True)["known"]
+        made = run_recipe(parsed, out, plugins, machine=Machine(), quiet=True)["known"].path
         table = (made / "scores.md").read_text()
         assert ("other tokenizers" in table) == noted
         found = read_scores(made).difference("stranger", "english")

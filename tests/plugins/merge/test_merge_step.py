@@ -42,7 +42,7 @@ def run(place: Path, text: str, plugins: Plugins) -> Path:
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["merged"]
+    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)["merged"].path
 
 
 def faults(place: Path, text: str, plugins: Plugins) -> str:

@@ -60,7 +60,9 @@ def place(specialists: Path, tmp_path: Path) -> Path:
 
 def run(place: Path, text: str, plugins: Plugins) -> Path:
     (place / "recipe.yaml").write_text(text)
-    return run_recipe(load_recipe(place / "recipe.yaml", plugins), place / "out", plugins)["merged"]
+    return run_recipe(load_recipe(place / "recipe.yaml", plugins), place / "out", plugins)[
+        "merged"
+    ].path
 
 
 def faults(place: Path, text: str, plugins: Plugins) -> str:

@@ -62,7 +62,7 @@ def merge(models: Path, speech: Path, out: Path, plugins: Plugins) -> tuple[Path
     report = check_recipe(recipe, plugins)
     report.raise_errors()
     plan = "\n".join(line for note in report.notes for line in note.lines)
-    return run_recipe(recipe, out, plugins, quiet=True)["merged"], plan
+    return run_recipe(recipe, out, plugins, quiet=True)["merged"].path, plan
 
 
 def trunk(folder: Path, prefix: str) -> dict[str, torch.Tensor]:

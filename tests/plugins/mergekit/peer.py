@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import yaml
 from emberge import EmbergeError, Machine, Plugins, check_recipe, load_plugins, run_recipe
-from emberge.cli.one_merge import MergeConfig
-from emberge.recipes import Recipe
+from emberge.recipes import Recipe, read_merge_file
 from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.support import tiny
+from tests.support.result_folders import folders
 from tests.support.tolerance import likely
 
 LAYERS = 4
@@ -143,7 +143,7 @@ def checked(text: str, folder: Path) -> Recipe:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yml"
     path.write_text(text, encoding="utf-8")
-    recipe = MergeConfig(path).recipe(plugins())
+    recipe = read_merge_file(path, plugins())
     check_recipe(recipe, plugins()).raise_errors()
     return recipe
 
@@ -152,8 +152,8 @@ def ours(text: str, folder: Path) -> Path:
     """What we make of the same config."""
     recipe = checked(text, folder)
     with quietly():
-        results = run_recipe(
-            recipe, folder / "out", plugins(), machine=Machine(workers=1), quiet=True
+        results = folders(
+            run_recipe(recipe, folder / "out", plugins(), machine=Machine(workers=1), quiet=True)
         )
     return results[recipe.steps[-1].id].resolve()
 

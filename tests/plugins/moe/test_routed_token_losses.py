@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
+from tests.support.result_folders import folders
 from tests.support.routable import dense
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
 from tests.support.token_training import (
@@ -323,7 +324,7 @@ def test_a_head_is_upcycled_trained_and_reloaded_by_its_auto_class(
     text = RECIPE.replace("ATTENTION", attention)
     plugins = load_plugins()
     recipe = parse_recipe(text, path=tmp_path / "r.yaml", plugins=plugins)
-    made = run_recipe(recipe, tmp_path / "out", plugins=plugins, quiet=True)
+    made = folders(run_recipe(recipe, tmp_path / "out", plugins=plugins, quiet=True))
     before, after = (load_file(made[n] / "model.safetensors") for n in ("routed", "trained"))
     assert before.keys() == after.keys()
     still = {name for name in before if torch.equal(before[name], after[name])}

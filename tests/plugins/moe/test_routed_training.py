@@ -32,6 +32,7 @@ from tests.support import ranked_fit
 from tests.support.exact import ExactEncoder
 from tests.support.fitting import run_fit
 from tests.support.ranked_fit import Training
+from tests.support.result_folders import folders
 from tests.support.routed_models import NATIVE, ExactRouted, native, routed
 from tests.support.tolerance import EXACT, assert_exact, exactly, of_adamw
 from tests.support.training_data import retrieval
@@ -418,7 +419,7 @@ def test_a_recipe_without_the_backbone_is_refused_and_with_it_has_the_figure(
     assert "recipe.yaml:10" in str(problem)
     assert "balance: 0" in problem.message
     assert not check_recipe(spread, plugins).errors
-    made = run_recipe(spread, tmp_path / "out", plugins, quiet=True)
+    made = folders(run_recipe(spread, tmp_path / "out", plugins, quiet=True))
     details = json.loads((made["trained"] / "artifact.json").read_text())["details"]
     assert details["figures"][0]["heat_map"]["columns"] == ["1", "2"]
     assert details["backbone"] == {"balance": 0.5, "max_length": 32}

@@ -35,6 +35,7 @@ from tests.support.launched import (
     write_recipe,
 )
 from tests.support.launched_plugin import GATE
+from tests.support.result_folders import folders
 from tests.support.steps import Listener
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
@@ -139,7 +140,7 @@ def test_a_lost_node_and_a_killed_worker_leave_the_bytes_of_a_run_alone(
     thread.start()
     plugins.register(listener, "listener")
     launcher = Ray(address=nodes.cluster.address)
-    results = run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher)
+    results = folders(run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher))
     thread.join()
     assert done == ["of 2 processes the lost node left 1", "and that was killed"]
     assert contents(out) == contents(alone)

@@ -38,6 +38,7 @@ from torch.nn.functional import normalize
 
 from tests.support import tiny
 from tests.support.exact import ExactEncoder
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_exact, assert_near, of_pass
 from tests.support.training_data import InMemory, retrieval
 
@@ -363,7 +364,7 @@ def recipe(place: Path, plugins: Plugins, text: str, **changes: str) -> Any:
 def run(place: Path, plugins: Plugins, text: str, out: str = "out", **changes: str) -> Any:
     one = recipe(place, plugins, text, **changes)
     check_recipe(one, plugins).raise_errors()
-    return run_recipe(one, place / out, plugins, quiet=True)
+    return folders(run_recipe(one, place / out, plugins, quiet=True))
 
 
 @pytest.mark.parametrize(("what", "strategy"), [("fisher", "fisher"), ("gram", "regmean")])

@@ -79,7 +79,7 @@ def _trained(place: Path, loss: str, out: str, steps: int = 3) -> dict[str, torc
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"]
+    made = run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True)["guided"].path
     return load_file(made / "model.safetensors")
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.losses import GUIDE
+from tests.support.result_folders import folders
 from tests.support.training_data import retrieval
 
 
@@ -108,7 +109,9 @@ def test_a_training_with_more_weight_stays_nearer_to_the_old_space(place: Path) 
     for weight in (0, 3):
         recipe = parse_recipe(RECIPE % weight, plugins, path=place / "recipe.yaml")
         assert not check_recipe(recipe, plugins).errors
-        made = run_recipe(recipe, place / f"out{weight}", plugins, machine=Machine(), quiet=True)
+        made = folders(
+            run_recipe(recipe, place / f"out{weight}", plugins, machine=Machine(), quiet=True)
+        )
         apart[weight] = float(((embedded(made["kept"]) - old) ** 2).sum(1).mean())
     assert apart[3] < 0.7 * apart[0]
 

@@ -28,6 +28,7 @@ from emberge.results import read_artifact
 from safetensors.torch import load_file
 
 from tests.support import pair_evaluator
+from tests.support.result_folders import folders
 from tests.support.training_data import write_training_sets
 
 HEADS = """
@@ -69,7 +70,7 @@ def place(bert: Path, tmp_path: Path) -> Path:
 
 def _run(place: Path, text: str, plugins: Plugins, out: str = "out") -> dict[str, Path]:
     recipe = parse_recipe(HEADS + text, plugins, path=place / "recipe.yaml")
-    return dict(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
+    return folders(run_recipe(recipe, place / out, plugins, machine=Machine(), quiet=True))
 
 
 def _faults(place: Path, text: str, plugins: Plugins) -> str:

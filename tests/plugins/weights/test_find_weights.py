@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_combined
 
 RECIPE = """
@@ -70,7 +71,7 @@ def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    return dict(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
+    return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
 
 
 def test_what_is_found_is_what_a_merge_takes(

@@ -49,6 +49,7 @@ from safetensors.torch import load_file, save_file
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
 from tests.support.bench import Bench, model_at, sentence, write_rows
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_combined
 
 BARE = before_length_one(TextEncoder())
@@ -233,7 +234,7 @@ def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors
-    return dict(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
+    return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
 
 
 def test_a_layer_that_is_noise_in_one_member_gets_less_of_it_and_the_merge_has_it_so(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ from emberge.model_folder import (
     other_format,
 )
 from emberge.network import request_threads
-from emberge.plugins import Plugins
+from emberge.plugins import Plugins, load_plugins
+from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, parts_of, references
 from emberge.recipes.references import (
     LocatedModel,
@@ -119,8 +121,8 @@ class CheckReport:
 
 
 def check_recipe(
-    recipe: Recipe,
-    plugins: Plugins,
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str],
+    plugins: Plugins | None = None,
     *,
     deep: bool = True,
     out: Path | None = None,
@@ -128,12 +130,19 @@ def check_recipe(
 ) -> CheckReport:
     """Check a recipe without loading any weights, and return every problem.
 
-    Of a draft, the problems of reading are among them; of its unsound steps, only references are checked.
+    `recipe` may also be Python data, a file, or the name of a shipped recipe, as in `run_recipe`. Of a draft,
+    the problems of reading are among those returned; of its unsound steps, only references are checked.
 
-    Results of an earlier run in `out` are read, if there are any. With `deep=False`, the network is not used.
+    `plugins` defaults to all that are installed. Results of an earlier run in `out` are read, if there are
+    any. With `deep=False`, the network is not used.
     An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
     With `sizes`, the parameters of models are counted, for an estimate of the announced work.
+
+    Raises:
+        RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
     """
+    plugins = plugins or load_plugins()
+    recipe = to_recipe(recipe, plugins)
     lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = [*recipe.problems]
     for unsound in recipe.unsound:

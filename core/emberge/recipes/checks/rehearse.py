@@ -18,7 +18,7 @@ from emberge.files import OutInUseError
 from emberge.hookspecs import hookimpl
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import Recipe
-from emberge.recipes.run.run_recipe import run_recipe
+from emberge.recipes.run.run_steps import run_steps
 from emberge.wording import human_size
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def rehearse(
     error: Exception | None = None
     with _open_rehearsal_folder(out) as folder, _register_listener(plugins, watch):
         try:
-            run_recipe(
+            run_steps(
                 recipe,
                 folder,
                 plugins,

@@ -7,17 +7,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts import Step, StepRef, TranslatedRecipe
 from emberge.errors import Problem, RecipeError, suggest
-from emberge.plugins import Plugins
+from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.options.builder import BROKEN, Builder, Instance, OptionPath
 from emberge.recipes.options.components import HANDLERS, build_component
 from emberge.recipes.parse.foreach import NAME, Combination, Substitution, find_step_uses, rows_of
 from emberge.recipes.parse.needed_plugins import load_needed_plugins
 from emberge.recipes.parse.overrides import override
+from emberge.recipes.parse.python_data import to_yaml_data
 from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep
-from emberge.yaml_nodes import Fields, Node, Scalar, describe_node, read_yaml
+from emberge.yaml_nodes import (
+    Fields,
+    Node,
+    Scalar,
+    describe_node,
+    node_of,
+    read_yaml,
+    write_yaml,
+)
 
 _KEYS = ("seed", "plugins", "steps")
 
@@ -67,35 +77,48 @@ def to_recipe_text(
     return translated.text, lambda line: f"{label}:{translated.line(line)}"
 
 
-def load_recipe(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path: Path | str, plugins: Plugins | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
     """Read a recipe file; `overrides` have the form of `--set`: `step.kind.option=value`.
+
+    `plugins` defaults to all that are installed.
 
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
     """
+    path = Path(path)
     return draft_recipe(read_text(path), plugins, path=path, overrides=overrides).require_sound()
 
 
 def parse_recipe(
-    text: str, plugins: Plugins, *, path: Path | None = None, overrides: Sequence[str] = ()
+    recipe: str | Mapping[str, Any],
+    plugins: Plugins | None = None,
+    *,
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
 ) -> Recipe:
-    """Read a recipe's text; paths in it are relative to the folder of `path`.
+    """Read a recipe from its text, or from Python data of the same form: `{"steps": {id: {kind: options}}}`.
+
+    Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
+    that are installed. In Python data, a path or a step's result may stand for its text.
 
     Raises:
-        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`.
+        RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with
+            its place in the data: `recipe.steps.boom.merge.strategy`.
     """
-    return draft_recipe(text, plugins, path=path, overrides=overrides).require_sound()
+    return draft_recipe(recipe, plugins, path=path, overrides=overrides).require_sound()
 
 
 def draft_recipe(
-    text: str,
-    plugins: Plugins,
+    recipe: str | Mapping[str, Any],
+    plugins: Plugins | None = None,
     *,
     path: Path | None = None,
     overrides: Sequence[str] = (),
     allow_plugins: bool = False,
 ) -> Recipe:
-    """Read a recipe's text; return its sound steps, with every problem of the others.
+    """Read a recipe as `parse_recipe` does; return its sound steps, with every problem of the others.
 
     `check_recipe` takes such a draft and adds the problems of models and data. With `allow_plugins`, the
     plugin files that the recipe names are loaded into `plugins`.
@@ -103,9 +126,14 @@ def draft_recipe(
     Raises:
         RecipeError: if the text is no YAML, or no mapping, or a plugin is missing that the recipe needs.
     """
-    ours, label = to_recipe_text(text, plugins, path)
+    plugins = plugins or load_plugins()
     problems: list[Problem] = []
-    root = read_yaml(ours, label, problems)
+    if isinstance(recipe, str):
+        text, place = to_recipe_text(recipe, plugins, path)
+        root = read_yaml(text, place, problems)
+    else:
+        data = to_yaml_data(recipe, "recipe")
+        text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
     if root is not None and not isinstance(root, Fields):
         problems.append(
             Problem(f"a recipe is a mapping with `steps`, not {describe_node(root)}", root.where)
@@ -119,8 +147,8 @@ def draft_recipe(
     if missing_plugins:  # the names that they would add are not known
         raise RecipeError(sort_problems([*problems, *missing_plugins]))
     root = override(root, overrides, problems)
-    recipe = build_recipe(root, plugins, folder, problems)
-    return replace(recipe, path=path, text=ours, overrides=tuple(overrides))
+    built = build_recipe(root, plugins, folder, problems)
+    return replace(built, path=path, text=text, overrides=tuple(overrides))
 
 
 def build_recipe(

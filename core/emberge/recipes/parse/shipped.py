@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emberge.errors import RecipeError, suggest
 from emberge.plugins import Plugins
@@ -29,6 +31,21 @@ def named_recipe(
     return draft_recipe(
         read_text(path), plugins, path=path, overrides=overrides, allow_plugins=allow_plugins
     )
+
+
+def to_recipe(
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str], plugins: Plugins
+) -> Recipe:
+    """Return the recipe that Python code gives: as it is, else a draft of data, a file or a shipped name.
+
+    Raises:
+        RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return draft_recipe(recipe, plugins)
+    return named_recipe(os.fspath(recipe), plugins, ())
 
 
 def _describe_missing_recipe(path: Path, shipped: Iterable[str]) -> str:

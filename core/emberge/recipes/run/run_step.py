@@ -73,8 +73,8 @@ LEAVING = 20.0
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """The result of a step: its folder, its artifact, and the seconds that it took."""
+class PublishedStep:
+    """The folder and artifact of a step that has just finished, and the seconds that it took."""
 
     folder: Path
     artifact: Artifact
@@ -86,7 +86,7 @@ def run_step(
     fingerprint: str,
     context: RunContext,
     inside: contextlib.AbstractContextManager[Any] | None = None,
-) -> StepResult:
+) -> PublishedStep:
     """Run a step from where it was interrupted, publish its result by one rename, and return the result.
 
     The step runs inside the context manager `inside`, unless it is None. `OutFolder.finish` later links
@@ -122,7 +122,7 @@ def run_step(
         finally:
             workspace.close()
             return_freed_memory()
-    return StepResult(folder, artifact, seconds)
+    return PublishedStep(folder, artifact, seconds)
 
 
 def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:

@@ -43,7 +43,7 @@ def stacked(folder: Path, options: str, out: Path) -> Path:
     plugins = load_plugins()
     text = f"steps: {{m: {{merge: {{{options}}}}}}}"
     recipe = parse_recipe(text, plugins, path=folder / "r.yaml")
-    return run_recipe(recipe, out, plugins, quiet=True)["m"].resolve()
+    return run_recipe(recipe, out, plugins, quiet=True)["m"].path.resolve()
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

@@ -42,6 +42,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.merges import merge_models
+from tests.support.result_folders import folders
 from tests.support.tolerance import assert_combined, assert_same_pass
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -612,7 +613,7 @@ def test_a_recipe_shows_what_differs_and_merges(tmp_path: Path) -> None:
     assert "'a' and 'second': 60 ids are another token: 5 \"the\" / \"dog\"" in text
     assert '2 tokens are only in the second: "dog" (5), "[B]" (66)' in text
     assert "128 rows: 65 merged, 2 from the models that know them, 61 of no token" in text
-    results = run_recipe(recipe("union"), tmp_path / "out", plugins, quiet=True)
+    results = folders(run_recipe(recipe("union"), tmp_path / "out", plugins, quiet=True))
     assert torch.equal(rows_of(results["merged"])[65], rows_of(b)[5])
     refused = check_recipe(recipe("token_aware"), plugins)
     assert "have different tokenizers" in str(refused.errors[0])

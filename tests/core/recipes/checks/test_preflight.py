@@ -131,7 +131,7 @@ def test_what_check_accepts_runs(tmp_path: Path) -> None:
     made = recipe(a=Write(of=(ModelRef("./m", tmp_path),)))
     (model(tmp_path / "m") / "config.json").write_text(json.dumps({"text": "t"}))
     check_recipe(made, toy()).raise_errors()
-    assert (run_recipe(made, tmp_path / "out", toy())["a"] / "config.json").exists()
+    assert (run_recipe(made, tmp_path / "out", toy())["a"].path / "config.json").exists()
 
 
 def test_equal_problems_of_many_instances_are_told_once() -> None:

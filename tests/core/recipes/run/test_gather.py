@@ -23,6 +23,8 @@ from emberge import (
 )
 from emberge.recipes import Recipe
 
+from tests.support.result_folders import folders
+
 
 @dataclass(frozen=True, kw_only=True)
 class Square(Step):
@@ -96,11 +98,11 @@ def test_what_the_parts_made_is_gathered(tmp_path: Path) -> None:
 
 
 def test_one_more_part_leaves_the_others_as_they_are(tmp_path: Path) -> None:
-    first = run_recipe(read(TEXT), tmp_path / "out", plugins(), quiet=True)
-    folders = {name: folder.resolve() for name, folder in first.items()}
+    first = folders(run_recipe(read(TEXT), tmp_path / "out", plugins(), quiet=True))
+    before = {name: folder.resolve() for name, folder in first.items()}
     more = read(TEXT.replace("[1, 2, 3]", "[1, 2, 3, 5]"))
-    again = run_recipe(more, tmp_path / "out", plugins(), quiet=True)
-    same = {name for name in folders if again[name].resolve() == folders[name]}
+    again = folders(run_recipe(more, tmp_path / "out", plugins(), quiet=True))
+    same = {name for name in before if again[name].resolve() == before[name]}
     assert same == {"all.of=1", "all.of=2", "all.of=3"}
     assert '"sum": 39' in (tmp_path / "out" / "then" / "artifact.json").read_text()
 

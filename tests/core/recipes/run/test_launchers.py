@@ -48,6 +48,7 @@ from tests.support.launched import (
     write_recipe,
 )
 from tests.support.launched_plugin import POISON
+from tests.support.result_folders import folders
 from tests.support.steps import Listener, Write, recipe, toy
 
 CPU = Machine(workers=2)
@@ -75,7 +76,9 @@ def launched(
     for listener in listeners:
         plugins.register(listener, "listener")
     made = load_recipe(text, plugins) if isinstance(text, Path) else parse_recipe(text, plugins)
-    return run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher, **more)
+    return folders(
+        run_recipe(made, out, plugins, machine=CPU, quiet=True, launcher=launcher, **more)
+    )
 
 
 def test_one_worker_makes_the_bytes_of_a_run_alone(

@@ -32,6 +32,7 @@ from emberge.recipes import StepsFailedError
 from emberge.results import read_artifact
 
 from tests.support.locked import other_process_holding
+from tests.support.result_folders import folders
 from tests.support.steps import RAN, Listener, Scores, Write, recipe, toy
 
 
@@ -47,7 +48,7 @@ def text_of(out: Path, step: str) -> str:
 def test_steps_run_in_order_and_each_result_stands_behind_a_relative_link(tmp_path: Path) -> None:
     listener = Listener()
     made = recipe(a=Write(word="A"), b=Write(word="B", of=(ModelRef("$a"),)))
-    results = run_recipe(made, tmp_path / "out", toy(listener))
+    results = folders(run_recipe(made, tmp_path / "out", toy(listener)))
     assert results == {"a": tmp_path / "out" / "a", "b": tmp_path / "out" / "b"}
     assert text_of(tmp_path / "out", "b").startswith("B")
     assert not os.path.isabs(os.readlink(tmp_path / "out" / "a"))
@@ -260,7 +261,7 @@ def test_checkpoints_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         a=Write(checkpoints=(100, 20, 3)),
         b=Write(word="b", of=(ModelRef("$a.checkpoints"),)),
     )
-    results = run_recipe(made, tmp_path, toy())
+    results = folders(run_recipe(made, tmp_path, toy()))
     artifact = read_artifact(results["b"])
     assert artifact is not None
     assert artifact.details["names"] == ["a/step-3", "a/step-20", "a/step-100"]

@@ -34,6 +34,7 @@ from emberge_data.steps.cross_encoder import (
 from emberge_data.steps.pair_scores import PairScores, Segment, list_pairs
 
 from tests.support import tiny
+from tests.support.result_folders import folders
 from tests.support.tolerance import of_pass
 from tests.support.training_data import retrieval
 
@@ -184,7 +185,7 @@ def test_what_is_written_is_read_as_scores_that_distillation_learns_from(
     text = text.replace("TEACHER", "{model: ./cross}").replace("MORE", "")
     read = parse_recipe(text, plugins, path=place / "recipe.yaml")
     check_recipe(read, plugins).raise_errors()
-    made = run_recipe(read, place / "out", plugins, quiet=True)
+    made = folders(run_recipe(read, place / "out", plugins, quiet=True))
     entry = DataEntry(path=DataRef(str(made["scored"])))
     (dataset,) = load_datasets(
         [entry], readers=[JsonLines()], resolve=lambda reference: Path(reference.text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,14 @@ from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.run.parallel import ParallelRun
 from emberge.recipes.run.run_state import RunState
 from emberge.recipes.run.run_step import explain_disk_full, run_step
+from emberge.recipes.run.step_result import StepResult
 from emberge.results import OutFolder
 
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
 
 
-def run_recipe(
+def run_steps(
     recipe: Recipe,
     out: Path,
     plugins: Plugins,
@@ -34,8 +34,8 @@ def run_recipe(
     team: RankTeam | None = None,
     launcher: Launcher | None = None,
     allow_upload: bool = False,
-) -> Mapping[str, Path]:
-    """Run a recipe's steps into the folder `out` and return the link `out/<id>` of each step's result.
+) -> dict[str, StepResult]:
+    """Run a checked recipe's steps into the folder `out` and return each step's result by its id.
 
     A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
     If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
@@ -75,7 +75,7 @@ def run_recipe(
             run.end(error)
             raise
         run.end(None)
-    return {step.id: out_folder.link(step.id) for step in recipe.steps}
+    return {step.id: StepResult(step.id, out_folder.link(step.id)) for step in recipe.steps}
 
 
 def _fetch_models(run: RunState) -> None:

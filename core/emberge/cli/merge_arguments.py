@@ -1,0 +1,91 @@
+"""The merge that one command line describes, as options of the step `merge`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from emberge.errors import Problem, RecipeError
+from emberge.plugins import Plugins
+from emberge.recipes import Recipe, describe_merge, read_merge_file
+from emberge.yaml_nodes import plain, read_yaml
+
+
+def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
+    """Return the recipe of the merge that a command line describes, or of the file that it names.
+
+    Raises:
+        RecipeError: if an option has no value, an option is given beside a file, or the recipe has a problem.
+    """
+    config = Path(options.models[0])
+    if config.is_file():
+        _refuse_options_beside(config, options)
+        return read_merge_file(config, plugins, options.overrides)
+    given: dict[str, Any] = {
+        "strategy": _read_strategy(options.strategy, options.overrides),
+        "weights": _read_weights(options.weight) or None,
+        "base": options.base,
+        "template": options.template,
+        "out_dtype": options.dtype,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    return describe_merge(options.models, given, plugins, "command line")
+
+
+def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
+    """Refuse options that the file `config` itself contains."""
+    values = {
+        **{model: [model] for model in options.models[1:]},
+        "--strategy": options.strategy,
+        "--base": options.base,
+        "--template": options.template,
+        "--weight": options.weight,
+        "--dtype": options.dtype,
+    }
+    given_options = [name for name, value in values.items() if value]
+    if given_options:
+        raise RecipeError(
+            f"{config} says what is merged and how; leave out {', '.join(given_options)}"
+        )
+
+
+def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
+    words = [word for text in given for word in text.split(",")]
+    try:
+        return tuple(float(word) for word in words)
+    except ValueError:
+        raise RecipeError(f"--weight {','.join(words)}: weights are numbers: 0.5,0.3") from None
+
+
+def _read_strategy(written: str | None, settings: Sequence[str]) -> Any:
+    """Return the strategy in the form of a recipe's option: a name, a chain, or a name with options.
+
+    `settings` are the strategy's options, `name=value` with YAML values. Without both, return None.
+    """
+    problems: list[Problem] = []
+    options: dict[str, Any] = {}
+    for setting in settings:
+        where = f"--set {setting}"
+        name, equals, value = (part.strip() for part in setting.partition("="))
+        if not equals or not name or not value:
+            raise RecipeError(f"{where}: write it as option=value")
+        if name in options:
+            raise RecipeError(f"{where}: '{name}' is set twice; leave one out")
+        options[name] = _read_value(value, where, problems)
+    if written is None and not settings:
+        return None
+    if written is None:
+        raise RecipeError(f"--set {settings[0]}: name the --strategy that has this option")
+    strategy = _read_value(written, "--strategy", problems)
+    if problems:
+        raise RecipeError(problems)
+    if options and not isinstance(strategy, str):
+        raise RecipeError("--set goes with the name of a strategy; a chain has its own options")
+    return {strategy: options} if options else strategy
+
+
+def _read_value(text: str, where: str, problems: list[Problem]) -> Any:
+    node = read_yaml(text, lambda _: where, problems, what="the value")
+    return None if node is None else plain(node)

@@ -1,0 +1,84 @@
+"""The run of a recipe from Python: read, checked, run."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts import Launcher, Machine, Rehearsal
+from emberge.plugins import Plugins, load_plugins
+from emberge.recipes.checks.preflight import CheckReport, check_recipe
+from emberge.recipes.options.components import read_component
+from emberge.recipes.parse.shipped import to_recipe
+from emberge.recipes.recipe import Recipe
+from emberge.recipes.run.run_steps import run_steps
+from emberge.recipes.run.step_result import StepResult
+
+if TYPE_CHECKING:
+    from emberge.recipes.run.rank_team import RankTeam
+
+
+def run_recipe(
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str],
+    out: Path | str,
+    plugins: Plugins | None = None,
+    *,
+    machine: Machine | None = None,
+    launcher: Launcher | str | None = None,
+    allow_upload: bool = False,
+    quiet: bool = False,
+    rehearsal: Rehearsal | None = None,
+    team: RankTeam | None = None,
+) -> dict[str, StepResult]:
+    """Run a recipe's steps into the folder `out` and return each step's result by its id.
+
+    `recipe` is Python data (`{"steps": {id: {kind: options}}}`), a file, or the name of a shipped recipe; it
+    is read and checked first, and warnings of the check are given as Python warnings. A `Recipe` is run as
+    it is, as `check_recipe` is the caller's choice. `plugins` defaults to all that are installed.
+
+    A step that an earlier run finished under the same fingerprint is skipped; an interrupted step continues.
+    If a step fails, the steps that do not need it still run. `machine` defaults to all of this machine;
+    `quiet` asks reporters to print nothing. A `launcher` (`"local"`) runs steps in parallel, each in a
+    separate process; without a launcher, steps run one after another in this process. With a `team`, this
+    process is its first rank, and it calls the other ranks into the steps that every rank enters. Steps that
+    upload need `allow_upload`, except in a rehearsal, which sends nothing.
+
+    Raises:
+        RecipeError: before any work, if the recipe has problems, or a step uploads and `allow_upload` is
+            False.
+        OutInUseError: if another run works in `out`.
+        RequirementError: if all steps are done and a requirement of the recipe is not met.
+        StepsFailedError: if several steps failed; a single error is raised as it is.
+    """
+    plugins = plugins or load_plugins()
+    out = Path(out)
+    checked = to_recipe(recipe, plugins)
+    if not isinstance(recipe, Recipe):
+        warn_or_raise(check_recipe(checked, plugins, out=out))
+    if isinstance(launcher, str):
+        launcher = read_component(launcher, Launcher, plugins, "launcher")
+    return run_steps(
+        checked.require_sound(),
+        out,
+        plugins,
+        machine=machine,
+        rehearsal=rehearsal,
+        quiet=quiet,
+        team=team,
+        launcher=launcher,
+        allow_upload=allow_upload,
+    )
+
+
+def warn_or_raise(report: CheckReport) -> None:
+    """Raise the errors that a check found, or give its warnings as Python warnings.
+
+    Raises:
+        RecipeError: if there are errors; has all of them.
+    """
+    report.raise_errors()
+    for problem in report.of("warning"):
+        warnings.warn(str(problem), stacklevel=3)

@@ -1,0 +1,208 @@
+"""One merge without a recipe file: a recipe of one step, whose result is the requested folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emberge.contracts import Machine
+from emberge.errors import RecipeError, is_temporary
+from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
+from emberge.plugins import Plugins, load_plugins
+from emberge.recipes.checked_run import warn_or_raise
+from emberge.recipes.checks.preflight import CheckReport, check_recipe
+from emberge.recipes.parse.parse import build_recipe, load_recipe, read_text, translate
+from emberge.recipes.parse.python_data import path_text, to_yaml_data
+from emberge.recipes.recipe import Recipe
+from emberge.recipes.references import is_folder
+from emberge.recipes.run.run_state import StepsFailedError
+from emberge.recipes.run.run_steps import run_steps
+from emberge.recipes.run.step_result import StepResult
+from emberge.yaml_nodes import Fields, node_of, write_yaml
+
+STEP = "merged"
+
+
+def merge(
+    models: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    out: Path | str,
+    strategy: str | Mapping[str, Any] | Sequence[Any] | None = None,
+    base: str | os.PathLike[str] | None = None,
+    weights: Sequence[float] | str | None = None,
+    plugins: Plugins | None = None,
+    machine: Machine | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> StepResult:
+    """Merge models into the new folder `out` and return the result, as `emberge merge` does.
+
+    `models` are folders, hub ids and other references to models, or the file of another tool's merge, such as
+    a mergekit YAML, which contains everything else. `strategy` has the form of a recipe's option: `"linear"`,
+    `{"ties": {"density": 0.3}}`, or a list of links. `weights` are one number for each model, or `"size"`.
+    `options` are further options of the step `merge`: `keep=0.5`, `template`, `out_dtype`.
+
+    The merge is checked first; warnings of the check are given as Python warnings. After a kill, the same
+    call continues.
+
+    Raises:
+        RecipeError: if `out` exists, or the check finds an error.
+    """
+    plugins = plugins or load_plugins()
+    given = {"strategy": strategy, "base": base, "weights": weights, **options}
+    given = {name: value for name, value in given.items() if value is not None}
+    if isinstance(models, str | os.PathLike):
+        if given:
+            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(given)}")
+        recipe = read_merge_file(Path(models), plugins)
+    else:
+        recipe = describe_merge(models, given, plugins)
+    return run_one_merge(recipe, Path(out), plugins, machine=machine, quiet=quiet)
+
+
+def describe_merge(
+    models: Sequence[str | os.PathLike[str]],
+    options: Mapping[str, Any],
+    plugins: Plugins,
+    place: str = "",
+) -> Recipe:
+    """Build the recipe of one step `merge` with these options; relative folders start at the current folder.
+
+    All problems name the `place`; without a place, each names its own option: `merge.strategy`.
+
+    Raises:
+        RecipeError: if the numbers of weights and models differ, or the recipe has a problem.
+    """
+    options = dict(options)
+    members: list[Any] = [_name_model(model) for model in models]
+    weights = options.get("weights")
+    if weights is not None and not isinstance(weights, str | os.PathLike):
+        weights = list(options.pop("weights"))
+        if len(weights) != len(members):
+            raise RecipeError(
+                f"{len(weights)} weights for {len(members)} models; give one each, or none"
+            )
+        members = [
+            {"model": model, "weight": weight}
+            for model, weight in zip(members, weights, strict=True)
+        ]
+    for name in ("base", "template", "tokenizer"):
+        if options.get(name) is not None:
+            options[name] = _name_model(options[name])
+    step = to_yaml_data({"models": members, **options}, place or "merge")
+    node = node_of(step, place or "merge", deep_places=not place)
+    assert node is not None
+    root = Fields({"merge": node}, place or "merge")
+    for key in (STEP, "steps"):
+        root = Fields({key: root}, place or "merge")
+    recipe = build_recipe(root, plugins, Path()).require_sound()
+    text = write_yaml({"steps": {STEP: {"merge": step}}})
+    return replace(recipe, path=Path(place or "merge"), text=text)
+
+
+def read_merge_file(path: Path, plugins: Plugins, overrides: Sequence[str] = ()) -> Recipe:
+    """Read another tool's merge, such as a mergekit YAML; relative folders start at the file's folder.
+
+    `overrides` have the form of `--set`.
+
+    Raises:
+        RecipeError: if the file has problems (has all of them), or is a recipe of ours.
+    """
+    if translate(read_text(path), plugins, path) is None:
+        raise RecipeError(
+            f"{path} is no merge of another tool; a recipe is run by `emberge run {path} --out DIR`"
+        )
+    return load_recipe(path, plugins, overrides)
+
+
+def run_one_merge(
+    recipe: Recipe,
+    out: Path,
+    plugins: Plugins,
+    *,
+    machine: Machine | None = None,
+    quiet: bool = False,
+    show: Callable[[CheckReport], None] = warn_or_raise,
+) -> StepResult:
+    """Check the recipe of a merge, run it, publish the model as the folder `out` by one rename; return it.
+
+    The work is done in a hidden folder next to `out`. After a kill, or if the disk is full, the folder is
+    kept, and the same command continues from it. `show` gets the report of the check; it may raise an error
+    to stop the merge.
+
+    Raises:
+        RecipeError: if `out` exists, or the check finds an error.
+        NotOursError: if another user made the hidden folder, or it is a link.
+    """
+    work_folder = out.parent / f".{out.name}.merging"
+    if (out.is_dir() and any(out.iterdir())) or out.is_file():
+        if not _is_under_way(work_folder):
+            _remove_work(work_folder)  # the process was killed after all work was done
+        raise RecipeError(f"{out} exists already; remove it or choose another --out")
+    final_step_id = _find_last_step(recipe)
+    show(check_recipe(recipe, plugins))
+    try:
+        results = run_steps(recipe, work_folder, plugins, machine=machine, quiet=quiet)
+        sync(
+            work_folder / ".work"
+        )  # otherwise a power cut could restore work that looks unfinished
+        publish(results[final_step_id].path.resolve(), out)
+    except Exception as error:
+        if not _is_worth_keeping(error):
+            _remove_work(work_folder)
+        raise
+    _remove_work(work_folder)
+    return StepResult(final_step_id, out)
+
+
+def _find_last_step(recipe: Recipe) -> str:
+    """Return the id of the step whose model is requested: the step that no other step needs.
+
+    Raises:
+        RecipeError: if there are several such steps.
+    """
+    needed = {name for step in recipe.steps for name in step.needs}
+    last_steps = [step.id for step in recipe.steps if step.id not in needed]
+    if len(last_steps) > 1 and STEP not in last_steps:
+        raise RecipeError(
+            f"{recipe.path} makes several models, {', '.join(last_steps)}; get them all by "
+            f"`emberge run {recipe.path} --out DIR`"
+        )
+    return last_steps[0] if len(last_steps) == 1 else STEP
+
+
+def _is_worth_keeping(error: Exception) -> bool:
+    """Return whether to keep the work folder: another process uses it, or only a disk or network failed."""
+    if isinstance(error, StepsFailedError):
+        return any(map(_is_worth_keeping, error.errors.values()))
+    return is_temporary(error) or isinstance(error, OutInUseError)
+
+
+def _is_under_way(beside: Path) -> bool:
+    return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
+
+
+def _remove_work(beside: Path) -> None:
+    """Remove the hidden folder, unless it is not ours."""
+    with suppress(NotOursError, FileNotFoundError):
+        require_ours(beside)
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _name_model(model: str | os.PathLike[str]) -> str:
+    """Return a model as a recipe names it; a bare name that is a folder here means the folder.
+
+    Raises:
+        RecipeError: if `model` is the name of a missing YAML file, which cannot be a model.
+    """
+    if not isinstance(model, str):
+        return path_text(model)
+    if Path(model).suffix in (".yaml", ".yml") and not Path(model).exists():
+        raise RecipeError(f"{model}: there is no such file")
+    is_bare_folder = not is_folder(model) and Path(model).is_dir()
+    return path_text(Path(model)) if is_bare_folder else model.replace("$", "$$")

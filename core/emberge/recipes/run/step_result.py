@@ -1,0 +1,165 @@
+"""The result of a step, as scripts and notebooks use it: its folder, model, scores and report."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge.contracts import Artifact
+from emberge.errors import EmbergeError
+from emberge.evaluating import MEANS, SCORES_FILE, Scores, read_scores
+from emberge.recipes.parse.python_data import path_text
+from emberge.results import read_artifact
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+@dataclass(frozen=True)
+class StepResult(os.PathLike[str]):
+    """Result of a step: its id in the recipe, and the folder `path`.
+
+    It may stand for its folder: `Path(result)`, a model of `merge([...])`, or a value in a recipe as Python
+    data. In a notebook, it is shown as its table of scores, its report, or the line that loads its model.
+    """
+
+    id: str
+    path: Path
+
+    def __fspath__(self) -> str:
+        """Return the path of the folder as text."""
+        return str(self.path)
+
+    @property
+    def artifact(self) -> Artifact:
+        """The record of the result: kind, number of examples, parents, details and warnings.
+
+        Raises:
+            EmbergeError: if the folder is no finished result.
+        """
+        artifact = read_artifact(self.path)
+        if artifact is None:
+            raise EmbergeError(f"{self.path} is no finished result; run its recipe again")
+        return artifact
+
+    @property
+    def model(self) -> str:
+        """The folder of the model as text (`./out/boom`), as recipes and `SentenceTransformer` take it.
+
+        Raises:
+            EmbergeError: if the step makes no model.
+        """
+        if self.artifact.kind != "model":
+            raise EmbergeError(self._describe_missing("model"))
+        return path_text(self.path)
+
+    def load(self, **options: Any) -> SentenceTransformer:
+        """Load the model and return it; `options` are those of `SentenceTransformer`.
+
+        Raises:
+            EmbergeError: if the step makes no model.
+        """
+        folder = self.model  # refused before the seconds of the import
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(folder, **options)
+
+    @property
+    def scores(self) -> Any:
+        """The scores of an evaluation: a pandas `DataFrame`, or a list of dictionaries without pandas.
+
+        Each row has a `model`, a `task` (or mean of tasks), its `domain` and `metric`, the `score`, and the
+        ends `low` and `high` of its interval. Scores are shares, so 0.731 is shown as 73.1 in tables.
+
+        Raises:
+            EmbergeError: if the step has no scores.
+            DataError: if the scores cannot be read.
+        """
+        rows = list(_list_score_rows(self._read_scores()))
+        try:
+            return importlib.import_module("pandas").DataFrame(rows)
+        except ImportError:
+            return rows
+
+    @property
+    def report(self) -> Path:
+        """The HTML page of a report.
+
+        Raises:
+            EmbergeError: if the step makes no report.
+        """
+        page = self._find_page()
+        if page is None:
+            raise EmbergeError(self._describe_missing("report"))
+        return page
+
+    def _find_page(self) -> Path | None:
+        return next(iter(sorted(self.path.glob("*.html"))), None)
+
+    def _read_scores(self) -> Scores:
+        if not (self.path / SCORES_FILE).is_file():
+            raise EmbergeError(self._describe_missing("scores"))
+        return read_scores(self.path)
+
+    def _describe_missing(self, wanted: str) -> str:
+        return f"step '{self.id}' has no {wanted}: its result is of the kind '{self.artifact.kind}'"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the report, the scores, or the line that loads the model."""
+        page = self._find_page()
+        if page is not None:
+            source = html.escape(page.read_text("utf-8"))
+            # Scripts of the page see neither the notebook nor its server.
+            return f'<iframe sandbox="allow-scripts" width="100%" height="600" srcdoc="{source}"></iframe>'
+        if (self.path / SCORES_FILE).is_file():
+            return _draw_scores(self._read_scores())
+        artifact = self.artifact
+        line = (
+            f'SentenceTransformer("{self.model}")' if artifact.kind == "model" else str(self.path)
+        )
+        return f"<p>{html.escape(self.id)}: {artifact.kind}, <code>{html.escape(line)}</code></p>"
+
+
+def _list_score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
+    """Yield a row for each model and task, then for each model and mean of tasks."""
+    task_by_name = {task.name: task for task in scores.tasks}
+    for model in scores.models:
+        for name in (*task_by_name, *scores.known_means):
+            value = scores.value(model, name)
+            if value is None:
+                continue
+            task, (low, high) = task_by_name.get(name), scores.interval(model, name) or (None, None)
+            yield {
+                "model": model,
+                "task": MEANS.get(name, name) if task is None else name,
+                "domain": task.domain if task is not None else None,
+                "metric": task.metric if task is not None else None,
+                **{"score": value, "low": low, "high": high},
+            }
+
+
+def _draw_scores(scores: Scores) -> str:
+    """Return an HTML table of each model's losses, or scores in points (a share of 0.731 is 73.1)."""
+    columns = scores.columns()
+    titles = ("model", *(MEANS.get(name, name) for name in columns))
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+    rows = [
+        f"<tr><td>{html.escape(model)}</td>"
+        + "".join(
+            f"<td>{_format_score(scores.value(model, name), scores.less)}</td>" for name in columns
+        )
+        + "</tr>"
+        for model in scores.models
+    ]
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def _format_score(score: float | None, is_loss: bool) -> str:
+    if score is None:
+        return ""
+    return f"{score:.3f}" if is_loss else f"{100 * score:.1f}"

@@ -1,0 +1,343 @@
+"""Recipes, runs and merges from Python: plain data in, results with model, scores and report out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import emberge
+import numpy
+import pytest
+from emberge import (
+    DataError,
+    EmbergeError,
+    ModelRef,
+    RecipeError,
+    RetrievalData,
+    StepResult,
+    check_recipe,
+    load_recipe,
+    merge,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.evaluating import Scores, Task, write_scores
+
+from tests.support.result_folders import folders
+from tests.support.steps import RAN, toy
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+def two_steps(word: str = "A") -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "steps": {"a": {"write": {"word": word}}, "b": {"write": {"word": "B", "of": ["$a"]}}},
+    }
+
+
+# ── recipes as Python data ──────────────────────────────────────────────────────────────────────
+
+
+def test_data_is_read_as_the_text_of_the_same_form() -> None:
+    text = "seed: 3\nsteps:\n  a: {write: {word: A}}\n  b: {write: {word: B, of: [$a]}}\n"
+    from_text, from_data = parse_recipe(text, toy()), parse_recipe(two_steps(), toy())
+    assert from_data.seed == 3
+    assert [s.step for s in from_data.steps] == [s.step for s in from_text.steps]
+    assert from_data.steps[1].needs == ("a",)
+
+
+def test_the_text_that_a_run_keeps_is_the_same_recipe(tmp_path: Path) -> None:
+    # Texts that YAML 1.2, but not 1.1, takes for numbers or truth.
+    for word in ("1e3", "0o17", "on", "null", "true", "two\nlines", "héllo: {", "$$a"):
+        run_recipe(two_steps(word), tmp_path / "out", toy(), quiet=True)
+        kept = load_recipe(tmp_path / "out" / "recipe.yaml", toy())
+        given = parse_recipe(two_steps(word), toy())
+        assert [s.step for s in kept.steps] == [s.step for s in given.steps]
+
+
+def test_a_problem_in_data_is_named_by_its_place() -> None:
+    data = {"steps": {"a": {"write": {"word": "A", "tickss": 3}}, "b": {"write": {"ticks": "x"}}}}
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(data, toy())
+    assert [problem.where for problem in caught.value.problems] == [
+        "recipe.steps.a.write.tickss",
+        "recipe.steps.b.write.ticks",
+    ]
+    assert "did you mean 'ticks'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [({1, 2}, "set"), (object(), "object"), (b"x", "bytes"), (1j, "complex")]
+)
+def test_a_value_that_no_recipe_has_is_named_by_its_place(value: object, kind: str) -> None:
+    data = {"steps": {"a": {"write": {"of": ["./x", value]}}}}
+    with pytest.raises(RecipeError, match=rf"^recipe\.steps\.a\.write\.of\.1: .* {kind}$"):
+        parse_recipe(data, toy())
+
+
+def test_paths_results_numbers_and_dataclasses_stand_for_their_values(tmp_path: Path) -> None:
+    data = {
+        "steps": {
+            "a": {
+                "write": {
+                    "of": (Path("models/one"), tmp_path, StepResult("b", Path("out/b"))),
+                    "ticks": numpy.int64(5),
+                }
+            }
+        }
+    }
+    (step,) = parse_recipe(data, toy()).steps
+    assert step.step.of == (ModelRef("./models/one"), ModelRef(str(tmp_path)), ModelRef("./out/b"))
+    assert step.step.ticks == 5
+    scores = {"table": {"x": numpy.float32(0.5)}}
+    (step,) = parse_recipe({"steps": {"a": {"scores": scores}}}, toy()).steps
+    assert step.step.table == {"x": 0.5}
+    held_out = RetrievalData({"d": "text"}, {"q": "query"}, {"q": {"d": 1}})
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe({"steps": {"a": {"write": held_out}}}, toy())
+    assert [p.where for p in caught.value.problems] == [
+        f"recipe.steps.a.write.{name}" for name in ("corpus", "queries", "relevant")
+    ]
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_of_data_gives_each_steps_result(tmp_path: Path) -> None:
+    results = run_recipe(two_steps(), str(tmp_path / "out"), toy(), quiet=True)
+    assert folders(results) == {name: tmp_path / "out" / name for name in "ab"}
+    assert results["b"].artifact.details["names"] == ["a"]
+    assert Path(results["b"]) == results["b"].path
+    assert RAN == ["a", "b"]
+
+
+def test_data_is_checked_before_any_work_and_warnings_are_given(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"recipe\.steps\.a\.write\.word: this word is wrong"):
+        run_recipe(two_steps("wrong"), tmp_path / "out", toy(), quiet=True)
+    assert RAN == []
+    with pytest.warns(UserWarning, match=r"recipe\.steps\.a\.write\.word: this word is odd"):
+        run_recipe(two_steps("odd"), tmp_path / "out", toy(), quiet=True)
+    assert RAN == ["a", "b"]
+
+
+def test_a_recipe_that_its_caller_has_read_is_run_as_it_is(tmp_path: Path) -> None:
+    run_recipe(parse_recipe(two_steps("wrong"), toy()), tmp_path / "out", toy(), quiet=True)
+    assert RAN == ["a", "b"]
+
+
+def test_a_recipe_is_run_and_checked_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("steps:\n  a: {write: {word: A}}\n")
+    results = run_recipe(file, tmp_path / "out", toy(), quiet=True)
+    assert list(results) == ["a"]
+    file.write_text("steps:\n  a: {write: {word: wrong}}\n")
+    for call in (lambda: run_recipe(file, tmp_path / "out", toy()), lambda: raise_of(file)):
+        with pytest.raises(RecipeError, match=r"recipe\.yaml:2: this word is wrong"):
+            call()
+    with pytest.raises(RecipeError, match="nor a shipped recipe"):
+        run_recipe(tmp_path / "recipee.yaml", tmp_path / "out", toy())
+
+
+def raise_of(file: Path) -> None:
+    check_recipe(file, toy()).raise_errors()
+
+
+def test_installed_plugins_are_loaded_where_none_are_given(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    data = {"steps": {"both": {"merge": {"models": berts[:2]}}}}
+    assert check_recipe(data).errors == ()
+    assert parse_recipe(data).steps[0].kind == "merge:merge"
+    results = run_recipe(data, tmp_path / "out", quiet=True)
+    assert (results["both"].path / "model.safetensors").is_file()
+
+
+def test_a_launcher_is_named_by_a_text(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no launcher 'locall'"):
+        run_recipe(two_steps(), tmp_path / "out", toy(), launcher="locall")
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
+    """A result with scores of two models on a task."""
+    folder.mkdir()
+    tasks = (Task("Faq<b>", "retrieval", metric, domain="in"),)
+    scores = Scores(
+        fingerprints={"base": "1", "boom": "2"},
+        tasks=tasks,
+        values={"base": {"Faq<b>": 0.5}, "boom": {"Faq<b>": 0.731}},
+        intervals={"boom": {"Faq<b>": (0.7, 0.76), "in": (0.7, 0.76)}},
+        means={"base": {"in": 0.5}, "boom": {"in": 0.731}},
+    )
+    write_scores(folder, scores)
+    (folder / "artifact.json").write_text('{"kind": "scores"}')
+    return StepResult(folder.name, folder)
+
+
+ROW = {
+    "model": "boom",
+    "task": "Faq<b>",
+    "domain": "in",
+    "metric": "ndcg_at_10",
+    "score": 0.731,
+    "low": 0.7,
+    "high": 0.76,
+}
+
+
+def test_scores_are_a_pandas_frame(tmp_path: Path) -> None:
+    frame = scored(tmp_path / "scores").scores
+    assert frame.iloc[2].to_dict() == ROW
+    wide = frame.pivot(index="model", columns="task", values="score")
+    assert wide.loc["boom", "in-domain mean"] == wide.loc["boom", "Faq<b>"] == 0.731
+
+
+def test_scores_are_rows_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError):
+        importlib.import_module("pandas")
+    rows = scored(tmp_path / "scores").scores
+    assert rows[2] == ROW
+    assert [row["task"] for row in rows] == ["Faq<b>", "in-domain mean"] * 2
+    assert (rows[0]["low"], rows[1]["metric"]) == (None, None)
+
+
+def test_damaged_scores_are_refused_by_their_file(tmp_path: Path) -> None:
+    result = scored(tmp_path / "scores")
+    (result.path / "scores.json").write_text("{")
+    with pytest.raises(DataError, match=r"scores\.json"):
+        result.scores  # noqa: B018
+
+
+def test_what_a_result_does_not_have_is_refused_by_its_kind(tmp_path: Path) -> None:
+    scores = scored(tmp_path / "scores")
+    for name in ("model", "report"):
+        with pytest.raises(EmbergeError, match=rf"step 'scores' has no {name}: .*'scores'"):
+            getattr(scores, name)
+    with pytest.raises(EmbergeError, match="no model"):
+        scores.load()
+    (scores.path / "scores.json").unlink()
+    with pytest.raises(EmbergeError, match="no scores"):
+        scores.scores  # noqa: B018
+    (scores.path / "artifact.json").unlink()
+    with pytest.raises(EmbergeError, match="no finished result"):
+        scores.artifact  # noqa: B018
+
+
+def test_a_report_is_its_page(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<h1>5 > 4</h1>")
+    result = StepResult("page", tmp_path)
+    assert result.report == tmp_path / "report.html"
+    assert 'sandbox="allow-scripts"' in result._repr_html_()
+    assert 'srcdoc="&lt;h1&gt;5 &gt; 4&lt;/h1&gt;"' in result._repr_html_()
+
+
+def test_a_notebook_shows_scores_in_points_and_losses_as_they_are(tmp_path: Path) -> None:
+    shown = scored(tmp_path / "scores")._repr_html_()
+    assert "<th>Faq&lt;b&gt;</th>" in shown
+    assert "<tr><td>boom</td><td>73.1</td></tr>" in shown
+    assert "<td>0.731</td>" in scored(tmp_path / "losses", "loss")._repr_html_()
+
+
+# ── merges ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_merge_gives_the_bytes_of_the_command(
+    berts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from emberge.cli.main import main
+
+    monkeypatch.chdir(berts[0].parent)
+    names = [bert.name for bert in berts[:2]]
+    merged = merge(
+        *(names,),
+        **{"strategy": {"slerp": {"t": 0.25}}, "weights": [0.6, 0.4]},
+        **{"out": tmp_path / "one", "quiet": True},
+    )
+    words = ["merge", *names, "--strategy", "slerp", "--set", "t=0.25", "--weight", "0.6,0.4"]
+    assert main([*words, "--out", str(tmp_path / "two"), "--quiet"]) == 0
+    files = sorted(path.name for path in (tmp_path / "two").iterdir())
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == files
+    changing = {"artifact.json", "model.safetensors"}  # the recipe's hash, times
+    for name in set(files) - changing:
+        if (tmp_path / "two" / name).is_file():
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    one, two = (load(tmp_path / name) for name in ("one", "two"))
+    assert all(one[name].equal(two[name]) for name in {*one, *two})
+    assert (merged.id, merged.path) == ("merged", tmp_path / "one")
+    assert not list(tmp_path.glob(".*"))
+
+
+def load(folder: Path) -> Any:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_a_merged_model_loads_and_merges_on(berts: list[Path], tmp_path: Path) -> None:
+    first = merge(berts[:2], out=tmp_path / "first", quiet=True)
+    assert first.load(device="cpu").encode("a list").shape == (32,)
+    assert f"SentenceTransformer(&quot;{first.model}&quot;)" in first._repr_html_()
+    again = merge([first, berts[2]], weights=[2, 1], out=str(tmp_path / "again"), quiet=True)
+    name = "encoder.layer.1.output.dense.weight"
+    mean = sum(load(bert)[name] for bert in berts) / 3
+    assert load(again.path)[name].allclose(mean, atol=1e-6)
+    with pytest.warns(UserWarning, match="hold the same weights"):
+        merge([first, first.model], out=tmp_path / "twice", quiet=True)
+
+
+def test_a_merge_takes_every_option_of_the_step(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    import torch
+
+    options: dict[str, Any] = {"base": bert, "out_dtype": "bfloat16", "quiet": True}
+    merged = merge(berts[:2], out=tmp_path / "kept", keep=0.5, **options)
+    name = "encoder.layer.1.output.dense.weight"
+    tensors = load(merged.path)
+    assert tensors[name].dtype == torch.bfloat16
+    middle = (load(berts[0])[name] + load(berts[1])[name]) / 2
+    assert tensors[name].float().allclose((middle + load(bert)[name]) / 2, atol=1e-2)
+    with pytest.raises(RecipeError, match=r"^merge\.kept: .*'keep'"):
+        merge(berts[:2], out=tmp_path / "wrong", kept=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"weights": [0.5]}, "1 weights for 2 models"),
+        ({"strategy": "liner"}, r"^merge\.strategy: .*'linear'"),
+    ],
+)
+def test_a_wrong_merge_is_refused_before_any_work(
+    berts: list[Path], tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        merge(berts[:2], out=tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_not_merged_into(berts: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RecipeError, match="exists already"):
+        merge(berts[:2], out=tmp_path)
+
+
+def test_a_merge_of_another_tool_is_named_by_its_file(berts: list[Path], tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    models = [{"model": str(bert), "parameters": {"weight": 1}} for bert in berts[:2]]
+    config.write_text(json.dumps({"merge_method": "linear", "models": models, "dtype": "float32"}))
+    merged = merge(config, out=tmp_path / "merged", quiet=True)
+    assert (merged.path / "model.safetensors").is_file()
+    with pytest.raises(RecipeError, match="leave out strategy"):
+        merge(config, strategy="linear", out=tmp_path / "again")
+    assert emberge.merge is merge
