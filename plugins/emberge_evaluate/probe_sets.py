@@ -101,6 +101,7 @@ class ProbeSets(Step):
             Expected(
                 Artifact(kind="data"),
                 sets={f"probe_{set_name}": _build_task(set_name) for set_name in self.sets},
+                halves=("test",),
             )
         )
         if not self.sets:

@@ -33,7 +33,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
-from emberge.data import check_eval_sets, eval_texts
+from emberge.data import check_eval_sets, describe_small_sets, eval_texts
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
@@ -176,6 +176,9 @@ class Mteb(Evaluator):
                 f"evaluation set '{_build_local_name(one.name, entry.split)}'" for one in sets
             ]
             yield from (context.problem(fault, "data") for fault in faults)
+            if not faults and entry.path.step is None:
+                small_sets = describe_small_sets(sets, entry.split, context.readers)
+                yield from (context.warning(text, "data") for text in small_sets)
         yield from _check_repeats(known_sets, lambda text: context.problem(text, "data"))
 
     def _check_named(self, context: Preflight) -> Iterator[Problem]:

@@ -23,12 +23,12 @@ from .dataset import Domain as Domain
 from .dataset import Example as Example
 from .dataset import Reader as Reader
 from .dataset import Rows as Rows
+from .dataset import Split as Split
 from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER
 from .evaluator import Evaluator as Evaluator
 from .evaluator import KeptIndex as KeptIndex
 from .evaluator import Side as Side
-from .evaluator import Split as Split
 from .evaluator import TaskInfo as TaskInfo
 from .evaluator import TaskScore as TaskScore
 from .evaluator import Units as Units

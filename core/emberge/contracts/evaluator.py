@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from emberge.contracts.dataset import Split
 from emberge.contracts.option import WholeNumber
 from emberge.contracts.reference import FileRef, ModelRef
 from emberge.contracts.work import ModelWork
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # Metrics where less is better.
 LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})
 Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
-Split = Literal["test", "dev"]
 Side = Literal["query", "document"]
 
 

@@ -21,7 +21,7 @@ from emberge.contracts.reference import (
 from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
-    from emberge.contracts.dataset import Reader, Rows, TaskKind
+    from emberge.contracts.dataset import Reader, Rows, Split, TaskKind
     from emberge.errors import Problem
 
 
@@ -59,7 +59,8 @@ class Expected:
 
     `artifact` contains what is known of the future artifact. `rows` are the row numbers of every dataset that
     a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
-    `sets` maps the name of each evaluation set to its kind of task; these sets have only the half `test`.
+    `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
+    the parts of the data that can be evaluated; None if that is not known.
     `parameters` are those of a model that has others than its first parent.
     """
 
@@ -67,6 +68,7 @@ class Expected:
     rows: Mapping[str, Rows] = field(default_factory=dict)
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
+    halves: tuple[Split, ...] | None = None
     parameters: ParameterCount | None = None
 
 

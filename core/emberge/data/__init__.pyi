@@ -18,6 +18,8 @@ from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
 from .evaluation.set_checks import check_eval_sets as check_eval_sets
 from .evaluation.set_checks import lacking_half as lacking_half
+from .evaluation.small_sets import describe_small_set as describe_small_set
+from .evaluation.small_sets import describe_small_sets as describe_small_sets
 from .first_rows import CheckedData as CheckedData
 from .first_rows import FirstRows as FirstRows
 from .first_rows import check_datasets as check_datasets

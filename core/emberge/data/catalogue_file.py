@@ -22,20 +22,23 @@ FILE = "datasets.yaml"
 Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
 
 
-def write_catalogue(folder: Path, sets: Sets, dev: Sets = ()) -> dict[str, int]:
+def write_catalogue(
+    folder: Path, sets: Sets, parts: Mapping[str, Sets] | None = None
+) -> dict[str, int]:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
     A set is a tuple (new name, original dataset, examples). It keeps the prompts and other facts of the
     original dataset; examples are written one by one. A set without examples is left out of the catalogue.
-    The sets of `dev` are not for training.
+    The sets of `parts`, `dev` and `test`, are not for training.
 
     Returns:
         The number of training rows by name, in order, including sets that were left out.
     """
     counts: dict[str, int] = {}
     content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts)}
-    if development := _write_sets(folder, dev, "dev-", {}):
-        content["dev"] = development
+    for part, part_sets in (parts or {}).items():
+        if entries := _write_sets(folder, part_sets, f"{part}-", {}):
+            content[part] = entries
     write_entries(folder, content)
     return counts
 

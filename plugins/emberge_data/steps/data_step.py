@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +24,7 @@ from emberge import (
 from emberge_data.steps.outcome import Outcome, SetChanges, changes_table
 
 if TYPE_CHECKING:
+    from emberge.contracts import Split as Half
     from emberge.data import CheckedData, StoredDataset
 
 
@@ -54,7 +55,11 @@ class DataStep(Step):
         checked = check_datasets(context, self.data)
         rows = [size.rows for size in checked.sizes if size.rows is not None]
         known = bool(rows) and len(rows) == len(checked.sizes)
-        context.expect(Expected(Artifact(kind="data", size=sum(rows) if known else None)))
+        artifact = Artifact(kind="data", size=sum(rows) if known else None)
+        is_all_seen = len(checked.heads) == len(checked.sizes)
+        sets = {head.info.name: head.info.task for head in checked.heads} if is_all_seen else {}
+        halves = self.expected_parts
+        context.expect(Expected(artifact, sets=sets if halves else {}, halves=halves))
         problems = [*checked.problems]
         if not self.data:
             problems.append(context.problem("data names no training set", "data"))
@@ -76,10 +81,13 @@ class DataStep(Step):
         sets: Iterable[tuple[StoredDataset, Iterable[Outcome]]],
         details: Mapping[str, Any] | None = None,
         dev: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
+        test: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
+        notes: Sequence[str] = (),
     ) -> Artifact:
         """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
 
-        `dev` are sets that are not for training; the catalogue lists them separately.
+        `dev` and `test` are sets that are not for training; the catalogue lists them separately. `notes` are
+        sentences below the table of counts.
 
         Raises:
             DataError: if no row of any set is kept.
@@ -94,8 +102,11 @@ class DataStep(Step):
                 changes.append(SetChanges(dataset.info.name))
                 yield dataset.info.name, dataset, changes[-1].watch(outcomes)
 
-        dev_sets = ((dataset.info.name, dataset, examples) for dataset, examples in dev)
-        write_catalogue(workspace.folder, written(), dev_sets)
+        parts = {
+            part: ((dataset.info.name, dataset, examples) for dataset, examples in sets_of_part)
+            for part, sets_of_part in (("dev", dev), ("test", test))
+        }
+        write_catalogue(workspace.folder, written(), parts)
         rows, kept_rows = (
             sum(change.rows for change in changes),
             sum(change.kept for change in changes),
@@ -112,7 +123,8 @@ class DataStep(Step):
         changes_by_set = {change.name: change.plain() for change in changes}
         text = json.dumps(changes_by_set, indent=1, ensure_ascii=False)
         write_text(workspace.folder / CHANGES, text)
-        write_text(workspace.folder / TABLE, changes_table(self.title, changes))
+        table = "\n".join([changes_table(self.title, changes), *notes, *([""] if notes else [])])
+        write_text(workspace.folder / TABLE, table)
         counts = {
             name: {key: value for key, value in change.items() if key != "examples"}
             for name, change in changes_by_set.items()
@@ -122,6 +134,11 @@ class DataStep(Step):
             size=kept_rows,
             details={"table": TABLE, "changes": counts, "examples": CHANGES, **(details or {})},
         )
+
+    @property
+    def expected_parts(self) -> tuple[Half, ...]:
+        """The parts of the result that are not for training."""
+        return ()
 
     @property
     def title(self) -> str:

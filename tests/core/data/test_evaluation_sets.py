@@ -354,7 +354,7 @@ class Announced:
 
     def expected(self, reference: DataRef) -> Any:
         assert reference.step == "made"
-        return None if self._sets is None else SimpleNamespace(sets=self._sets)
+        return None if self._sets is None else SimpleNamespace(sets=self._sets, halves=("test",))
 
 
 def checked(
@@ -376,7 +376,7 @@ def test_sets_to_come_are_those_that_the_step_announces() -> None:
     assert "$made: there is no evaluation set 'c'; there are a, b" in fault
     assert checked(sets, (), "dev") == (
         ["a sts", "b retrieval"],
-        ["$made makes no development halves; write split: test"],
+        ["$made makes no development sets; write split: test, or a step split makes them"],
     )
 
 

@@ -35,7 +35,7 @@ def read_retrieval(
     Raises:
         DataError: if a row has no id or text, an id occurs twice, or a judgement names an unknown id.
     """
-    path = _find_judgement_file(eval_set, split)
+    path = find_judgement_file(eval_set, split)
     judgements = _read_judgements(path)
     texts = _read_texts(queries, media, titled=False)
     documents = _read_texts(corpus, media, titled=True)
@@ -71,7 +71,12 @@ def reduce_corpus(
     return {document: text for document, text in documents.items() if document in names}
 
 
-def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+    """Return the file with the judgements of one half.
+
+    Raises:
+        DataError: if there is none.
+    """
     file_name = "qrels.tsv" if split == "test" else f"qrels_{split}.tsv"
     for path in (eval_set.folder / file_name, eval_set.folder / "qrels" / f"{split}.tsv"):
         if path.is_file():

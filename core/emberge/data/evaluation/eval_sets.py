@@ -66,6 +66,31 @@ def _describe_place(eval_set: EvalSet) -> str:
     return f"{eval_set.where}: " if eval_set.where else ""
 
 
+def find_half_file(eval_set: EvalSet, stem: str, readers: Sequence[Reader]) -> Path:
+    """Return the file in a set's folder whose name is `stem` and a suffix of a known format.
+
+    In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
+
+    Raises:
+        DataError: if there is none; the message has the files of the folder.
+    """
+    if eval_set.rows is not None:
+        fitted = eval_set.rows.fitted if stem == "train" else None
+        return fitted or eval_set.rows.path
+    folder = eval_set.folder
+    for reader in readers:
+        for suffix in reader.suffixes:
+            if (folder / f"{stem}{suffix}").is_file():
+                return folder / f"{stem}{suffix}"
+    listed_files = (
+        printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
+    )
+    raise DataError(
+        f"{_describe_place(eval_set)}{format_path(folder)} has no {stem} file for a set of kind "
+        f"{eval_set.task}; it has {listed_files}"
+    )
+
+
 class _HalfReader:
     """One half of a set, while it is read."""
 
@@ -81,25 +106,8 @@ class _HalfReader:
         self.media = MediaValues(MediaFolder(store, eval_set.folder))
 
     def file(self, stem: str) -> Path:
-        """Return the file in the folder whose name is `stem` and a suffix of a known format.
-
-        In a set of rows, that of "train" is the file to fit a classifier on, and any other is the rows' file.
-        """
-        if self.eval_set.rows is not None:
-            fitted = self.eval_set.rows.fitted if stem == "train" else None
-            return fitted or self.eval_set.rows.path
-        folder = self.eval_set.folder
-        for reader in self.readers:
-            for suffix in reader.suffixes:
-                if (folder / f"{stem}{suffix}").is_file():
-                    return folder / f"{stem}{suffix}"
-        listed_files = (
-            printable(", ".join(sorted(path.name for path in folder.iterdir())), 200) or "nothing"
-        )
-        raise DataError(
-            f"{_describe_place(self.eval_set)}{format_path(folder)} has no {stem} file for a set of kind "
-            f"{self.eval_set.task}; it has {listed_files}"
-        )
+        """Return the file of the half, or of the rows to fit a classifier on."""
+        return find_half_file(self.eval_set, stem, self.readers)
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield `file:line` and each row of a file."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emberge.contracts import DataRef, Preflight, Split
+from emberge.data.data_sources import PARTS
 from emberge.data.entry import DataEntry, EvalSet, EvalSource
 from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
 from emberge.data.evaluation.searched_documents import read_searched_documents
@@ -29,16 +30,26 @@ def check_eval_sets(
         if sets or source.path.step is None:
             faults = [fault for each in sets for fault in _find_faults(each, split, context)]
             return sets, faults
-        expected = context.expected(source.path)
-        if expected is None or not expected.sets:
-            return [], []
-        label = f"${source.path.step}"
-        announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
-        sets = pick_named(announced_sets, source.only, label)
+        return _list_announced_sets(context, source, split)
     except DataError as error:
         return [], [str(error)]
-    problem_text = f"{label} makes no development halves; write split: test"
-    return sets, [problem_text] if split == "dev" else []
+
+
+def _list_announced_sets(
+    context: Preflight, source: EvalSource, split: Split
+) -> tuple[list[EvalSet], list[str]]:
+    """Return the sets that an earlier step announces, and the problem if these have no such half."""
+    label = f"${source.path.step}"
+    expected = context.expected(source.path)
+    if expected is None:
+        return [], []
+    announced_sets = [EvalSet(name=n, folder=Path(), task=t) for n, t in expected.sets.items()]
+    sets = pick_named(announced_sets, source.only, label) if announced_sets else []
+    if expected.halves is None or split in expected.halves:
+        return sets, []
+    noun, remedy = PARTS[split]
+    others = " or ".join(f"split: {half}" for half in expected.halves)
+    return sets, [f"{label} makes no {noun}; {f'write {others}, or ' if others else ''}{remedy}"]
 
 
 def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby, islice
 from operator import itemgetter
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from emberge_data.steps.deduplicate.units import ComparedTexts, RowsInOrder
 
 
-_AT_ONCE = 1 << 16
-_AT_ONCE = 512
+_ENTRIES_AT_ONCE = 1 << 16
+_TEXTS_AT_ONCE = 512
 
 
 class SharedKeys:
@@ -58,9 +58,9 @@ class SharedKeys:
         )
 
     def _yield_entries(self) -> Iterator[tuple[int, int, int]]:
-        for start in range(0, len(self._units), _AT_ONCE):
-            units = self._units[start : start + _AT_ONCE]
-            buckets = self._buckets[start : start + _AT_ONCE]
+        for start in range(0, len(self._units), _ENTRIES_AT_ONCE):
+            units = self._units[start : start + _ENTRIES_AT_ONCE]
+            buckets = self._buckets[start : start + _ENTRIES_AT_ONCE]
             yield from zip(self.rows[units].tolist(), units.tolist(), buckets.tolist(), strict=True)
 
 
@@ -173,6 +173,59 @@ def near_copies(
     yield from first_copies(shared_keys, same)
 
 
+def join_near_texts(
+    texts: Sequence[str], numbers: NDArray[np.int64], folder: Path, *, threshold: float, size: int
+) -> NDArray[np.int64]:
+    """Return, for each normalised text, the number of the first text of its group of near copies.
+
+    Only the texts with these `numbers`, in ascending order, are compared; others are groups of their own. Two
+    texts are in one group if their Jaccard similarity reaches the threshold, or if a sequence of such pairs
+    leads from one to the other, unlike in `near_copies`, where a row is a copy of one other row.
+    """
+    minhash = MinHash(threshold, size)
+
+    def keys() -> Iterator[tuple[list[int], NDArray[np.uint64]]]:
+        for start in range(0, len(numbers), _TEXTS_AT_ONCE):
+            block = numbers[start : start + _TEXTS_AT_ONCE].tolist()
+            yield block, minhash.keys(minhash.signatures([texts[number] for number in block]))
+
+    @functools.lru_cache(maxsize=4096)
+    def shingles_of(number: int) -> frozenset[str]:
+        return shingles(texts[number], size)
+
+    groups = _Groups(len(texts))
+    members: dict[int, dict[int, list[int]]] = defaultdict(dict)  # by bucket, then by group
+    for number, entries in SharedKeys(keys(), minhash.bands, folder):
+        for _, bucket in entries:
+            for group, others in members[bucket].items():
+                if groups.first(group) != groups.first(number) and any(
+                    jaccard(shingles_of(number), shingles_of(other)) >= threshold
+                    for other in others
+                ):
+                    groups.join(group, number)
+            members[bucket].setdefault(groups.first(number), []).append(number)
+    return np.array([groups.first(number) for number in range(len(texts))], dtype=np.int64)
+
+
+class _Groups:
+    """Groups of numbers, joined two at a time; the first number of a group stands for it."""
+
+    def __init__(self, count: int) -> None:
+        self._earlier = list(range(count))
+
+    def first(self, number: int) -> int:
+        """Return the first number of a number's group."""
+        while self._earlier[number] != number:
+            self._earlier[number] = self._earlier[self._earlier[number]]
+            number = self._earlier[number]
+        return number
+
+    def join(self, number: int, other: int) -> None:
+        """Make one group of the groups of two numbers."""
+        first, second = sorted((self.first(number), self.first(other)))
+        self._earlier[second] = first
+
+
 class _UnitAt:
     """Function that returns the unit with a number, read from its row."""
 
@@ -191,7 +244,7 @@ def _split_blocks(
 ) -> Iterator[tuple[list[int], list[ComparedTexts]]]:
     """Yield the row numbers and the units of one block after another."""
     iterator = iter(units)
-    while block := list(islice(iterator, _AT_ONCE)):
+    while block := list(islice(iterator, _TEXTS_AT_ONCE)):
         yield [row for row, _ in block], [unit for _, unit in block]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import DataEntry, DataError, DataRef, Example
-from emberge.data import load_datasets
+from emberge import DataEntry, DataError, DataRef, EvalSource, Example
+from emberge.data import check_eval_sets, load_datasets, load_eval_set, pick_eval_sets
 from emberge_data.json_lines import JsonLines
+from emberge_data.steps.deduplicate.text_copies import join_near_texts
 from emberge_data.steps.split_step import Split, choose_rows, group_rows
-from emberge_data.steps.text_similarity import normalise
+from emberge_data.steps.text_similarity import jaccard, normalise, shingles
 
 from tests.plugins.data.steps.steps import written
 from tests.support.bench import Bench
@@ -42,6 +44,13 @@ def split(tmp_path: Path, sets: dict[str, Sequence[dict[str, Any]]], **options: 
     bench = Bench(tmp_path / "run", seed=options.pop("seed", 0))
     Split(data=entries, **options).run(bench)
     return part(bench.folder), part(bench.folder, split="dev")
+
+
+def split_in_three(tmp_path: Path, given: Sequence[dict[str, Any]], **options: Any) -> Bench:
+    path = written(tmp_path / "a.jsonl", given)
+    bench = Bench(tmp_path / "run", seed=options.pop("seed", 0))
+    Split(data=(DataEntry(path=DataRef(str(path))),), **options).run(bench)
+    return bench
 
 
 def pair(anchor: str, positive: str, *negatives: str) -> dict[str, Any]:
@@ -165,3 +174,124 @@ def test_bad_options_are_named_before_work_starts(
 def test_more_rows_than_there_are_leave_none_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ask for fewer"):
         split(tmp_path, {"a": [pair("q", "p"), pair("r", "s")]}, rows=2)
+
+
+# ── the test part ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("test", "most"), [(0.2, 80), (60, 60)])
+def test_a_third_part_shares_no_text_with_the_others(
+    tmp_path: Path, test: float, most: int
+) -> None:
+    rows = questions(400, 150)
+    bench = split_in_three(tmp_path, rows, share=0.1, test=test)
+    parts = [part(bench.folder, split=name)["a"] for name in ("train", "dev", "test")]
+    assert sum(map(len, parts)) == len(rows)
+    assert 0 < len(parts[1]) <= 40
+    assert 0 < len(parts[2]) <= most
+    for number, rows_of_part in enumerate(parts):
+        for other, others in enumerate(parts):
+            assert number == other or not own(rows_of_part) & every(others)
+
+
+def test_the_development_part_is_the_same_with_a_test_part(tmp_path: Path) -> None:
+    rows = questions(200, 60)
+    without = split_in_three(tmp_path / "without", rows, share=0.1)
+    beside = split_in_three(tmp_path / "with", rows, share=0.1, test=0.1)
+    anchors = [{row.anchor for row in part(b.folder, split="dev")["a"]} for b in (without, beside)]
+    assert anchors[0] == anchors[1]
+
+
+def test_the_test_part_is_an_evaluation_set_and_warned_of_if_it_is_small(tmp_path: Path) -> None:
+    bench = split_in_three(tmp_path, questions(100, 40), share=0.1, test=10)
+    (eval_set,) = pick_eval_sets(bench.folder, readers=[JsonLines()])
+    data: Any = load_eval_set(eval_set, readers=[JsonLines()])
+    rows = part(bench.folder, split="test")["a"]
+    assert set(data.queries.values()) == {row.anchor for row in rows}
+    assert eval_set.name == "a"
+    (warning,) = [text for text in bench.warnings if "test part" in text]
+    assert f"set 'a' has {len(rows)} rows" in warning
+    assert "about ± 25 points" in warning or len(rows) != 10
+
+
+def test_parts_that_are_too_large_together_leave_none_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="6 for development and 4 for test leave none"):
+        split_in_three(tmp_path, questions(10, 10), rows=6, test=4)
+
+
+def test_a_step_that_reads_a_part_that_will_not_be_made_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair(f"q{n}", f"p{n}") for n in range(9)])
+    entry = DataEntry(path=DataRef(str(path)))
+    source = EvalSource(path=DataRef("$parts"))
+    for options, fault in (
+        ({}, "$parts makes no test sets; write split: dev, or a step split makes them if it has"),
+        ({"test": 0.1}, None),
+    ):
+        context: Any = Glance()
+        assert list(Split(data=(entry,), **options).check(context)) == []
+        (expected,) = context.expectations
+        context.expected = {source.path: expected}.get
+        sets, faults = check_eval_sets(context, source)
+        assert [one.name for one in sets] == ["a"]
+        assert [fault in text for text in faults] == ([True] if fault else [])
+
+
+# ── near copies ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_near_copies_are_in_one_part_and_counted(tmp_path: Path) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(letters, k=60)) for _ in range(40)]
+    rows = [
+        pair(f"{text}{end}", f"answer {n} {end}") for n, text in enumerate(texts) for end in "xy"
+    ]
+    for options, is_apart in (({}, True), ({"jaccard": 0.8}, False)):
+        bench = split_in_three(tmp_path / str(is_apart), rows, share=0.3, test=0.3, **options)
+        stems = [
+            {row.anchor[:-1] for row in part(bench.folder, split=name)["a"]}
+            for name in ("train", "dev", "test")
+        ]
+        shared = stems[0] & stems[1] | stems[0] & stems[2] | stems[1] & stems[2]
+        assert bool(shared) == is_apart
+        table = (bench.folder / "changes.md").read_text()
+        assert ("80 groups of rows that share texts; near copies" in table) != is_apart
+        assert is_apart or "joined 40 of them to others, which leaves 40." in table
+
+
+def test_near_copies_are_joined_by_a_sequence_of_pairs(tmp_path: Path) -> None:
+    words = [f"w{n:02}" for n in range(26)]
+    chain = [" ".join(words[n : n + 10]) for n in range(16)]  # neighbours are alike, ends are not
+    texts = [*chain, "something else entirely here"]
+    numbers = np.arange(len(texts))
+    first = join_near_texts(texts, numbers, tmp_path, threshold=0.7, size=4)
+    assert first.tolist() == [0] * 16 + [16]
+    expected = group_by_brute_force(texts, 0.7)
+    assert first.tolist() == expected
+    some = join_near_texts(texts, numbers[8:], tmp_path, threshold=0.7, size=4)
+    assert some.tolist() == [*range(8), *[8] * 8, 16]
+
+
+def group_by_brute_force(texts: Sequence[str], threshold: float) -> list[int]:
+    sets = [shingles(text, 4) for text in texts]
+    first = list(range(len(texts)))
+    for _ in texts:
+        for a, b in itertools.combinations(range(len(texts)), 2):
+            if jaccard(sets[a], sets[b]) >= threshold:
+                first[a] = first[b] = min(first[a], first[b])
+    return first
+
+
+def test_groups_of_near_copies_equal_those_of_all_pairs(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    texts = []
+    for _ in range(4):
+        letters = rng.choices("abcdefgh ", k=60)
+        for _ in range(25):  # each like the one before, and less like those before that
+            for _ in range(2):
+                letters[rng.randrange(60)] = rng.choice("abcdefgh")
+            texts.append("".join(letters))
+    rng.shuffle(texts)
+    found = join_near_texts(texts, np.arange(len(texts)), tmp_path, threshold=0.8, size=4)
+    assert found.tolist() == group_by_brute_force(texts, 0.8)
+    assert 4 < len(set(found.tolist())) < 100
