@@ -1,7 +1,8 @@
-"""The interpreter of this process: its command, its heap, and when garbage is collected."""
+"""The interpreter of this process: its command, its heap, free memory, and when garbage is collected."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -9,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -50,6 +52,20 @@ def return_freed_memory() -> None:
     malloc_trim = _find_glibc_function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def read_available_memory() -> int:
+    """Return the bytes of memory that are free on this machine, or in its container; 2 GiB if unknown."""
+    amounts = []
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        amounts.append(int(line.split()[1]) * 1024)
+    with contextlib.suppress(OSError, ValueError):  # a container's own limit
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text("utf-8"))
+        amounts.append(limit - int((group / "memory.current").read_text("utf-8")))
+    return min(amounts, default=2**31)
 
 
 @contextmanager

@@ -100,6 +100,10 @@ VERBS = {
         "emberge verify merged\nemberge verify out/boom --inputs\n"
         "emberge verify ./copied/model --inputs ~/src/recipes",
     ),
+    "doctor": (
+        "show what this machine has and what is missing for what: GPUs, memory, extras, caches, tokens",
+        "emberge doctor\nEMBERGE_BLOCK=ray emberge doctor",
+    ),
     "safetensors": (
         "convert a model's pickled weights to safetensors, without running what is in the pickle",
         "emberge safetensors ./old_model",
@@ -384,8 +388,8 @@ def _add_recipes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this one")
 
 
-def _add_schema(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the verb has only the common options."""
+def _add_nothing(parser: argparse.ArgumentParser) -> None:
+    """Add no options to a verb that has only the common ones."""
 
 
 def _add_new_plugin(parser: argparse.ArgumentParser) -> None:
@@ -423,9 +427,10 @@ _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "list": _add_list,
     "show": _add_show,
     "recipes": _add_recipes,
-    "schema": _add_schema,
+    "schema": _add_nothing,
     "new-plugin": _add_new_plugin,
     "verify": _add_verify,
+    "doctor": _add_nothing,
     "safetensors": _add_safetensors,
 }
 

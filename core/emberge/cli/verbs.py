@@ -321,6 +321,17 @@ def safetensors(options: argparse.Namespace) -> int:
     return 0
 
 
+def doctor(options: argparse.Namespace) -> int:
+    """Show what this machine has, and what is missing for what."""
+    from emberge.cli.examination import examine_machine
+
+    examination = examine_machine(options.plugin or ())
+    print("\n".join(examination.lines))
+    examination.raise_faults()
+    print("nothing is missing that every recipe needs")
+    return 0
+
+
 def _load_plugins(options: argparse.Namespace) -> Plugins:
     from emberge.plugins import load_plugins
 

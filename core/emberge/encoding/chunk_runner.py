@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import Features, Feed
+from emberge.interpreter import read_available_memory
 from emberge.ranks import ALONE, Ranks
 from emberge.seeds import stable_seed
 
@@ -40,7 +40,7 @@ def activation_budget(module: nn.Module, device: torch.device, local_ranks: int 
     if device.type == "cuda":
         free, share = torch.cuda.mem_get_info(device)[0], GPU_SHARE
     else:
-        free, share = _read_available_memory() // local_ranks, CPU_SHARE
+        free, share = read_available_memory() // local_ranks, CPU_SHARE
     return max(0, int((free - reserved_bytes) * share))
 
 
@@ -48,19 +48,6 @@ def _count_local(parameter: Tensor) -> int:
     """Return the number of a parameter's elements on this rank: all, unless it is split over ranks."""
     local = getattr(parameter, "to_local", None)
     return (local() if local is not None else parameter).numel()
-
-
-def _read_available_memory() -> int:
-    amounts = []
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        amounts.append(int(line.split()[1]) * 1024)
-    with contextlib.suppress(OSError, ValueError):  # a container's own limit
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text("utf-8"))
-        amounts.append(limit - int((group / "memory.current").read_text("utf-8")))
-    return min(amounts, default=2**31)
 
 
 def _list_storages(module: nn.Module) -> Iterator[torch.UntypedStorage]:

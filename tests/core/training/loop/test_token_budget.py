@@ -114,7 +114,7 @@ def test_short_memory_makes_smaller_chunks_that_learn_the_same(
 ) -> None:
     found = {}
     for free in (PLENTY, SHORT):
-        monkeypatch.setattr(memory, "_read_available_memory", lambda free=free: free)
+        monkeypatch.setattr(memory, "read_available_memory", lambda free=free: free)
         metrics: list[tuple[str, float, int]] = []
         place = tmp_path / str(free)
         result = _fit(shaky, place, metrics, dropout=False, backbone=ExactEncoder())
@@ -130,12 +130,12 @@ def test_memory_that_comes_or_goes_changes_no_byte_of_a_resumed_training(
     shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for first, then in ((SHORT, PLENTY), (PLENTY, SHORT)):
-        monkeypatch.setattr(memory, "_read_available_memory", lambda first=first: first)
+        monkeypatch.setattr(memory, "read_available_memory", lambda first=first: first)
         whole, cut = tmp_path / f"whole{first}", tmp_path / f"cut{first}"
         _fit(shaky, whole)
         with pytest.raises(_Killed):
             _fit(shaky, cut, progress=_kill)
-        monkeypatch.setattr(memory, "_read_available_memory", lambda then=then: then)
+        monkeypatch.setattr(memory, "read_available_memory", lambda then=then: then)
         _fit(shaky, cut)
         assert _budget(cut) == _budget(whole)
         assert _weights(cut) == _weights(whole)
@@ -146,7 +146,7 @@ def test_memory_that_comes_or_goes_changes_no_byte_of_a_resumed_training(
 def test_a_budget_asked_for_is_taken(
     shaky: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_read_available_memory", lambda: 0)
+    monkeypatch.setattr(memory, "read_available_memory", lambda: 0)
     metrics: list[tuple[str, float, int]] = []
     _fit(shaky, tmp_path, metrics, token_budget=700)
     assert _budget(tmp_path) == 700
