@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emberge import DataError
 from emberge.files import replace_file, writing
 from emberge.numerics import rank_discounts, top_k, unit_rows
 
@@ -39,7 +40,7 @@ def refresh(options: argparse.Namespace, _plugins: object) -> int:
         with side.open("wb") as file:
             np.save(file, rows)
     print(f"embed first: {', '.join(names)}{', …' if len(rows) > len(names) else ''}")
-    print(f"written: {options.out}, {len(rows):,} row numbers from 0")
+    print(f"written: {options.out}, {len(rows):,} row numbers")
     return 0
 
 
@@ -51,45 +52,39 @@ def order_of(
     column: str | None = None,
     any_model: bool = False,
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return (row indices of a file of old vectors, row names), the most urgent to embed again first.
+    """Return (row numbers of a file of old vectors, row names), the most urgent to embed again first.
+
+    The numbers are places from 0, of an index of inverted lists its ids.
 
     `queries` is a file of the new model's vectors of logged queries: the documents that they hit most come
     first. Without `queries` the documents least similar to the texts of the fit come first. Zero vectors,
     which empty documents have, come last. `any_model` accepts vectors that look like another model's.
 
     Raises:
-        DataError: if the vectors are not of the translation's old model, or not finite.
+        DataError: if the verb `translate` would refuse the vectors, or the translation is of queries.
     """
     import numpy as np
 
-    from emberge_index.translation import read_translation
-    from emberge_index.vectors import (
-        Mapper,
-        block_rows,
-        plan_vectors,
-        require_finite,
-        require_fitting,
-    )
+    from emberge_index.vectors import Mapper, block_rows, map_blocks, open_fitting
 
-    translation = read_translation(by)
-    target = translation.header.target
-    plan = plan_vectors(vectors, column, dimension=target.dimension)
-    require_fitting(plan, translation, any_model=any_model)
+    plan, translation = open_fitting(vectors, by, column, any_model=any_model)
+    if translation.header.side != "documents":
+        raise DataError(
+            f"{by}: translates {translation.header.side}, and documents are refreshed; fit a translation "
+            "with texts: documents"
+        )
     mapper = Mapper(translation, plan.rows.dtype)
     size = block_rows(plan.rows.dimension, mapper.dimension)
-    log = _read_queries(queries, target) if queries is not None else None
-    require_finite(plan.path, plan.rows, size)
-    hits = Hits(log) if log is not None else None
-    strangeness_blocks, start = [], 0
-    for block in plan.rows.blocks(0, size):
-        strangeness_blocks.append(strangeness_of_each(translation, [block]))
+    hits = Hits(_read_queries(queries, translation.header.target)) if queries is not None else None
+    strangeness_blocks = [np.zeros(0)]
+    for first, originals, mapped in map_blocks(plan, mapper, plan.rows.blocks(0, size), size):
+        strangeness_blocks.append(strangeness_of_each(translation, [originals]))
         if hits is not None:
-            hits.add(mapper(block).vectors, start)
-        start += len(block)
-    strangeness = np.concatenate([np.zeros(0), *strangeness_blocks])
-    weights = np.zeros(start) if hits is None else hits.weights(start)
+            hits.add(mapped.vectors, first)
+    strangeness = np.concatenate(strangeness_blocks)
+    weights = np.zeros(len(strangeness)) if hits is None else hits.weights(len(strangeness))
     rows = by_hits(weights, strangeness)
-    return rows, [plan.rows.name_of(int(row)) for row in rows[:SHOWN]]
+    return plan.rows.numbers_of(rows), [plan.rows.name_of(int(row)) for row in rows[:SHOWN]]
 
 
 def _read_queries(path: Path, new: SpaceOf) -> NDArray[Any]:

@@ -254,7 +254,6 @@ def test_indexes_in_one_another_are_looked_into_four_deep(tmp_path: Path) -> Non
         (b"IxPo", "PQ codes"),
         (b"IxSQ", "8-bit codes"),
         (b"IxPT", "vectors behind a transformation"),
-        (b"IwFl", "vectors in inverted lists"),
         (b"IwPQ", "PQ codes in inverted lists"),
         (b"IwSq", "8-bit codes in inverted lists"),
         (b"XxXx", "of kind 'XxXx', not known here"),
@@ -265,6 +264,26 @@ def test_an_index_that_cannot_be_rewritten_is_named(word: bytes, what: str, tmp_
     path.write_bytes(_index(word, 24, 1) + bytes(200))
     with pytest.raises(DataError, match=rf"old\.index.*{what}.*`bridge`"):
         read_vectors(path)
+
+
+def test_inverted_lists_that_are_damaged_are_refused_by_name(tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed")
+    index = faiss.index_factory(24, "IVF4,Flat")
+    index.train(vectors(200, 24))
+    index.add(vectors(200, 24))
+    faiss.write_index(index, str(tmp_path / "old.index"))
+    content = (tmp_path / "old.index").read_bytes()
+    lists = content.index(b"ilar") + 4  # the number of lists, after their word
+    for damaged in (
+        content[:-100],
+        content[:200],
+        content[:lists] + struct.pack("<Q", 3) + content[lists + 8 :],
+        content[:8] + struct.pack("<q", 199) + content[16:],
+        _index(b"IwFl", 24, 1) + bytes(200),
+    ):
+        (tmp_path / "old.index").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"old\.index.*build it again"):
+            read_vectors(tmp_path / "old.index")
 
 
 def test_a_flat_faiss_index_is_read_as_it_is(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Public names of vectors, each with the module that defines it."""
 
-from .checks import require_fitting as require_fitting
+from .checks import map_blocks as map_blocks
+from .checks import open_fitting as open_fitting
 from .checks import require_space as require_space
 from .mapper import Mapper as Mapper
 from .open_vectors import plan_vectors as plan_vectors
 from .open_vectors import read_vectors as read_vectors
 from .pieces import block_rows as block_rows
-from .pieces import require_finite as require_finite
 from .rewrite import require_new as require_new

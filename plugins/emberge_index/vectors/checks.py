@@ -1,14 +1,28 @@
-"""Checks of a file of vectors against a translation, on its header and a sample of its rows."""
+"""Checks of a file of vectors against a translation: its header, a sample of its rows, and mapped blocks.
+
+All that reads vectors for a translation opens them by `open_fitting` and maps them by `map_blocks`, so that
+all of it refuses the same files with the same messages.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberge import DataError
 from emberge.wording import printable
 
-from emberge_index.translation import are_unit
-from emberge_index.vectors.pieces import FileRows, RewritePlan, VectorSource
+from emberge_index.translation import are_unit, read_translation
+from emberge_index.vectors.mapper import Mapped, Mapper
+from emberge_index.vectors.open_vectors import plan_vectors
+from emberge_index.vectors.pieces import (
+    FileRows,
+    RewritePlan,
+    VectorSource,
+    mark_of,
+    require_finite,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,16 +38,66 @@ SAMPLE, PLACES = 1024, 16
 STRANGE = 3.5
 
 
-def require_fitting(
-    plan: RewritePlan, translation: Translation, *, any_model: bool = False
-) -> None:
-    """Refuse vectors that a translation was not fitted for.
+class FittingVectors(NamedTuple):
+    """Vectors of a translation's old model: how their file is rewritten, and the translation."""
+
+    plan: RewritePlan
+    translation: Translation
+
+
+def open_fitting(
+    vectors: Path, by: Path, column: str | None = None, *, any_model: bool = False
+) -> FittingVectors:
+    """Return the plan to rewrite a file of vectors by the translation in `by`, once they fit each other.
 
     `any_model` accepts vectors that look like another model's, as vectors of very different texts may.
 
     Raises:
-        DataError: if the vectors have another dimension, model, side or length.
+        DataError: if there is no translation, the file cannot be read, or its vectors have another dimension,
+            model, side or length.
+        RecipeError: if the file's suffix is unknown, or a column is given for a file without columns.
     """
+    translation = read_translation(by)
+    header = translation.header
+    plan = plan_vectors(vectors, column, dimension=header.target.dimension, mark=mark_of(header))
+    _require_fitting(plan, translation, any_model)
+    return FittingVectors(plan, translation)
+
+
+class MappedBlock(NamedTuple):
+    """Block of a file's vectors, as they are and mapped, from row `first` on."""
+
+    first: int
+    originals: NDArray[Any]
+    mapped: Mapped
+
+
+def map_blocks(
+    plan: RewritePlan,
+    mapper: Mapper,
+    blocks: Iterator[NDArray[Any]],
+    size: int,
+    first: int = 0,
+) -> Iterator[MappedBlock]:
+    """Yield the blocks of a file, of `size` rows from `first` on, with their mapped vectors.
+
+    Raises:
+        DataError: if rows are not finite, before or after the map; names those that were not before.
+    """
+    for block in blocks:
+        mapped = mapper(block)
+        if not mapped.finite:
+            require_finite(plan.path, plan.rows, size, first)
+            raise DataError(
+                f"{plan.path}: mapped vectors are not finite in {mapper.dtype.name}; convert it to float32 "
+                "first, or fit the translation again"
+            )
+        yield MappedBlock(first, block, mapped)
+        first += len(block)
+
+
+def _require_fitting(plan: RewritePlan, translation: Translation, any_model: bool) -> None:
+    """Refuse vectors that a translation was not fitted for."""
     header = translation.header
     sample = require_space(plan, header.source, header.side, other=header.target)
     if not len(sample):

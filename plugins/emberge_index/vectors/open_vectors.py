@@ -60,7 +60,7 @@ def plan_vectors(
     if path.suffix == ".safetensors":
         return plan_safetensors(path, dimension, column, mark)
     if path.suffix == ".parquet":
-        return plan_parquet(path, column)
+        return plan_parquet(path, column, mark)
     if path.suffix not in (".npy", ".faiss", ".index"):
         raise RecipeError(f"{path}: is in no format that is read here; name a file in {FORMATS}")
     if column is not None:

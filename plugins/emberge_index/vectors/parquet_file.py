@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
 from emberge.wording import printable
 
-from emberge_index.vectors.pieces import MARK, RewritePlan, read_mark, require_floats, require_width
+from emberge_index.vectors.pieces import (
+    MARK,
+    RewritePlan,
+    block_rows,
+    read_mark,
+    require_floats,
+    require_width,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,6 +98,9 @@ class ColumnRows:
             start += count
         return f"{row:,}"
 
+    def numbers_of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        return rows
+
     @property
     def _shown(self) -> str:
         return printable(self.column, 100)
@@ -101,17 +111,19 @@ class ColumnRows:
         return _open_file(self.path).schema_arrow.field(self.column).type
 
 
-def plan_parquet(path: Path, column: str | None) -> RewritePlan:
+def plan_parquet(path: Path, column: str | None, mark: str) -> RewritePlan:
     """Return the plan to rewrite a parquet file's column; rows are mapped before the file is written.
+
+    `mark` is the text that names the new space in the file's metadata.
 
     Raises:
         DataError: if the file has no column of lists of floats, or several and none is named.
     """
     with _explain_errors(path):
-        return _build_plan(path, column)
+        return _build_plan(path, column, mark)
 
 
-def _build_plan(path: Path, column: str | None) -> RewritePlan:
+def _build_plan(path: Path, column: str | None, mark: str) -> RewritePlan:
     import numpy as np
 
     file = _open_file(path)
@@ -128,20 +140,17 @@ def _build_plan(path: Path, column: str | None) -> RewritePlan:
         _require_no_longer(path, file, name, dimension)
     table = ColumnRows(path, name, rows, dimension, dtype, ids)
     fingerprint, side = read_mark((schema.metadata or {}).get(MARK.encode()))
-    return RewritePlan(path, (table,), table, fingerprint, side)
+    return RewritePlan(
+        path, (table,), table, fingerprint, side, finish=partial(_write_file, table, mark)
+    )
 
 
-def write_parquet(
-    rows: ColumnRows,
-    mapped: NDArray[Any],
-    out: Path,
-    mark: str,
-    size: int,
-) -> None:
-    """Write the file with mapped vectors [n, k] and all other columns unchanged, `size` rows per group."""
+def _write_file(rows: ColumnRows, mark: str, mapped: NDArray[Any], out: Path) -> None:
+    """Write the file with mapped vectors [n, k] and all other columns unchanged, a block per row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    size = block_rows(rows.dimension, mapped.shape[1])
     file = _open_file(rows.path)
     schema = file.schema_arrow
     index = schema.get_field_index(rows.column)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,6 +55,10 @@ class VectorSource(Protocol):
 
     def name_of(self, row: int) -> str:
         """Return a row's name for messages: its number from 0, and its id if the file has ids."""
+        ...
+
+    def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers by which a reader of the file finds rows: places from 0, or ids."""
         ...
 
 
@@ -112,6 +116,9 @@ class FileRows:
     def name_of(self, row: int) -> str:
         return f"{row:,}"
 
+    def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows
+
 
 def _read_into(file: Any, block: NDArray[Any]) -> None:
     view = memoryview(block.data).cast("B")
@@ -128,7 +135,11 @@ Piece = KeptBytes | NewBytes | VectorSource
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """Plan to rewrite a file: its pieces, its rows, and the model and side that the file names."""
+    """Plan to rewrite a file: its pieces, its rows, and the model and side that the file names.
+
+    `finish` writes the file from mapped vectors [n, k], if the pieces are only the vectors of a file that is
+    built as a whole.
+    """
 
     path: Path
     pieces: tuple[Piece, ...]
@@ -137,6 +148,7 @@ class RewritePlan:
     """Fingerprint of the model that the file names."""
     side: str | None = None
     """Side of a search that the file names: documents or queries."""
+    finish: Callable[[NDArray[Any], Path], None] | None = None
 
 
 def block_rows(*dimensions: int) -> int:

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from emberge import DataError, RecipeError
 from emberge.files import open_regular, replace_file, working_in, write_text, writing
 
+from emberge_index.vectors.checks import map_blocks
 from emberge_index.vectors.pieces import (
     BLOCK,
     KeptBytes,
     NewBytes,
     RewritePlan,
     block_rows,
-    require_finite,
 )
 
 if TYPE_CHECKING:
@@ -255,18 +255,11 @@ def _map_rows(
     width = mapper.dimension * mapper.dtype.itemsize
     start = done // width // size * size  # a block is mapped as a whole, as it was before
     skipped_rows = done - start * width
-    for block in _read_ahead(rows.blocks(start, size), reading):
-        mapped = mapper(block)
-        if not mapped.finite:
-            require_finite(plan.path, rows, size, start)
-            raise DataError(
-                f"{plan.path}: mapped vectors are not finite in {mapper.dtype.name}; convert it to float32 "
-                "first, or fit the translation again"
-            )
-        start += len(block)
+    blocks = _read_ahead(rows.blocks(start, size), reading)
+    for first, originals, mapped in map_blocks(plan, mapper, blocks, size, start):
         yield memoryview(mapped.vectors.data).cast("B")[skipped_rows:], mapped.empty
         skipped_rows = 0
-        progress(start, rows.rows)
+        progress(first + len(originals), rows.rows)
 
 
 def _read_ahead(

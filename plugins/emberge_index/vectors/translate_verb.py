@@ -70,17 +70,11 @@ def translate_file(
             the folder has no translation.
         CheckpointError: if another process translates into the same file.
     """
-    from emberge_index.translation import read_translation
-    from emberge_index.vectors.checks import require_fitting
-    from emberge_index.vectors.open_vectors import plan_vectors
-    from emberge_index.vectors.pieces import mark_of
+    from emberge_index.vectors.checks import open_fitting
     from emberge_index.vectors.rewrite import require_new
 
     require_new(out, vectors.suffix)
-    translation = read_translation(by)
-    header = translation.header
-    plan = plan_vectors(vectors, column, dimension=header.target.dimension, mark=mark_of(header))
-    require_fitting(plan, translation, any_model=any_model)
+    plan, translation = open_fitting(vectors, by, column, any_model=any_model)
     _require_space(plan, translation, out)
     empty = _write_vectors(plan, translation, out, progress or (lambda *_: None))
     return Translated(plan.rows.rows, empty)
@@ -94,7 +88,7 @@ def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> No
     """
     header = translation.header
     size = plan.path.stat().st_size * header.target.dimension // header.source.dimension
-    if plan.path.suffix == ".parquet":
+    if plan.finish is not None:
         size *= 2  # the mapped vectors are written once alone
     require_space(out.parent, size)
 
@@ -104,8 +98,6 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
     import numpy as np
 
     from emberge_index.vectors.mapper import Mapper
-    from emberge_index.vectors.parquet_file import ColumnRows, write_parquet
-    from emberge_index.vectors.pieces import block_rows, mark_of
     from emberge_index.vectors.rewrite import WorkFolder, publish_work, rewrite, working_on
 
     mapper = Mapper(translation, plan.rows.dtype)
@@ -113,16 +105,16 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
     with working_on(work):
         empty = rewrite(plan, mapper, work, progress)
         finished_file = work.file
-        if isinstance(plan.rows, ColumnRows):
+        if plan.finish is not None:
             finished_file = work.folder / "finished"
-            rows, dimension = plan.rows.rows, mapper.dimension
-            shape = (rows, dimension)
-            mapped = (
-                np.memmap(work.file, plan.rows.dtype, "r", shape=shape) if rows else np.zeros(shape)
+            shape = (plan.rows.rows, mapper.dimension)
+            mapped: Any = (
+                np.memmap(work.file, plan.rows.dtype, "r", shape=shape)
+                if plan.rows.rows
+                else np.zeros(shape)
             )
-            size = block_rows(plan.rows.dimension, dimension)
             with writing(out, "the vectors"):
-                write_parquet(plan.rows, mapped, finished_file, mark_of(translation.header), size)
+                plan.finish(mapped, finished_file)
         publish_work(work, finished_file)
     return empty
 

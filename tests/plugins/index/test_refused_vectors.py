@@ -1,4 +1,7 @@
-"""Vectors that a translation cannot rewrite are refused before anything is written, with place and remedy."""
+"""Vectors that a translation cannot rewrite are refused before anything is written, with place and remedy.
+
+The verb `refresh` refuses the same ones in the same words.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,18 @@ def by(tmp_path: Path) -> Path:
 def refused(
     by: Path, path: Path, capsys: pytest.CaptureFixture[str], *more: str, out: str | None = None
 ) -> str:
-    """The error of a translation that leaves nothing behind."""
-    target = path.parent / (out or f"new{path.suffix}")
+    """The error of a translation, and of an order of rows, that leave nothing behind."""
     before = {one.name for one in path.parent.iterdir()}
-    code = main(["translate", str(path), "--by", str(by), "--out", str(target), *more])
-    assert code == 2
-    assert {one.name for one in path.parent.iterdir()} == before
-    return " ".join(capsys.readouterr().err.split())
+
+    def run(verb: str, target: str) -> str:
+        words = [str(path), "--by", str(by), "--out", str(path.parent / target), *more]
+        assert main([verb, *words]) == 2
+        assert {one.name for one in path.parent.iterdir()} == before
+        return " ".join(capsys.readouterr().err.split())
+
+    error = run("translate", out or f"new{path.suffix}")
+    assert out is not None or run("refresh", "order.npy") == error
+    return error
 
 
 def npy(by: Path, given: Any, name: str = "old.npy") -> Path:
@@ -163,6 +171,24 @@ def test_where_nothing_can_be_written_or_read(by: Path, capsys: Capture) -> None
     assert "`translate`" in refused(by.parent, path, capsys)
     (by / "translation.safetensors").write_bytes(b"damaged")
     assert "translation.safetensors" in refused(by, path, capsys)
+
+
+def test_mapped_vectors_beyond_the_numbers_of_their_file(by: Path, capsys: Capture) -> None:
+    made = write_translation(by, 24, unit=False)
+    made.fitted.matrix[:] *= 1e6
+    made.write(by, {})
+    path = npy(by, vectors(50, 24, unit=False).astype(np.float16))
+    assert "not finite in float16" in refused(by, path, capsys)
+
+
+def test_an_order_of_documents_is_refused_a_translation_of_queries(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    write_translation(tmp_path / "by", 24, 16, side="queries")
+    np.save(tmp_path / "old.npy", vectors(50, 24))
+    words = ["--by", str(tmp_path / "by"), "--out", str(tmp_path / "order.npy")]
+    assert main(["refresh", str(tmp_path / "old.npy"), *words]) == 2
+    assert "texts: documents" in capsys.readouterr().err
 
 
 def test_all_rows_that_are_not_finite_are_counted_and_ten_named(by: Path, capsys: Capture) -> None:
