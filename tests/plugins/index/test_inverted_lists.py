@@ -53,6 +53,7 @@ def test_an_index_has_new_centres_and_all_else_of_the_old(
     assert (inner.nlist, inner.nprobe) == (LISTS, 3)
     assert type(index) is type(faiss.read_index(str(tmp_path / "old.faiss")))
     centres = faiss.downcast_index(inner.quantizer)
+    assert inner.invlists.imbalance_factor() < 2, "vectors are spread over all lists"
     assert isinstance(centres, faiss.IndexHNSWFlat) == ("HNSW" in kind)
     assert "HNSW" not in kind or centres.hnsw.nb_neighbors(1) == 4
     # A vector lies in the list of the centre that is nearest to it, so one list is enough to find it.

@@ -92,6 +92,9 @@ class Prepared:
         assert (planned, remote) == (self.states, self.remote)
         return ["one", "two"]
 
+    def preview(self) -> list[str]:
+        return ["seen"]
+
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
         assert planned is self.states
         self.asked.append("free")
@@ -194,6 +197,14 @@ def test_an_answer_at_the_terminal_decides(
     last = capsys.readouterr().out.splitlines()[2:]
     left = ["nothing was uploaded"] if answer is not None else ["", "nothing was uploaded"]
     assert agreed or last == left
+
+
+def test_a_dry_run_asks_no_hub(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    prepared = Prepared(None, NEW)
+    given = run(prepared, monkeypatch, "--dry-run")
+    assert given[4]("acme/a", None) is None, "cards of a hub are not downloaded"
+    assert prepared.asked == []
+    assert capsys.readouterr().out.startswith("seen\n")
 
 
 def test_only_a_dry_run_needs_no_name() -> None:
