@@ -79,7 +79,6 @@ from .contracts.step import Step as Step
 from .contracts.step import Workspace as Workspace
 from .data.entry import Columns as Columns
 from .data.entry import DataEntry as DataEntry
-from .data.entry import DataOrigin as DataOrigin
 from .data.entry import EvalSet as EvalSet
 from .data.entry import EvalSource as EvalSource
 from .data.evaluation.eval_data import ClassificationData as ClassificationData

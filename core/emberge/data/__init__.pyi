@@ -13,6 +13,7 @@ from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .distinct_texts import DistinctTexts as DistinctTexts
 from .entry import DataEntry as DataEntry
+from .entry import DataOrigin as DataOrigin
 from .evaluation.eval_data import eval_texts as eval_texts
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Columns, DataEntry, DataError, DataOrigin, DataRef, EvalSet
+from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
 from emberge.data import (
+    DataOrigin,
     DistinctTexts,
     check_entries,
     data_sources,
