@@ -53,8 +53,9 @@ class InvertedRows:
     @cached_property
     def inner_ids(self) -> NDArray[np.int64]:
         """Id of each vector in the IVF index."""
-        import faiss
         import numpy as np
+
+        faiss = _load_faiss()
 
         lists, parts = self.inner.invlists, [np.zeros(0, np.int64)]
         for number in range(self.inner.nlist):
@@ -65,8 +66,7 @@ class InvertedRows:
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of rows, by which a search answers."""
-        import faiss
-
+        faiss = _load_faiss()
         ids = self.inner_ids[rows]
         if self.outer is self.inner:
             return ids
@@ -83,8 +83,9 @@ class InvertedRows:
             yield self._read_rows(start, min(start + size, self.rows))
 
     def _read_rows(self, start: int, end: int) -> NDArray[Any]:
-        import faiss
         import numpy as np
+
+        faiss = _load_faiss()
 
         parts, lists = [], self.inner.invlists
         number = int(np.searchsorted(self._ends, start, side="right"))
@@ -105,8 +106,9 @@ class InvertedRows:
         Raises:
             OSError: if it cannot be written.
         """
-        import faiss
         import numpy as np
+
+        faiss = _load_faiss()
 
         index = whole = self._build_empty(mapped.shape[1])
         if self.outer is not self.inner:
@@ -124,8 +126,7 @@ class InvertedRows:
             raise OSError(errno.EIO, printable(error, 200)) from error
 
     def _build_empty(self, dimension: int) -> Any:
-        import faiss
-
+        faiss = _load_faiss()
         old = self.inner
         centres, metric = faiss.downcast_index(old.quantizer), old.metric_type
         if isinstance(centres, faiss.IndexHNSWFlat):
@@ -164,9 +165,15 @@ def plan_inverted(path: Path) -> RewritePlan:
     return RewritePlan(path, (rows,), rows, finish=rows.finish)
 
 
-def _read_index(path: Path) -> Any:
+def _load_faiss() -> Any:
+    """Return the library, untyped: its types do not know what it adds to its classes when it is imported."""
     import faiss
 
+    return faiss
+
+
+def _read_index(path: Path) -> Any:
+    faiss = _load_faiss()
     try:
         return faiss.read_index(str(path))
     except (RuntimeError, MemoryError) as error:
@@ -177,16 +184,14 @@ def _read_index(path: Path) -> Any:
 
 def _find_inner(outer: Any) -> Any:
     """Return the index itself, or the one that a map of ids wraps."""
-    import faiss
-
+    faiss = _load_faiss()
     is_wrapper = isinstance(outer, faiss.IndexIDMap | faiss.IndexIDMap2)
     return faiss.downcast_index(outer.index) if is_wrapper else outer
 
 
 def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
     """Refuse an index of another kind, with lists that contradict its counts, or with too few vectors."""
-    import faiss
-
+    faiss = _load_faiss()
     if type(inner) is not faiss.IndexIVFFlat:
         raise DataError(f"{path}: its inverted lists are nested in ways not known here; {_ADVICE}")
     centres = faiss.downcast_index(inner.quantizer)
