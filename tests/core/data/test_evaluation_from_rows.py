@@ -170,6 +170,9 @@ def test_documents_are_lines_a_table_or_all_files_of_a_folder(tmp_path: Path) ->
     write_rows(folder / "corpus.jsonl", {"_id": "x", "text": "Four"})
     data = load(path, documents=DataRef(str(folder)))
     assert list(data.corpus.values()) == ["Four", "D"]
+    (folder / "corpus.jsonl").rename(folder / "documents.jsonl")
+    data = load(path, documents=DataRef(str(folder)))
+    assert list(data.corpus.values()) == ["Four", "D"]
 
 
 @pytest.mark.parametrize(

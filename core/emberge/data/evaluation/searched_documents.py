@@ -70,7 +70,7 @@ def read_searched_documents(
 
 
 def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
-    """Return the file itself, or a folder's `corpus` file, or else all files of a known format in it."""
+    """Return the file itself, or a folder's `corpus` or `documents` file, or else all of a known format."""
     suffixes = (*(suffix for reader in readers for suffix in reader.suffixes), _LINES)
     if not path.is_dir():
         if not path.is_file():
@@ -81,7 +81,7 @@ def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
             )
         return [path]
     files = [file for file in sorted(path.iterdir()) if file.name.lower().endswith(suffixes)]
-    corpora = [file for file in files if file.name.startswith("corpus.")]
+    corpora = [file for file in files if file.name.startswith(("corpus.", "documents."))]
     if not files:
         raise DataError(
             f"{format_path(path)}: the folder has no file of documents ({', '.join(sorted(suffixes))})"

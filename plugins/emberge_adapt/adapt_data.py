@@ -1,0 +1,141 @@
+"""The data that a user names: rows (a file, a catalogue, a hub dataset), a BEIR folder, or documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emberge import Columns, DataEntry, DataError, DataRef, RecipeError, suggest
+from emberge.wording import printable
+
+# Words by which a user may name a column, by its part of an example.
+PART_BY_WORD = {
+    **dict.fromkeys(("anchor", "query", "question"), "anchor"),
+    **dict.fromkeys(("positive", "document", "passage", "answer"), "positive"),
+    "negative": "negative",
+    "score": "score",
+    "label": "label",
+}
+DOCUMENT_SUFFIXES = (".txt", ".md", ".rst", ".html", ".htm", ".pdf")
+# Kinds of data: rows of queries and documents, both in files of their own, or documents alone.
+DataKind = Literal["rows", "beir", "documents"]
+_HUB = "hub:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptData:
+    """Data as its user named it, its kind, and the entry by which a recipe names it.
+
+    `judgements` is the part of a BEIR set's judgements to train on; `has_own_test` is True if the set has
+    others for the test.
+    """
+
+    label: str
+    kind: DataKind = "rows"
+    entry: Mapping[str, Any] = field(default_factory=dict)
+    judgements: str = ""
+    has_own_test: bool = False
+
+    def to_data_entry(self) -> DataEntry:
+        """Return the entry as the core reads it."""
+        options = {key: value for key, value in self.entry.items() if key != "columns"}
+        if "path" in options:
+            options["path"] = DataRef(options["path"])
+        return DataEntry(**options, columns=Columns(**self.entry.get("columns", {})))
+
+
+def read_columns(words: Iterable[str]) -> dict[str, str]:
+    """Return the column of each part of an example, from words such as `query=question,document=text`.
+
+    Raises:
+        RecipeError: if a word is no `part=column`, a part is unknown, or a part is named twice.
+    """
+    columns: dict[str, str] = {}
+    for word in (part for words_together in words for part in words_together.split(",")):
+        name, equals, column = (text.strip() for text in word.partition("="))
+        if not equals or not name or not column:
+            raise RecipeError(f"--columns {printable(word)}: write query=COLUMN,document=COLUMN")
+        part = PART_BY_WORD.get(name)
+        if part is None:
+            hint = suggest(name, PART_BY_WORD) or f"; parts: {', '.join(PART_BY_WORD)}"
+            raise RecipeError(
+                f"--columns {printable(word)}: there is no part '{printable(name)}'{hint}"
+            )
+        if part in columns:
+            raise RecipeError(
+                f"--columns: {part} has two columns, '{columns[part]}' and '{column}'"
+            )
+        columns[part] = column
+    return columns
+
+
+def recognise_data(text: str, columns: Mapping[str, str] | None = None) -> AdaptData:
+    """Return the data that the text names: `hub:owner/name`, a file of rows, or a folder of any kind.
+
+    Raises:
+        DataError: if there is no such file or folder, or the folder has nothing that is known.
+    """
+    options: dict[str, Any] = {"columns": dict(columns)} if columns else {}
+    if text.startswith(_HUB):
+        return AdaptData(label=text, entry={"hub": text.removeprefix(_HUB), **options})
+    path = Path(text)
+    if path.is_dir() and not (path / "datasets.yaml").is_file():
+        return _recognise_folder(path, text)
+    if not path.exists():
+        raise DataError(_explain_missing(path, text))
+    if path.suffix.lower() in DOCUMENT_SUFFIXES:
+        raise DataError(
+            f"{printable(text)}: one document; name the folder of all documents, or a file with a query and "
+            "its document in each row"
+        )
+    return AdaptData(label=text, entry={"path": text, **options})
+
+
+def _recognise_folder(path: Path, text: str) -> AdaptData:
+    files = [file for file in path.rglob("*") if file.is_file()]
+    stems = {file.name.partition(".")[0] for file in files if file.parent == path}
+    if {"corpus", "queries"} <= stems:
+        return _recognise_beir(path, text)
+    if "corpus" in stems:
+        return AdaptData(label=text, kind="documents", entry={"path": text})
+    if any(file.suffix.lower() in DOCUMENT_SUFFIXES for file in files):
+        return AdaptData(label=text, kind="documents", entry={"path": text})
+    listed = ", ".join(sorted(printable(file.name) for file in files)[:5]) or "nothing"
+    raise DataError(
+        f"{printable(text)}: the folder has no documents ({', '.join(DOCUMENT_SUFFIXES)}), no datasets.yaml "
+        f"and no BEIR set; it has {listed}; name a file of rows in it"
+    )
+
+
+def _recognise_beir(path: Path, text: str) -> AdaptData:
+    parts = {
+        part
+        for part, name in (("train", "qrels_train.tsv"), ("test", "qrels.tsv"))
+        if (path / name).is_file() or (path / "qrels" / f"{part}.tsv").is_file()
+    }
+    if not parts:
+        raise DataError(
+            f"{printable(text)}: the BEIR set has no judgements; add qrels/train.tsv, or qrels/test.tsv"
+        )
+    return AdaptData(
+        label=text,
+        kind="beir",
+        entry={"path": text},
+        judgements="train" if "train" in parts else "test",
+        has_own_test=len(parts) == 2,
+    )
+
+
+def _explain_missing(path: Path, text: str) -> str:
+    siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = suggest(path.name, siblings)
+    hub_hint = (
+        f"; a dataset of the hub is written hub:{text}"
+        if text.count("/") == 1 and not path.suffix and not hint
+        else ""
+    )
+    return (
+        f"{printable(text)}: there is no such file or folder{printable(hint)}{printable(hub_hint)}"
+    )

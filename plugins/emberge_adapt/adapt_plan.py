@@ -1,0 +1,152 @@
+"""The plan of an adaptation: how many rows are held out, and the settings of its trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from emberge import RecipeError, suggest
+
+from emberge_adapt.adapt_data import DataKind
+from emberge_adapt.data_facts import SEARCH_TASKS, DataFacts
+
+Effort = Literal["quick", "normal", "thorough"]
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+# With fewer test queries, even large gains cannot be told from chance.
+FEWEST_TEST_QUERIES = 100
+# Fewest development queries by which weights are found; with fewer, the base gets a fixed share.
+FEWEST_DEV_QUERIES = 50
+# Fewest rows among which negatives are mined.
+_FEWEST_TO_MINE = 100
+# Test and development parts: a share of the rows between two numbers, but at most a larger share.
+_TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
+_DEV = (0.1, FEWEST_DEV_QUERIES, 500, 0.2)
+# Lengths are multiples of this; between the least and the most, the texts decide.
+_LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
+# Optimizer steps that each training should have if its rows are few, and the most passes over them.
+_WANTED_STEPS, _MOST_EPOCHS = 150, 3
+# Learning rate by the largest number of a model's parameters that it suits.
+_LEARNING_RATES = ((50e6, "5e-5"), (400e6, "2e-5"))
+_SLOWEST_RATE = "1e-5"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Settings that all trainings of an adaptation share."""
+
+    max_length: int
+    batch_size: int
+    epochs: int
+    learning_rate: str
+    hard_negatives: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptPlan:
+    """Plan of a recipe: inputs as the recipe names them, the effort, the sizes of parts, and settings."""
+
+    data: Mapping[str, Any]
+    model: str
+    training: Training
+    rows: int
+    dev_rows: int
+    test_rows: int
+    effort: Effort = "normal"
+    tasks: tuple[str, ...] = ("retrieval",)
+    data_kind: DataKind = "rows"
+    judgements: str = ""
+    has_negatives: bool = False
+    documents: str | None = None
+    test: str | None = None
+    index: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def is_search(self) -> bool:
+        """True if every row is a query and a document that answers it, so that negatives can be mined."""
+        return set(self.tasks) <= SEARCH_TASKS
+
+    @property
+    def train_rows(self) -> int:
+        """Number of rows to train on, about: some are duplicates or like test texts."""
+        return self.rows - self.dev_rows - self.test_rows
+
+    @property
+    def mines(self) -> bool:
+        """True if negatives are mined: rows are queries and documents, and there are enough to mine among."""
+        return self.is_search and self.train_rows >= _FEWEST_TO_MINE
+
+    @property
+    def finds_weights(self) -> bool:
+        """True if the development part is large enough to find the weights of the merge by."""
+        return self.dev_rows >= FEWEST_DEV_QUERIES and not {*self.tasks} & {
+            "classification",
+            "clustering",
+        }
+
+    @property
+    def base_share(self) -> float:
+        """Share of the base in the merge if all members, the base among them, have equal weights."""
+        return round(1 / (len(self.member_shares) + 1), 2)
+
+    @property
+    def member_shares(self) -> tuple[float, ...]:
+        """The share of the training rows that each member of the merge is trained on."""
+        return {"quick": (1.0,), "normal": (0.5, 0.5), "thorough": (0.6, 0.6, 0.6, 1.0)}[
+            self.effort
+        ]
+
+
+def require_effort(word: str) -> Effort:
+    """Return the word as an effort.
+
+    Raises:
+        RecipeError: if there is no such effort.
+    """
+    for effort in EFFORTS:
+        if word == effort:
+            return effort
+    hint = suggest(word, EFFORTS) or f"; there are {', '.join(EFFORTS)}"
+    raise RecipeError(f"--effort {word}: there is no such effort{hint}")
+
+
+def hold_out(rows: int, *, has_test: bool) -> tuple[int, int]:
+    """Return how many rows are held out (for development, for the test); none for a test that is given."""
+    dev, test = (
+        min(max(round(share * rows), least), most, int(largest * rows))
+        for share, least, most, largest in (_DEV, _TEST)
+    )
+    return dev, 0 if has_test else test
+
+
+def choose_training(
+    facts: DataFacts,
+    *,
+    rows: int,
+    share: float,
+    parameters: int,
+    length_limit: int | None,
+) -> Training:
+    """Choose the settings of trainings on `share` of `rows` rows for a model of so many parameters.
+
+    The length holds most texts whole, within the model's own `length_limit`. Few rows are seen several times,
+    so that a training has enough steps.
+    """
+    longest = max(facts.query_tokens.most, facts.document_tokens.most)
+    rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+    length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
+    batch_size = 32
+    steps = max(1, int(rows * share) // batch_size)
+    epochs = min(max(1, round(_WANTED_STEPS / steps)), _MOST_EPOCHS)
+    rate = next((rate for most, rate in _LEARNING_RATES if parameters <= most), _SLOWEST_RATE)
+    return Training(
+        max_length=length,
+        batch_size=batch_size,
+        epochs=epochs,
+        learning_rate=rate,
+        hard_negatives=1,
+    )

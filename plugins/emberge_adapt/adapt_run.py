@@ -1,0 +1,289 @@
+"""One adaptation, from the user's words to a recipe that is checked and run, and to its outcome."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import (
+    CheckpointError,
+    DataError,
+    ModelRef,
+    RecipeError,
+    RequirementError,
+    check_recipe,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.files import UnsoundFileError, disk_space_problems, read_regular
+from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
+from emberge.recipes import locate_model
+from emberge.wording import count_noun, printable
+
+from emberge_adapt.adapt_data import AdaptData, recognise_data
+from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
+from emberge_adapt.adapt_plan import (
+    DEFAULT_MODEL,
+    FEWEST_TEST_QUERIES,
+    AdaptPlan,
+    Effort,
+    choose_training,
+    hold_out,
+)
+from emberge_adapt.data_facts import DataFacts, read_facts
+from emberge_adapt.recipe_text import BRIDGE, write_recipe
+from emberge_adapt.work_estimate import (
+    MeasuredStep,
+    WorkEstimate,
+    estimate_work,
+    measure_step,
+    read_measured,
+    write_measured,
+)
+
+if TYPE_CHECKING:
+    from emberge import Launcher, Machine, Plugins
+
+RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
+# Standard deviation of a query's difference between two models, about, in points.
+_SPREAD_OF_QUERY = 20
+_RECIPE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptRequest:
+    """The user's words: what to adapt to, which model, and how much work it may be."""
+
+    data: str
+    model: str = DEFAULT_MODEL
+    effort: Effort = "normal"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    documents: str | None = None
+    test: str | None = None
+    index: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """An adaptation that is ready to run: its plan, the facts that decided it, and the recipe's text."""
+
+    request: AdaptRequest
+    plan: AdaptPlan
+    facts: DataFacts
+    parameters: int
+    recipe_text: str
+
+    def preview(self) -> Iterator[str]:
+        """Yield what was understood, and what will be done, as lines for the terminal."""
+        plan, training = self.plan, self.plan.training
+        yield f"{printable(self.request.data)}: {next(lines := self.facts.preview())}"
+        yield from (f"  {line}" for line in lines)
+        test = count_noun(plan.test_rows, "row") if plan.test is None else printable(plan.test)
+        yield (
+            f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; trainings of {plan.effort} "
+            "effort: "
+            f"{len(plan.member_shares)}, {count_noun(training.epochs, 'pass')} each, texts of up to "
+            f"{training.max_length} tokens"
+        )
+        if plan.test is None and plan.test_rows < FEWEST_TEST_QUERIES:
+            smallest = 1.96 * _SPREAD_OF_QUERY / max(1, plan.test_rows) ** 0.5
+            yield (
+                f"warning: with {plan.test_rows} test queries only gains above about {smallest:.0f} "
+                "points can "
+                "be told from chance; add pairs, or real queries by --test"
+            )
+
+
+def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
+    """Read the data and the model's config, choose all settings, and write the recipe.
+
+    Raises:
+        DataError: if the data cannot be used.
+        CheckpointError: if the model does not exist or is no encoder.
+    """
+    data = recognise_data(request.data, request.columns)
+    for option in (request.test, request.documents, request.index):
+        if option is not None and not Path(option).exists():
+            raise DataError(f"{printable(option)}: there is no such file or folder")
+    if data.kind == "documents" and request.documents is not None:
+        raise RecipeError(
+            "--documents goes with pairs; put further documents into the folder of DATA instead"
+        )
+    folder = _locate_encoder(request.model, plugins)
+    facts = read_facts(data, folder, plugins)
+    parameters = count_parameters(Checkpoint(folder)).total
+    plan = _build_plan(request, data, facts, parameters, _read_length_limit(folder))
+    return Adaptation(request, plan, facts, parameters, write_recipe(plan))
+
+
+def _build_plan(
+    request: AdaptRequest,
+    data: AdaptData,
+    facts: DataFacts,
+    parameters: int,
+    length_limit: int | None,
+) -> AdaptPlan:
+    path = data.entry.get("path")
+    test = path if request.test is None and data.has_own_test else request.test
+    documents = request.documents
+    if data.kind == "beir" and documents is None:
+        documents = _find_corpus(Path(str(path)))
+    dev_rows, test_rows = hold_out(facts.rows, has_test=test is not None)
+    return AdaptPlan(
+        data=data.entry,
+        model=request.model,
+        training=choose_training(
+            facts,
+            rows=facts.rows - dev_rows - test_rows,
+            share=_SMALLEST_SHARE[request.effort],
+            parameters=parameters,
+            length_limit=length_limit,
+        ),
+        rows=facts.rows,
+        dev_rows=dev_rows,
+        test_rows=test_rows,
+        effort=request.effort,
+        tasks=facts.tasks,
+        data_kind=data.kind,
+        judgements=data.judgements,
+        has_negatives=facts.has_negatives,
+        documents=documents,
+        test=test,
+        index=request.index,
+        columns=request.columns,
+        seed=request.seed,
+    )
+
+
+def _find_corpus(folder: Path) -> str:
+    """Return the file of a BEIR set's documents."""
+    return str(next(file for file in sorted(folder.iterdir()) if file.name.startswith("corpus.")))
+
+
+# The smallest share of the rows that a training of each effort sees.
+_SMALLEST_SHARE: Mapping[Effort, float] = {"quick": 1.0, "normal": 0.5, "thorough": 0.6}
+
+
+def _locate_encoder(model: str, plugins: Plugins) -> Path:
+    """Return the folder of a model that embeds texts.
+
+    Raises:
+        CheckpointError: if there is no such model, or it is no encoder.
+    """
+    is_plain_folder = not model.startswith((".", "/", "~")) and Path(model).is_dir()
+    folder = locate_model(ModelRef(f"./{model}" if is_plain_folder else model), plugins).folder
+    facts = plugins.find("text_encoder", "backbone").type().describe(folder)
+    for problem in (*facts.problems, *facts.training_problems):
+        raise CheckpointError(
+            f"{printable(model)}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
+        )
+    return folder
+
+
+def _read_length_limit(folder: Path) -> int | None:
+    length = read_trunk_settings(Checkpoint(folder).trunk).get("max_seq_length")
+    return length if isinstance(length, int) else None
+
+
+def require_free_out(out: Path, recipe_text: str) -> None:
+    """Refuse an OUT that has the run of another recipe.
+
+    Raises:
+        RecipeError: if it has; names the remedies.
+    """
+    path = out / RECIPE_FILE
+    try:
+        previous = read_regular(path, limit=_RECIPE_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return
+    except (OSError, UnsoundFileError) as error:
+        raise RecipeError(f"{path}: cannot be read ({error}); choose another --out") from None
+    if previous != recipe_text:
+        raise RecipeError(
+            f"{out} has the run of another recipe: other data, or other options; choose another --out, "
+            f"remove {out}, or repeat the command that began that run"
+        )
+
+
+def run_adaptation(
+    adaptation: Adaptation,
+    out: Path,
+    plugins: Plugins,
+    *,
+    machine: Machine,
+    launcher: Launcher | None = None,
+    quiet: bool = False,
+) -> AdaptOutcome:
+    """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
+
+    The preview, warnings, and the estimate are printed before the work starts, unless it is `quiet`. If
+    requirements on gain or forgetting are not met, the outcome still is complete.
+
+    Raises:
+        RecipeError: if `out` has the run of another recipe, or the check finds errors.
+    """
+    require_free_out(out, adaptation.recipe_text)
+    recipe = parse_recipe(adaptation.recipe_text, plugins)
+    show = _ignore_line if quiet else print
+    for line in adaptation.preview():
+        show(line)
+    report = check_recipe(recipe, plugins, out=out)
+    report.raise_errors()
+    for warning in report.of("warning"):
+        show(f"warning: {printable(warning)}")
+    measured = _measure(adaptation, out, plugins, machine)
+    expected = estimate_work(adaptation.plan, adaptation.facts, adaptation.parameters, measured)
+    show(f"needs: {expected.line}")
+    _require_space(out, expected)
+    with contextlib.suppress(RequirementError):  # the outcome names what is missing
+        run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
+    if adaptation.plan.index is not None:
+        _rewrite_index(adaptation.plan.index, out, plugins)
+    return read_outcome(out, adaptation.plan, adaptation.facts, measured)
+
+
+def _ignore_line(line: str) -> None:
+    """Show nothing of a line."""
+
+
+def _rewrite_index(vectors: str, out: Path, plugins: Plugins) -> None:
+    """Rewrite the vectors by the verb `translate`, unless an earlier call has done so."""
+    target = rewritten_index(vectors, out)
+    if target.exists():
+        return
+    verb = plugins.verbs["translate"]
+    parser = argparse.ArgumentParser(prog="emberge translate")
+    verb.add_options(parser)
+    words = [vectors, "--by", str(out / BRIDGE), "--out", str(target), "--quiet"]
+    verb.call(parser.parse_args(words), plugins)
+
+
+def _measure(adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machine) -> MeasuredStep:
+    """Return what an earlier call measured for this recipe and machine, or measure it now."""
+    key: dict[str, Any] = {
+        "recipe": hashlib.sha256(adaptation.recipe_text.encode()).hexdigest(),
+        "devices": list(machine.devices),
+        "workers": machine.workers,
+    }
+    measured = read_measured(out / MEASURED_FILE, key)
+    if measured is None:
+        measured = measure_step(adaptation.plan, plugins, machine)
+        out.mkdir(parents=True, exist_ok=True)
+        write_measured(out / MEASURED_FILE, key, measured)
+    return measured
+
+
+def _require_space(out: Path, expected: WorkEstimate) -> None:
+    """Refuse to start if the disk has too little space.
+
+    Raises:
+        RecipeError: if it has.
+    """
+    for problem in disk_space_problems(expected.disk, out, out):
+        raise RecipeError(problem)

@@ -1,0 +1,256 @@
+"""Facts of rows that decide a training: how many, of which kind, and how long their texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError, EvalSet, Example, RetrievalData, TaskKind, readable
+from emberge.wording import count_noun, printable
+
+from emberge_adapt.adapt_data import AdaptData
+
+if TYPE_CHECKING:
+    from emberge import Plugins, Reader
+    from emberge.data import StoredDataset
+
+SHOWN_ROWS = 3
+SHOWN_CHARACTERS = 90
+# Texts of each side whose tokens are counted, and the share of them that a length must hold whole.
+SAMPLED_TEXTS = 400
+COVERED_SHARE = 0.95
+FEWEST_ROWS = 50
+# Kinds of tasks whose rows are a query and a document that answers it.
+SEARCH_TASKS = frozenset({"retrieval", "reranking"})
+
+
+@dataclass(frozen=True)
+class TokenLengths:
+    """Tokens of the texts of one side: their mean, and the number that most texts do not exceed."""
+
+    mean: float
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """Facts of all rows: their number, tasks, distinct texts, tokens of both sides, and the first rows.
+
+    Of documents (`is_passages`) they are the facts of passages, whose headings stand for queries.
+    """
+
+    rows: int
+    tasks: tuple[TaskKind, ...]
+    sets: tuple[str, ...]
+    queries: int
+    documents: int
+    has_negatives: bool
+    query_tokens: TokenLengths
+    document_tokens: TokenLengths
+    columns: str = ""
+    examples: tuple[Example, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_passages: bool = False
+
+    @property
+    def is_search(self) -> bool:
+        """True if every row is a query and a document that answers it."""
+        return set(self.tasks) <= SEARCH_TASKS
+
+    @property
+    def summary(self) -> str:
+        """The counts of rows or passages as one line."""
+        if self.is_passages:
+            return f"{self.sets[0]}, {count_noun(self.rows, 'passage')}; queries will be generated"
+        sets = f" in {count_noun(len(self.sets), 'set')}" if len(self.sets) > 1 else ""
+        kinds = ", ".join(task.replace("_", " ") for task in self.tasks)
+        return (
+            f"{count_noun(self.rows, 'row')}{sets} for {kinds}: {count_noun(self.queries, 'query')}, "
+            f"{count_noun(self.documents, 'document')}"
+        )
+
+    def preview(self) -> Iterator[str]:
+        """Yield what was understood of the data as lines for the terminal, with three rows."""
+        yield self.summary
+        if self.columns:
+            yield f"columns: {printable(self.columns)}"
+        for number, example in enumerate(self.examples, 1):
+            yield from _describe_example(number, example)
+        yield from (f"note: {printable(note)}" for note in self.notes)
+
+
+def _describe_example(number: int, example: Example) -> Iterator[str]:
+    yield f"{number}. {_cut_text(example.anchor)}"
+    scores = example.positive_scores
+    for place, text in enumerate(example.positives[:1]):
+        score = f" (score {scores[place]:.3g})" if scores is not None else ""
+        yield f"   → {_cut_text(text)}{score}"
+    if example.label is not None:
+        yield f"   label: {_cut_text(example.label)}"
+    for text in example.negatives[:1]:
+        yield f"   ✗ {_cut_text(text)}"
+
+
+def _cut_text(text: str) -> str:
+    return printable(" ".join(readable(text).split()), SHOWN_CHARACTERS)
+
+
+def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFacts:
+    """Read and check all rows of the data, and count the tokens of a sample by the model's tokenizer.
+
+    Of documents, each passage counts as one row: about as many queries will be generated.
+
+    Raises:
+        DataError: if a row cannot be used, rows have no partner, documents have no text, or there are fewer
+            rows than `FEWEST_ROWS`.
+        CheckpointError: if the model has no tokenizer.
+    """
+    from emberge.model_folder import load_tokenizer
+
+    readers = plugins.every("reader")
+    if data.kind == "documents":
+        rows = _read_passages(data, readers)
+    elif data.kind == "beir":
+        rows = _read_judged_rows(data, readers)
+    else:
+        rows = _read_rows(data, readers)
+    if rows.count < FEWEST_ROWS:
+        noun = "passage" if data.kind == "documents" else "row"
+        raise DataError(
+            f"{printable(data.label)}: {count_noun(rows.count, noun)}; with fewer than {FEWEST_ROWS} neither "
+            "a training nor a test shows more than chance; add some"
+        )
+    sample = _RowSample(rows.count)
+    for example in rows.examples:
+        sample.add(example)
+    count_tokens = _build_counter(load_tokenizer(model_folder))
+    return DataFacts(
+        rows=sample.seen,
+        tasks=rows.tasks,
+        sets=rows.sets,
+        queries=len(sample.query_hashes),
+        documents=len(sample.document_hashes),
+        has_negatives=sample.has_negatives and not rows.draws,
+        query_tokens=_measure_lengths(count_tokens(sample.queries)),
+        document_tokens=_measure_lengths(count_tokens(sample.documents or sample.queries)),
+        columns=rows.columns,
+        examples=tuple(sample.first),
+        notes=rows.notes,
+        is_passages=data.kind == "documents",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AdaptRows:
+    """All rows of the data, one after another, and what their files say of them."""
+
+    count: int
+    examples: Iterable[Example]
+    tasks: tuple[TaskKind, ...] = ("retrieval",)
+    sets: tuple[str, ...] = ()
+    columns: str = ""
+    draws: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
+    from emberge.data import load_datasets
+
+    sets = load_datasets(
+        [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
+    )
+    _require_partners(data, sets)
+    return _AdaptRows(
+        count=sum(map(len, sets)),
+        examples=(one_set[row] for one_set in sets for row in range(len(one_set))),
+        tasks=tuple(dict.fromkeys(one_set.info.task for one_set in sets)),
+        sets=tuple(one_set.info.name for one_set in sets),
+        columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
+        draws=any(one_set.draws for one_set in sets),
+    )
+
+
+def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
+    from emberge.data import load_eval_set
+
+    folder = Path(data.entry["path"])
+    eval_set = EvalSet(name=folder.resolve().name, folder=folder, task="retrieval")
+    loaded = load_eval_set(eval_set, readers=readers, split=data.judgements)
+    assert isinstance(loaded, RetrievalData)
+    examples = [
+        Example(loaded.queries[query], tuple(loaded.corpus[document] for document in relevant))
+        for query, grades in loaded.relevant.items()
+        if (relevant := [document for document, grade in grades.items() if grade > 0])
+    ]
+    return _AdaptRows(count=len(examples), examples=examples, sets=(eval_set.name,))
+
+
+def _read_passages(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
+    from emberge.passages import PassageSize, cut_document, read_documents
+
+    reading = read_documents(Path(data.entry["path"]), readers)
+    passages = [
+        passage
+        for document in reading.documents
+        for passage in cut_document(document, PassageSize())
+    ]
+    return _AdaptRows(
+        count=len(passages),
+        examples=(Example(passage.context, (passage.text,)) for passage in passages),
+        sets=(count_noun(len(reading.documents), "document"),),
+        notes=reading.warnings,
+    )
+
+
+class _RowSample:
+    """Counts of distinct texts, the first rows, and an even sample of `total` rows' texts."""
+
+    def __init__(self, total: int) -> None:
+        self._stride = max(1, total // SAMPLED_TEXTS)
+        self.seen = 0
+        self.has_negatives = False
+        # Hashes, as the texts of large data would fill the memory.
+        self.query_hashes: set[int] = set()
+        self.document_hashes: set[int] = set()
+        self.queries: list[str] = []
+        self.documents: list[str] = []
+        self.first: list[Example] = []
+
+    def add(self, example: Example) -> None:
+        """Count a row."""
+        self.query_hashes.add(hash(example.anchor))
+        self.document_hashes.update(map(hash, example.positives))
+        self.has_negatives |= bool(example.negatives)
+        if self.seen % self._stride == 0:
+            self.queries.append(example.anchor)
+            self.documents.extend(example.positives[:1])
+        if len(self.first) < SHOWN_ROWS:
+            self.first.append(example)
+        self.seen += 1
+
+
+def _require_partners(data: AdaptData, sets: Sequence[StoredDataset]) -> None:
+    for one_set in sets:
+        if one_set.info.task == "text":
+            raise DataError(
+                f"{printable(data.label)}: '{printable(one_set.info.name)}' has one column of texts "
+                f"({one_set.columns}), and a pair needs two; add the document that answers each query, or "
+                "name a folder of documents"
+            )
+
+
+def _build_counter(tokenizer: Any) -> Callable[[Sequence[str]], list[int]]:
+    def count_tokens(texts: Sequence[str]) -> list[int]:
+        return [
+            len(ids) for ids in tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        ]
+
+    return count_tokens
+
+
+def _measure_lengths(lengths: Sequence[int]) -> TokenLengths:
+    ordered = sorted(lengths)
+    place = min(len(ordered) - 1, int(COVERED_SHARE * len(ordered)))
+    return TokenLengths(sum(ordered) / len(ordered), ordered[place])

@@ -1,0 +1,375 @@
+"""The recipe of an adaptation as YAML, with a comment at each block that explains why it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from emberge.wording import count_noun, printable
+
+from emberge_adapt.adapt_plan import AdaptPlan
+from emberge_adapt.data_facts import COVERED_SHARE
+
+# Steps of the recipe that others read: the merged model, its scores, the report, the map of an index.
+MODEL, SCORES, REPORT, BRIDGE, THRESHOLDS = "model", "scores", "report", "bridge", "thresholds"
+# The trainings of each effort.
+_MEMBERS = {"quick": ("$trained",), "normal": ("$half",), "thorough": ("$bag", "$full")}
+# Points that the model may lose on tasks of other domains, and the largest near copies that a split divides.
+FORGETTING_LIMIT = 3
+_NEAR_COPY = 0.6
+_COMMENT_WIDTH = 100
+
+
+def write_recipe(plan: AdaptPlan) -> str:
+    """Return the recipe of the plan; equal plans give equal text. Paths start at the current folder."""
+    return "\n".join(_RecipeWriter(plan).lines()) + "\n"
+
+
+def write_measurement(plan: AdaptPlan) -> str:
+    """Return a recipe of two training steps of the base on the data, by which time is foretold."""
+    return "\n".join(_RecipeWriter(plan).measurement_lines()) + "\n"
+
+
+def member_references(plan: AdaptPlan) -> tuple[str, ...]:
+    """Return the references to the trainings that are merged: `$half`, or `$bag` and `$full`."""
+    return _MEMBERS[plan.effort]
+
+
+class _RecipeWriter:
+    """The writer of one plan's recipe, block by block."""
+
+    def __init__(self, plan: AdaptPlan) -> None:
+        self.plan = plan
+        self.members = list(member_references(plan))
+        self.parts = "$generated" if plan.data_kind == "documents" else "$parts"
+        self.trained_on = "$mined" if plan.mines else "$clean"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the recipe."""
+        yield from self._write_head()
+        yield ""
+        yield "steps:"
+        for block in (
+            self._write_data(),
+            self._write_trainings(),
+            self._write_merge(),
+            self._write_evaluation(),
+            self._write_index(),
+            self._write_report(),
+        ):
+            yield from block
+
+    def measurement_lines(self) -> Iterator[str]:
+        """Yield a recipe that trains on the data as they came."""
+        training = self.plan.training
+        data = _flow(_escape(self.plan.data))
+        yield "steps:"
+        if self.plan.data_kind == "beir":
+            yield from self._write_pairs()
+            data = "$pairs"
+        elif self.plan.data_kind == "documents":
+            yield from self._write_generation()
+            data = "$generated"
+        yield "  measured:"
+        yield "    train:"
+        yield f"      model: {_flow(_escape(self.plan.model))}"
+        yield f"      data: {data}"
+        yield f"      loss: {self._write_loss()}"
+        yield f"      hard_negatives: {training.hard_negatives}"
+        yield f"      max_length: {training.max_length}"
+        yield f"      sampler: {{batch_shuffle: {{batch_size: {training.batch_size}}}}}"
+        yield "      max_steps: 2"
+        yield "      logging_steps: 1"
+
+    # ── what all trainings share ────────────────────────────────────────────────────────────────
+
+    def _write_head(self) -> Iterator[str]:
+        plan, training = self.plan, self.plan.training
+        source = printable(str(plan.data.get("path", plan.data.get("hub"))))
+        yield from _comment(
+            f"A model adapted to {source} with effort {plan.effort}; written by `emberge adapt`. Change "
+            "what you like and run it by `emberge run FILE --out OUT`; steps that are already done in OUT "
+            "are not repeated. Relative paths start at the folder of this file."
+        )
+        yield f"seed: {plan.seed}"
+        yield ""
+        yield f"x-base: &base {_flow(_escape(plan.model))}"
+        yield ""
+        yield from _comment(
+            f"The length holds {COVERED_SHARE:.0%} of the texts whole. Few rows are seen several times, so "
+            "that a training has enough steps."
+        )
+        yield "x-training: &training"
+        yield "  model: *base"
+        yield f"  data: {self.trained_on}"
+        yield f"  loss: {self._write_loss()}"
+        if plan.mines or plan.has_negatives:
+            yield f"  hard_negatives: {training.hard_negatives}"
+        yield f"  learning_rate: {training.learning_rate}"
+        yield f"  epochs: {training.epochs}"
+        yield f"  max_length: {training.max_length}"
+        yield "x-batches: &batches"
+        yield f"  batch_shuffle: {{batch_size: {training.batch_size}}}"
+
+    def _write_loss(self) -> str:
+        infonce = "{infonce: {temperature: 0.05}}"
+        if "sts" not in self.plan.tasks:
+            return infonce
+        return f"{{default: {infonce}, by_task: {{sts: cosent}}}}"
+
+    # ── data ────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_data(self) -> Iterator[str]:
+        if self.plan.data_kind == "documents":
+            yield from self._write_generation()
+        else:
+            yield from self._write_split()
+        yield from _comment(
+            "Without rows that contain a query of the test: its scores would look better than they are.",
+            1,
+        )
+        yield "  clean:"
+        tests = [self.parts]
+        if self.plan.test is not None:
+            tests.append(_flow(self._test_rows()))
+        yield "    decontaminate:"
+        yield f"      data: {self.parts}"
+        yield f"      eval_sets: [{', '.join(tests)}]"
+        yield "      drop: queries"
+        if self.plan.mines:
+            yield ""
+            yield from self._write_mining()
+
+    def _write_generation(self) -> Iterator[str]:
+        plan = self.plan
+        dev, test = (round(rows / plan.rows, 3) for rows in (plan.dev_rows, plan.test_rows))
+        yield from _comment(
+            "Queries made of the documents' own structure: titles, headings, first sentences, taken out "
+            "of the text that they find. The parts are divided by document.",
+            1,
+        )
+        yield "  generated:"
+        yield "    generate_queries:"
+        yield f"      documents: {_flow(_escape(plan.data['path']))}"
+        yield "      by: structure"
+        yield f"      dev: {dev:g}"
+        yield f"      test: {test:g}"
+        yield ""
+
+    def _write_pairs(self) -> Iterator[str]:
+        yield from _comment("A row for each query: the documents that were judged relevant.", 1)
+        yield "  pairs:"
+        options = {**_escape(self.plan.data), "judgements": self.plan.judgements}
+        yield f"    beir_pairs: {_flow(options)}"
+        yield ""
+
+    def _write_split(self) -> Iterator[str]:
+        if self.plan.data_kind == "beir":
+            yield from self._write_pairs()
+        rows = "$pairs" if self.plan.data_kind == "beir" else _flow(_escape(self.plan.data))
+        yield from _comment("Each row once.", 1)
+        yield "  unique:"
+        yield f"    deduplicate: {{data: {rows}}}"
+        yield ""
+        held_out = "a part to choose by (dev)"
+        if self.plan.test_rows:
+            held_out += " and a part to judge by (test)"
+        yield from _comment(
+            f"The rows to train on, {held_out}. Rows that share a query or a document, or nearly so, are "
+            "in one part, so that no part asks for what another has shown.",
+            1,
+        )
+        yield "  parts:"
+        test = f", test: {self.plan.test_rows}" if self.plan.test_rows else ""
+        yield (
+            f"    split: {{data: $unique, rows: {self.plan.dev_rows}{test}, jaccard: {_NEAR_COPY}}}"
+        )
+        yield ""
+
+    def _write_mining(self) -> Iterator[str]:
+        options = [
+            "data: $clean",
+            f"teachers: {{model: *base, max_length: {self.plan.training.max_length}}}",
+            "margin: 0.95",
+            "count: 4",
+        ]
+        if self.plan.has_negatives:
+            options.append("existing: keep")
+        if self.plan.documents is not None:
+            options.append(f"corpus: {_flow(_escape(self.plan.documents))}")
+        yield from _comment(
+            "Documents that the base finds near a query and that do not answer it. What scores above 95 % "
+            "of the right document may be right as well, and is left out (NV-Retriever, arXiv:2407.15831).",
+            1,
+        )
+        yield "  mined:"
+        yield "    mine_hard_negatives:"
+        for option in options:
+            yield f"      {option}"
+
+    # ── trainings and merge ─────────────────────────────────────────────────────────────────────
+
+    def _write_trainings(self) -> Iterator[str]:
+        yield ""
+        if self.plan.effort == "quick":
+            yield from _comment("One training on all rows.", 1)
+            yield "  trained:"
+            yield "    train: {<<: *training, sampler: [*batches]}"
+        elif self.plan.effort == "normal":
+            yield from _comment(
+                "A model of one half of the rows and a model of the other: together they cost as much as "
+                "one training, and merged they forget less (BOOM, arXiv:2602.05787).",
+                1,
+            )
+            yield "  half:"
+            yield "    foreach: {part: [first, rest]}"
+            yield "    train: {<<: *training, sampler: [bagging: {ratio: 0.5, part: $part}, *batches]}"
+        else:
+            yield from _comment(
+                "Three models of 60 % of the rows each, and one of all rows (BOOM, arXiv:2602.05787).",
+                1,
+            )
+            yield "  bag:"
+            yield "    foreach: {draw: [1, 2, 3]}"
+            yield "    train: {<<: *training, sampler: [bagging: {ratio: 0.6, draw: $draw}, *batches]}"
+            yield "  full:"
+            yield "    train: {<<: *training, sampler: [*batches]}"
+
+    def _write_merge(self) -> Iterator[str]:
+        members = ", ".join(self.members)
+        yield ""
+        if self.plan.finds_weights:
+            yield from _comment(
+                "Weights of the models and the base, by the part to choose by; equal weights where it "
+                "cannot tell them apart. The base restores what a training forgot.",
+                1,
+            )
+            yield "  found:"
+            yield "    find_weights:"
+            yield f"      models: [{members}]"
+            yield "      base: *base"
+            yield f"      base_share: {self.plan.base_share}"
+            yield f"      data: {_flow({'path': self.parts, 'split': 'dev'})}"
+            yield f"      max_length: {self.plan.training.max_length}"
+            yield f"  {MODEL}:"
+            yield f"    merge: {{models: [{members}, *base], weights: $found}}"
+        else:
+            yield from _comment(
+                "Half and half with the base, which restores what a training forgot. The part to choose "
+                "by cannot tell which weights are better.",
+                1,
+            )
+            yield f"  {MODEL}:"
+            yield f"    merge: {{models: [{members}], base: *base, keep: 0.5}}"
+
+    # ── scores ──────────────────────────────────────────────────────────────────────────────────
+
+    def _test_rows(self) -> dict[str, Any]:
+        """Return the entry of the test's queries and what answers them."""
+        if self.plan.test is None:
+            return {"path": self.parts, "split": "test"}
+        columns = {"columns": dict(self.plan.columns)} if self.plan.columns else {}
+        return {"path": _escape(self.plan.test), **columns}
+
+    def _test_entry(self) -> dict[str, Any]:
+        """Return the entry of the test with all documents that are searched."""
+        entry = self._test_rows()
+        is_beir = self.plan.data_kind == "beir" and self.plan.test == self.plan.data["path"]
+        if self.plan.data_kind == "documents" and self.plan.test is not None:
+            entry["documents"] = "$generated"
+        elif self.plan.documents is not None and not is_beir:
+            entry["documents"] = _escape(self.plan.documents)
+        return entry
+
+    def _write_evaluation(self) -> Iterator[str]:
+        members = ", ".join(self.members)
+        yield ""
+        yield from _comment(
+            "Texts of seven other domains, to see what the model forgot; they come with Python.", 1
+        )
+        yield "  probe:"
+        yield "    probe_sets: {queries: 50, documents: 100}"
+        yield ""
+        yield from _comment(
+            "The run ends with exit code 3 if the model is not better than the base on the test by more "
+            f"than chance, or may have lost {FORGETTING_LIMIT} points elsewhere.",
+            1,
+        )
+        yield f"  {SCORES}:"
+        yield "    evaluate:"
+        yield f"      models: [*base, ${MODEL}, {members}]"
+        yield "      base: *base"
+        yield "      evaluators:"
+        yield "        mteb:"
+        yield "          data:"
+        yield f"          - {_flow(self._test_entry())}"
+        yield "          - $probe"
+        yield f"          max_length: {self.plan.training.max_length}"
+        yield "      require:"
+        yield f"      - {{model: ${MODEL}, better_than: *base, tasks: ind}}"
+        yield f"      - {{model: ${MODEL}, forgetting: {FORGETTING_LIMIT}}}"
+
+    def _write_index(self) -> Iterator[str]:
+        if self.plan.index is None:
+            return
+        pair = f"old: *base, new: ${MODEL}, data: {self.parts}"
+        yield ""
+        yield from _comment(
+            "A map from the base's vectors to the model's, so that no document is embedded again: "
+            f"`emberge translate {printable(self.plan.index)} --by OUT/{BRIDGE} --out NEW`.",
+            1,
+        )
+        yield f"  {BRIDGE}:"
+        yield f"    translate: {{{pair}}}"
+        yield from _comment("Thresholds of cosine under the model, at equal false positives.", 1)
+        yield f"  {THRESHOLDS}:"
+        yield f"    thresholds: {{{pair}}}"
+
+    def _write_report(self) -> Iterator[str]:
+        made = ["$generated"] if self.plan.data_kind == "documents" else ["$unique", "$parts"]
+        made += ["$clean", *(["$mined"] if self.plan.mines else []), *self.members]
+        made += ["$found"] if self.plan.finds_weights else []
+        made += [f"${MODEL}", f"${SCORES}"]
+        made += [f"${BRIDGE}", f"${THRESHOLDS}"] if self.plan.index is not None else []
+        yield ""
+        yield from _comment("OUT/report/report.html", 1)
+        yield f"  {REPORT}:"
+        yield "    report:"
+        yield f"      title: {_flow(self._title())}"
+        yield f"      of: [{', '.join(made)}]"
+        yield "      base: *base"
+
+    def _title(self) -> str:
+        return (
+            f"{self.plan.model.rpartition('/')[2]} adapted to {count_noun(self.plan.rows, 'row')}"
+        )
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML in one line."""
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=2**31, sort_keys=False, allow_unicode=True
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _escape(value: Any) -> Any:
+    """Return a value whose texts a recipe reads as they are: a dollar sign would name a step."""
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {key: _escape(child) for key, child in value.items()}
+    return value
+
+
+def _comment(text: str, level: int = 0) -> Iterator[str]:
+    """Yield the text as the lines of a comment, indented by two spaces for each level."""
+    indent = "  " * level
+    line = f"{indent}#"
+    for word in text.split():
+        if len(line) + 1 + len(word) > _COMMENT_WIDTH and line.strip() != "#":
+            yield line
+            line = f"{indent}#"
+        line += f" {word}"
+    yield line

@@ -1,0 +1,215 @@
+"""What DATA names, what is understood of its rows, and what is wrong with it, told before any work."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from emberge import DataError, Plugins, RecipeError, load_plugins
+from emberge_adapt import AdaptData, DataFacts, read_columns, read_facts, recognise_data
+
+from tests.support.tiny import WORDS
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return load_plugins()
+
+
+def write_pairs(path: Path, count: int = 60, *, heading: str = "query,document") -> Path:
+    draw = random.Random(0)
+    rows = [
+        f"{' '.join(draw.choices(WORDS, k=4))},{' '.join(draw.choices(WORDS, k=9))}"
+        for _ in range(count)
+    ]
+    path.write_text("\n".join([heading, *rows]) + "\n", "utf-8")
+    return path
+
+
+def test_files_hub_names_catalogues_and_folders_of_documents_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv")
+    documents = tmp_path / "handbook" / "deep"
+    documents.mkdir(parents=True)
+    (documents / "a.md").write_text("# A\n", "utf-8")
+    catalogue = tmp_path / "catalogue"
+    catalogue.mkdir()
+    (catalogue / "datasets.yaml").write_text("train: []\n", "utf-8")
+    assert recognise_data(str(pairs)).entry == {"path": str(pairs)}
+    assert recognise_data("hub:me/faq", {"anchor": "q"}).entry == {
+        "hub": "me/faq",
+        "columns": {"anchor": "q"},
+    }
+    assert recognise_data(str(catalogue)).kind == "rows"
+    assert recognise_data(str(tmp_path / "handbook")).kind == "documents"
+
+
+def test_a_misspelt_file_is_named_with_its_neighbour(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.csv")
+    with pytest.raises(DataError, match=r"pair\.csv: .*did you mean 'pairs\.csv'"):
+        recognise_data(str(tmp_path / "pair.csv"))
+
+
+def test_a_hub_name_without_its_prefix_is_told_the_prefix() -> None:
+    with pytest.raises(DataError, match="hub:me/faq"):
+        recognise_data("me/faq")
+
+
+def test_a_folder_without_documents_lists_what_it_has(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.csv")
+    with pytest.raises(DataError, match=r"no documents.*it has pairs\.csv; name a file"):
+        recognise_data(str(tmp_path))
+
+
+def test_one_document_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a", "utf-8")
+    with pytest.raises(DataError, match="name the folder of all documents"):
+        recognise_data(str(tmp_path / "a.txt"))
+
+
+def test_columns_are_named_by_the_words_that_people_use() -> None:
+    assert read_columns(["query=frage,document=antwort", "negative=falsch"]) == {
+        "anchor": "frage",
+        "positive": "antwort",
+        "negative": "falsch",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["query"], "query=COLUMN"),
+        (["=x"], "query=COLUMN"),
+        (["qery=x"], "did you mean 'query'"),
+        (["query=a", "anchor=b"], "two columns"),
+    ],
+)
+def test_wrong_columns_are_refused_with_the_remedy(words: list[str], remedy: str) -> None:
+    with pytest.raises(RecipeError, match=remedy):
+        read_columns(words)
+
+
+def facts_of(data: AdaptData, model: Path, plugins: Plugins) -> DataFacts:
+    return read_facts(data, model, plugins)
+
+
+def test_the_preview_shows_counts_columns_and_three_rows(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    rows = [{"question": f"file {i}", "answer": f"path of name {i % 50}"} for i in range(60)]
+    (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    facts = facts_of(recognise_data(str(tmp_path / "faq.jsonl")), bert, plugins)
+    first, columns, *examples = facts.preview()
+    assert (facts.rows, facts.queries, facts.documents) == (60, 60, 50)
+    assert "60 rows for retrieval: 60 queries, 50 documents" in first
+    assert columns == "columns: anchor = question, positive = answer"
+    assert examples[:2] == ["1. file 0", "   → path of name 0"]
+    assert len(examples) == 6
+
+
+def test_lengths_are_those_of_the_models_tokenizer(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    """The tiny tokenizer makes a token of a word, and adds two."""
+    facts = facts_of(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
+    assert (facts.query_tokens.mean, facts.query_tokens.most) == (6, 6)
+    assert (facts.document_tokens.mean, facts.document_tokens.most) == (11, 11)
+
+
+def test_named_columns_are_read(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
+    path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
+    data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
+    assert facts_of(data, bert, plugins).rows == 60
+
+
+def test_negatives_of_the_rows_are_seen(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
+    rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    facts = facts_of(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins)
+    assert facts.has_negatives
+    assert facts.is_search
+
+
+def test_rows_without_a_partner_are_named_by_their_lines(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    path = write_pairs(tmp_path / "a.csv")
+    path.write_text(path.read_text("utf-8") + "lonely,\n,lonely\n", "utf-8")
+    with pytest.raises(DataError) as caught:
+        facts_of(recognise_data(str(path)), bert, plugins)
+    assert ":62:" in str(caught.value)
+    assert ":63:" in str(caught.value)
+
+
+def test_one_column_is_refused_with_the_remedy(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "a file\n" * 60, "utf-8")
+    with pytest.raises(DataError, match=r"one column of texts.*folder of documents"):
+        facts_of(recognise_data(str(path)), bert, plugins)
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    path = write_pairs(tmp_path / "a.csv")
+    path.write_bytes(path.read_bytes() + "für,über\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.csv:62: .*save the file as UTF-8"):
+        facts_of(recognise_data(str(path)), bert, plugins)
+
+
+def test_a_handful_of_rows_is_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
+    with pytest.raises(DataError, match=r"49 rows.*add some"):
+        facts_of(recognise_data(str(write_pairs(tmp_path / "a.csv", 49))), bert, plugins)
+
+
+def write_beir(folder: Path, *parts: str, count: int = 60) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    for stem, name in (("corpus", "d"), ("queries", "q")):
+        rows = [{"_id": f"{name}{i}", "text": f"file {name} {i}"} for i in range(count)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{stem}.jsonl").write_text(text, "utf-8")
+    for part in parts:
+        lines = [f"q{i}\td{i}\t1" for i in range(count)]
+        (folder / "qrels" / f"{part}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    return folder
+
+
+def test_a_beir_set_gives_pairs_of_its_judgements(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    data = recognise_data(str(write_beir(tmp_path / "library", "train", "test")))
+    facts = facts_of(data, bert, plugins)
+    assert (data.kind, data.judgements, data.has_own_test) == ("beir", "train", True)
+    assert (facts.rows, facts.sets) == (60, ("library",))
+    only_test = recognise_data(str(write_beir(tmp_path / "other", "test")))
+    assert (only_test.judgements, only_test.has_own_test) == ("test", False)
+
+
+def test_a_beir_set_without_judgements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"add qrels/train\.tsv"):
+        recognise_data(str(write_beir(tmp_path / "library")))
+
+
+def test_documents_are_counted_by_their_passages(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    for number in range(60):
+        (tmp_path / f"{number}.md").write_text(f"# Guide {number}\n\nOpen the file.\n", "utf-8")
+    facts = facts_of(recognise_data(str(tmp_path)), bert, plugins)
+    first, shown, *_ = facts.preview()
+    assert facts.rows == 60
+    assert facts.sets == ("60 documents",)
+    assert "60 passages" in first
+    assert shown == "1. Guide 0"
+
+
+def test_documents_without_text_are_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
+    for number in range(60):
+        (tmp_path / f"{number}.md").write_text("\n", "utf-8")
+    with pytest.raises(DataError):
+        facts_of(recognise_data(str(tmp_path)), bert, plugins)

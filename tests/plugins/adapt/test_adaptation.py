@@ -1,0 +1,171 @@
+"""`emberge adapt` from pairs to a model: run as a user runs it, with a tiny random encoder as the base."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emberge.cli.main import main
+
+from tests.support.tiny import WORDS
+
+
+def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
+    """Write pairs whose documents share most words with their queries."""
+    draw = random.Random(seed)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter=";")
+        table.writerow(["frage", "antwort"])
+        for _ in range(count):
+            words = draw.sample(WORDS, 4)
+            table.writerow([" ".join(words), " ".join([*words[:3], *draw.sample(WORDS, 4)])])
+    return path
+
+
+class Run:
+    """A finished call of `emberge adapt`: its words, exit code, output and OUT."""
+
+    def __init__(self, words: list[str], out: Path) -> None:
+        self.words, self.out = words, out
+        self.code, self.text = self.repeat()
+
+    def repeat(self, *words: str) -> tuple[int, str]:
+        """Call it again, with more words."""
+        shown = StringIO()
+        with redirect_stdout(shown):
+            code = main([*self.words, *words])
+        return code, shown.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path_factory.mktemp("adapt")
+    pairs = write_pairs(folder / "pairs.csv", 300)
+    with pairs.open(encoding="utf-8") as file:
+        documents = [row[1] for row in csv.reader(file, delimiter=";")][1:61]
+    vectors = SentenceTransformer(str(bert), device="cpu").encode(documents)
+    np.save(folder / "vectors.npy", vectors)
+    words = ["adapt", str(pairs), "--columns", "query=frage,document=antwort"]
+    words += ["--model", str(bert), "--index", str(folder / "vectors.npy")]
+    return Run([*words, "--out", str(folder / "out")], folder / "out")
+
+
+def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    assert run.code in (0, 3)
+    assert f'SentenceTransformer("{run.out / "model"}")' in run.text
+    vectors = SentenceTransformer(str(run.out / "model"), device="cpu").encode(["open a file"])
+    assert vectors.shape[0] == 1
+    assert (run.out / "report" / "report.html").is_file()
+    assert (run.out / "model" / "README.md").is_file()
+
+
+def test_what_was_understood_and_what_it_needs_is_told_first(run: Run) -> None:
+    lines = run.text.splitlines()
+    assert "300 rows for retrieval" in lines[0]
+    assert "anchor = frage, positive = antwort" in lines[1]
+    assert any(line.startswith("needs: about ") and "on disk" in line for line in lines)
+    assert any("warning: with" in line for line in lines) == ("90 test queries" in run.text)
+
+
+def test_the_exit_code_is_that_of_the_gate(run: Run) -> None:
+    scores = json.loads((run.out / "scores" / "scores.json").read_text("utf-8"))
+    met = all(verdict["met"] for verdict in scores["requirements"])
+    assert run.code == (0 if met else 3)
+    assert ("no gain" in run.text or "forgotten" in run.text) == (not met)
+
+
+def test_base_and_both_halves_are_members_of_the_merge(run: Run) -> None:
+    artifact = json.loads((run.out / "model" / "artifact.json").read_text("utf-8"))
+    assert len(artifact["parents"]) == 3
+
+
+def test_the_index_is_rewritten_for_the_model(run: Run) -> None:
+    old = np.load(run.out.parent / "vectors.npy")
+    new = np.load(run.out / "new-vectors.npy")
+    assert new.shape == old.shape
+    assert not np.allclose(old, new)
+
+
+def finished_folders(out: Path) -> set[str]:
+    return {path.name for path in out.iterdir() if path.is_dir() and not path.is_symlink()}
+
+
+def test_the_printed_recipe_is_the_same_run(run: Run, tmp_path: Path) -> None:
+    """Its steps have the same fingerprints: run into the same OUT, it makes no other folder."""
+    code, recipe = run.repeat("--print")
+    assert code == 0
+    (tmp_path / "adapt.yaml").write_text(recipe, "utf-8")
+    before = finished_folders(run.out)
+    main(["run", str(tmp_path / "adapt.yaml"), "--out", str(run.out), "--quiet"])
+    assert finished_folders(run.out) == before
+
+
+def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
+    """Without the report's result, only the report is made again."""
+    before = finished_folders(run.out)
+    shutil.rmtree((run.out / "report").resolve())
+    (run.out / "report").unlink()
+    code, text = run.repeat()
+    assert (code, finished_folders(run.out)) == (run.code, before)
+    assert (run.out / "report" / "report.html").is_file()
+    assert "gain" in text
+
+
+def test_an_out_of_another_adaptation_is_refused(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.repeat("--effort", "quick")[0] == 2
+    error = capsys.readouterr().err
+    assert f"{run.out} has the run of another recipe" in error
+    assert "choose another --out" in error
+
+
+def refuse(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the error of a command that must be refused before any work."""
+    assert main(["adapt", *words]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_model_that_is_no_encoder_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    (tmp_path / "classifier").mkdir()
+    (tmp_path / "classifier" / "config.json").write_text('{"model_type": "vit"}', "utf-8")
+    words = [str(pairs), "--model", str(tmp_path / "classifier"), "--out", str(tmp_path / "out")]
+    assert "classifier" in refuse(words, capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_test_file_is_named(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    words = [str(pairs), "--model", str(bert), "--test", str(tmp_path / "real.csv"), "--print"]
+    assert "real.csv" in refuse(words, capsys)
+
+
+def test_a_place_for_results_is_asked_for(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    assert "--out" in refuse(words, capsys)
+
+
+def test_an_effort_that_is_misspelt_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    assert "did you mean 'thorough'" in refuse([str(pairs), "--effort", "thorogh"], capsys)

@@ -1,0 +1,121 @@
+"""The screen that an adaptation ends with: gain, forgetting, size, the model, and what to do next."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emberge.evaluating import Comparison, Scores, Task, Verdict
+from emberge.merging import FoundWeights
+from emberge_adapt import AdaptOutcome, MeasuredStep
+
+from tests.support.adapt_plans import FACTS, PLAN
+
+BASE, MODEL, FIRST, REST = "me/base", "model", "half.part=first", "half.part=rest"
+GAIN = Comparison(MODEL, BASE, "in", 0.056, 0.037, 0.077)
+LOSS = Comparison(BASE, MODEL, "elsewhere", 0.004, -0.005, 0.012)
+SCORES = Scores(
+    fingerprints={name: name[::-1] for name in (BASE, MODEL, FIRST, REST)},
+    tasks=(
+        Task("pairs", "retrieval", "ndcg_at_10", domain="in", unit="query", units=300),
+        Task("papers", "retrieval", "ndcg_at_10", domain="elsewhere", unit="query", units=50),
+    ),
+    values={},
+    means={
+        BASE: {"in": 0.674, "elsewhere": 0.8},
+        MODEL: {"in": 0.73, "elsewhere": 0.796},
+        FIRST: {"in": 0.721, "elsewhere": 0.79},
+        REST: {"in": 0.719, "elsewhere": 0.79},
+    },
+    comparisons=(GAIN,),
+    forgetting=(LOSS,),
+    requirements=(Verdict("model is better than me/base in domain", True),),
+)
+
+
+@pytest.fixture
+def out(bert: Path, tmp_path: Path) -> Path:
+    shutil.copytree(bert, tmp_path / "model")
+    (tmp_path / "found").mkdir()
+    FoundWeights(
+        weights={"a": 0.5, "b": 0.3, "c": 0.2},
+        names={"a": FIRST, "b": REST, "c": BASE},
+        facts={"clear": True},
+    ).write(tmp_path / "found")
+    return tmp_path
+
+
+def outcome_of(out: Path, scores: Scores = SCORES) -> AdaptOutcome:
+    return AdaptOutcome(out, scores, PLAN, FACTS, MeasuredStep(1000.0, None))
+
+
+def screen_of(outcome: AdaptOutcome) -> dict[str, str]:
+    """The screen's texts by title; lines without a title belong to the one above."""
+    texts: dict[str, str] = {}
+    title = ""
+    for line in filter(None, outcome.lines()):
+        title = line[:12].strip() or title
+        texts[title] = f"{texts.get(title, '')} {line[12:]}".strip()
+    return texts
+
+
+def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training(out: Path) -> None:
+    screen = screen_of(outcome_of(out))
+    assert screen["gain"] == (
+        "+5.6 [+3.7, +7.7] points of nDCG@10 on 300 queries: base 67.4, model 73.0"
+    )
+    assert screen["single"] == "half.part=first alone 72.1, the model +0.9"
+
+
+def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:
+    text = screen_of(outcome_of(out))["elsewhere"]
+    assert text == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
+
+
+def test_weights_are_named_and_equal_ones_are_called_so(out: Path) -> None:
+    text = "half.part=first 0.50, half.part=rest 0.30, me/base 0.20"
+    assert screen_of(outcome_of(out))["weights"] == text
+    FoundWeights(weights={"a": 1.0}, names={"a": FIRST}, facts={"clear": False}).write(
+        out / "found"
+    )
+    assert "equal" in screen_of(outcome_of(out))["weights"]
+
+
+def test_the_model_is_where_the_line_that_loads_it_says(out: Path) -> None:
+    screen = screen_of(outcome_of(out))
+    assert screen["model"] == str(out / "model")
+    assert screen["load it"] == f'SentenceTransformer("{out / "model"}")'
+    assert str(out / "model") in screen["next"]
+    assert "no gain" not in screen
+
+
+def test_no_gain_beyond_chance_is_told_with_what_would_help(out: Path) -> None:
+    few = replace(SCORES.tasks[0], units=60)
+    scores = replace(
+        SCORES,
+        comparisons=(replace(GAIN, low=-0.01),),
+        tasks=(few, SCORES.tasks[1]),
+        requirements=(Verdict("model is better than me/base in domain", False),),
+    )
+    outcome = outcome_of(out, scores)
+    advice = screen_of(outcome)["no gain"]
+    assert outcome.unmet
+    assert "60 queries" in advice
+    assert "more than 64 tokens" in advice
+    assert "--effort thorough" in advice
+    assert "--model" in advice
+    assert "next" not in screen_of(outcome)
+
+
+def test_a_base_that_finds_nearly_all_is_told(out: Path) -> None:
+    means = {**SCORES.means, BASE: {"in": 0.97}}
+    outcome = outcome_of(out, replace(SCORES, comparisons=(), means=means))
+    assert any("97.0" in line for line in outcome.advise())
+
+
+def test_forgetting_beyond_the_limit_is_told_with_the_remedy(out: Path) -> None:
+    unmet = Verdict("model forgets less than 3 points", False, demand="forgetting")
+    outcome = outcome_of(out, replace(SCORES, requirements=(unmet,)))
+    assert "keep" in screen_of(outcome)["forgotten"]

@@ -1,0 +1,196 @@
+"""The plan of an adaptation and the recipe that it is written as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from emberge import load_plugins, parse_recipe
+from emberge_adapt import (
+    AdaptPlan,
+    DataFacts,
+    MeasuredStep,
+    TokenLengths,
+    Training,
+    choose_training,
+    estimate_work,
+    hold_out,
+    write_recipe,
+)
+
+from tests.support.adapt_plans import FACTS, PLAN
+
+
+def steps_of(plan: AdaptPlan) -> dict[str, Any]:
+    steps: dict[str, Any] = yaml.safe_load(write_recipe(plan))["steps"]
+    return steps
+
+
+def evaluated(steps: dict[str, Any]) -> list[Any]:
+    """The evaluation sets of the scores."""
+    sets: list[Any] = steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
+    return sets
+
+
+def test_equal_plans_are_equal_recipes() -> None:
+    assert write_recipe(PLAN) == write_recipe(replace(PLAN))
+
+
+@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
+def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -> None:
+    recipe = parse_recipe(write_recipe(replace(PLAN, effort=effort)), load_plugins())
+    trainings = [step for step in recipe.steps if step.kind == "train:train"]
+    (merge,) = (step.step for step in recipe.steps if step.kind == "merge:merge")
+    assert len(trainings) == {"quick": 1, "normal": 2, "thorough": 4}[effort]
+    assert [entry.model.text for entry in merge.models][-1] == "./base"  # type: ignore[attr-defined]
+
+
+def test_the_halves_together_are_all_rows() -> None:
+    half = steps_of(PLAN)["half"]
+    assert half["foreach"] == {"part": ["first", "rest"]}
+    assert half["train"]["sampler"][0] == {"bagging": {"ratio": 0.5, "part": "$part"}}
+
+
+def test_every_block_has_a_comment() -> None:
+    lines = write_recipe(PLAN).splitlines()
+    for number, line in enumerate(lines):
+        is_step = line.startswith("  ") and line[2:3].isalpha() and line.endswith(":")
+        if is_step and line.strip() not in ("model:",) and number > lines.index("steps:"):
+            assert lines[number - 1].startswith("  #"), line
+
+
+def test_few_development_rows_find_no_weights_but_keep_half_of_the_base() -> None:
+    steps = steps_of(replace(PLAN, dev_rows=49))
+    assert "found" not in steps
+    assert steps["model"]["merge"]["keep"] == 0.5
+    assert "found" in steps_of(replace(PLAN, dev_rows=50))
+
+
+def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> None:
+    plan = replace(PLAN, test="real$.csv", test_rows=0, documents="docs.jsonl")
+    steps = steps_of(plan)
+    entry = {"path": "real$$.csv", "documents": "docs.jsonl"}
+    assert "test" not in steps["parts"]["split"]
+    assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", {"path": "real$$.csv"}]
+    assert entry in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
+    assert steps["mined"]["mine_hard_negatives"]["corpus"] == "docs.jsonl"
+
+
+def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
+    gain, forgetting = steps_of(PLAN)["scores"]["evaluate"]["require"]
+    assert gain == {"model": "$model", "better_than": "./base", "tasks": "ind"}
+    assert forgetting == {"model": "$model", "forgetting": 3}
+
+
+def test_nothing_is_mined_among_few_rows() -> None:
+    steps = steps_of(replace(PLAN, rows=150, dev_rows=30, test_rows=30))
+    assert "mined" not in steps
+    assert "$mined" not in steps["report"]["report"]["of"]
+
+
+def test_scores_of_pairs_are_learned_as_order_and_nothing_is_mined() -> None:
+    plan = replace(PLAN, tasks=("sts",))
+    recipe = yaml.safe_load(write_recipe(plan))
+    assert "mined" not in recipe["steps"]
+    assert recipe["x-training"]["loss"]["by_task"] == {"sts": "cosent"}
+    assert recipe["x-training"]["data"] == "$clean"
+
+
+def test_documents_get_queries_of_their_own_structure() -> None:
+    steps = steps_of(replace(PLAN, data={"path": "handbook"}, data_kind="documents"))
+    assert steps["generated"]["generate_queries"] == {
+        "documents": "handbook",
+        "by": "structure",
+        "dev": 0.1,
+        "test": 0.15,
+    }
+    assert "parts" not in steps
+    assert steps["clean"]["decontaminate"]["data"] == "$generated"
+    assert "documents" not in evaluated(steps)[0]
+
+
+def test_real_queries_search_all_documents() -> None:
+    data = {"path": "handbook"}
+    plan = replace(PLAN, data=data, data_kind="documents", test="real.csv", test_rows=0)
+    steps = steps_of(plan)
+    assert steps["generated"]["generate_queries"]["test"] == 0
+    assert evaluated(steps)[0] == {"path": "real.csv", "documents": "$generated"}
+
+
+def test_a_beir_set_is_judged_by_its_own_test() -> None:
+    data = {"path": "scifact"}
+    plan = replace(
+        PLAN,
+        data=data,
+        data_kind="beir",
+        judgements="train",
+        test="scifact",
+        test_rows=0,
+        documents="scifact/corpus.jsonl",
+    )
+    steps = steps_of(plan)
+    assert steps["pairs"] == {"beir_pairs": {"path": "scifact", "judgements": "train"}}
+    assert steps["unique"]["deduplicate"]["data"] == "$pairs"
+    assert data in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
+    assert steps["mined"]["mine_hard_negatives"]["corpus"] == "scifact/corpus.jsonl"
+
+
+def test_an_index_is_mapped_with_its_thresholds() -> None:
+    steps = steps_of(replace(PLAN, index="vectors.npy"))
+    assert steps["bridge"]["translate"]["new"] == "$model"
+    assert steps["thresholds"]["thresholds"]["old"] == "./base"
+    assert "$bridge" in steps["report"]["report"]["of"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dev", "test"),
+    [(50, 10, 17), (300, 50, 100), (500, 50, 100), (2000, 200, 300), (100_000, 500, 1000)],
+)
+def test_enough_is_held_out_but_never_most_rows(rows: int, dev: int, test: int) -> None:
+    assert hold_out(rows, has_test=False) == (dev, test)
+    assert hold_out(rows, has_test=True) == (dev, 0)
+
+
+def choose(facts: DataFacts = FACTS, **changes: Any) -> Training:
+    options: dict[str, Any] = {
+        "rows": 1500,
+        "share": 0.5,
+        "parameters": 22_000_000,
+        "length_limit": 256,
+    }
+    return choose_training(facts, **{**options, **changes})
+
+
+def test_the_length_holds_the_texts_within_the_models_limit() -> None:
+    assert choose().max_length == 128
+    assert choose(length_limit=100).max_length == 100
+    short = replace(FACTS, document_tokens=TokenLengths(8, 9))
+    assert choose(short).max_length == 32
+    endless = replace(FACTS, document_tokens=TokenLengths(900, 4000))
+    assert choose(endless, length_limit=None).max_length == 256
+
+
+def test_few_rows_are_seen_several_times() -> None:
+    assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [3, 3, 2, 1]
+
+
+def test_larger_models_learn_more_slowly() -> None:
+    rates = [choose(parameters=count).learning_rate for count in (22e6, 110e6, 600e6)]  # type: ignore[arg-type]
+    assert rates == ["5e-5", "2e-5", "1e-5"]
+
+
+def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
+    measured = MeasuredStep(tokens_per_second=5000, memory=10**9)
+    once = estimate_work(PLAN, FACTS, 22_000_000, measured)
+    assert once.memory == 10**9
+    assert (
+        estimate_work(replace(PLAN, rows=20_000), FACTS, 22_000_000, measured).seconds
+        > once.seconds
+    )
+    thorough = estimate_work(replace(PLAN, effort="thorough"), FACTS, 22_000_000, measured)
+    assert thorough.seconds > once.seconds
+    assert thorough.disk - once.disk == 2 * 4 * 22_000_000
+    slow = MeasuredStep(tokens_per_second=500, memory=None)
+    assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds

@@ -1,0 +1,25 @@
+"""A plan of `emberge adapt` and the facts of its data."""
+
+from __future__ import annotations
+
+from emberge_adapt import AdaptPlan, DataFacts, TokenLengths, Training
+
+TRAINING = Training(max_length=64, batch_size=32, epochs=2, learning_rate="5e-5", hard_negatives=1)
+PLAN = AdaptPlan(
+    data={"path": "pairs.csv"},
+    model="./base",
+    training=TRAINING,
+    rows=2000,
+    dev_rows=200,
+    test_rows=300,
+)
+FACTS = DataFacts(
+    rows=2000,
+    tasks=("retrieval",),
+    sets=("pairs",),
+    queries=2000,
+    documents=1500,
+    has_negatives=False,
+    query_tokens=TokenLengths(10, 18),
+    document_tokens=TokenLengths(70, 121),
+)
