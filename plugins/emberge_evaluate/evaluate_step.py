@@ -80,14 +80,14 @@ class Evaluate(Step):
     Every model is scored by every evaluator. Each model has its own step, `id.model=name`, and launchers run
     these steps side by side. Stored scores are used again. Evaluators give scores (higher is better), or all
     of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
-    bootstrap over `resamples` draws. Models that differ only in `seed` are compared as one model, with the
-    spread of the seeds in the intervals. Each embedding size of an evaluator (`dims`) has its own column,
-    `model@size`, and a curve shows all sizes. Each seed of an evaluator has the column `model#seed`; the
-    seeds are compared as one model. Each index of another model (`documents_of`) has the column `model on
-    old`. If the old model is scored too, the share of the gain that an index keeps, (model on old - old) /
-    (model - old), is given with its interval. Training costs are given if the models' steps state them.
-    `require` has claims that must be true: if a claim is false, the scores are still published and the run
-    ends with exit code 3.
+    bootstrap over `resamples` draws; `compare` adds differences of further pairs of models. Models that
+    differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
+    embedding size of an evaluator (`dims`) has its own column, `model@size`, and a curve shows all sizes.
+    Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model. Each index of
+    another model (`documents_of`) has the column `model on old`. If the old model is scored too, the share of
+    the gain that an index keeps, (model on old - old) / (model - old), is given with its interval. Training
+    costs are given if the models' steps state them. `require` has claims that must be true: if a claim is
+    false, the scores are still published and the run ends with exit code 3.
 
     *Forgetting* is how much lower than its base a model scores on tasks outside all training domains. These
     tasks are `elsewhere`, by this option or by the `domain` in their catalogue; if there are none, they are
@@ -116,6 +116,8 @@ class Evaluate(Step):
     """Tasks or kinds of task outside all training domains, or `ood` for all tasks out of domain."""
     headroom: tuple[ModelRef, ...] = ()
     """Members of merges, for two more rows: their ensemble, and the best member for each task."""
+    compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
+    """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
     require: tuple[Requirement, ...] = ()
     resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -157,6 +159,8 @@ class Evaluate(Step):
             yield context.problem("there is no evaluator", "evaluators")
         yield from self._check_models(context)
         yield from self._check_require(context)
+        for fault, option in self._check_compared_models():
+            yield context.problem(fault, option)
         for fault in headroom_problems(self.headroom, self.evaluators):
             yield context.problem(fault, "headroom")
         folders = [context.model(entry.model) for entry in self._entries]
@@ -199,8 +203,20 @@ class Evaluate(Step):
         for stray in self._check_required_models():
             yield context.problem(stray, "require")
 
+    def _check_compared_models(self) -> Iterator[tuple[str, str]]:
+        """Yield (problem, option) for each compared model that is not scored or is compared with itself."""
+        scored = {entry.model.text for entry in self._entries}
+        for row, pair in enumerate(self.compare):
+            for column, reference in enumerate(pair):
+                if reference.text not in scored:
+                    fault = f"'{reference}' is compared but not among the models; add it there"
+                    yield fault, f"compare.{row}.{column}"
+            if pair[0].text == pair[1].text:
+                yield f"'{pair[0]}' is compared with itself; name two models", f"compare.{row}"
+
     def run(self, workspace: Workspace) -> Artifact:
-        for fault in self._check_required_models():
+        compared_faults = (fault for fault, _ in self._check_compared_models())
+        for fault in (*self._check_required_models(), *compared_faults):
             raise RecipeError(fault)
         models = self._resolve(workspace)
         plans = plan_tasks(self.evaluators, workspace, about=self._about)
@@ -223,7 +239,12 @@ class Evaluate(Step):
         scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
         columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
         result = scores_of(
-            columns, self.require, base=self.base, resamples=self.resamples, seed=workspace.seed
+            columns,
+            self.require,
+            base=self.base,
+            compare=self.compare,
+            resamples=self.resamples,
+            seed=workspace.seed,
         )
         _write_results(result, scores, workspace)
         scores_of_models = {

@@ -53,16 +53,21 @@ def scores_of(
     require: Sequence[Requirement],
     *,
     base: ModelRef | None = None,
+    compare: Sequence[tuple[ModelRef, ModelRef]] = (),
     resamples: int,
     seed: int,
 ) -> Scores:
-    """Build the full result from models' scores; without `base`, the base is read from their artifacts."""
+    """Build the full result from models' scores; without `base`, the base is read from their artifacts.
+
+    `compare` are pairs of models whose differences are given beside those from the first model.
+    """
     models, tasks, scores = columns.models, columns.tasks, columns.scores
     arms = find_arms(scored for scored, _ in models.values())
     judge = Judge(tasks, scores, resamples=resamples, seed=seed, arms=arms)
     groups = groups_with_means(tasks)
     values = {m: {t.name: mine[t.name].score for t in tasks} for m, mine in scores.items()}
     linear = linear_merges(models)
+    pairs = list(_pair_models(compare, models))
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
     result = Scores(
@@ -71,7 +76,7 @@ def scores_of(
         values=values,
         intervals=_estimate_intervals(_estimate_scores(models, judge, tasks, groups)),
         means={m: {on: v for on, v in row.items() if v is not None} for m, row in means.items()},
-        comparisons=_compare_with_first(judge, list(models), tasks, groups),
+        comparisons=_compare_models(judge, list(models), pairs, tasks, groups),
         forgetting=tuple(forgetting(judge, bases, elsewhere)),
         gains_kept=tuple(gains_kept(models, arms, judge, [*groups, *(t.name for t in tasks)])),
         against_linear=tuple(against_linear(judge, linear, groups)),
@@ -92,7 +97,7 @@ def scores_of(
     )
     if all(len(arm.models) == 1 for arm in arms):
         return result
-    pooled = _pool_seeds(result, arms, judge, tasks, groups)
+    pooled = _pool_seeds(result, arms, pairs, judge, tasks, groups)
     pooled = replace(
         pooled,
         forgetting=tuple(forgetting(judge, bases, elsewhere, arms)),
@@ -105,12 +110,15 @@ def scores_of(
 def _pool_seeds(
     scores: Scores,
     arms: Sequence[Arm],
+    pairs: Sequence[tuple[str, str]],
     judge: Judge,
     tasks: Sequence[TaskInfo],
     groups: Sequence[str],
 ) -> Scores:
-    """Return the scores of arms in the same form as the models' scores."""
+    """Return the scores of arms in the same form as the models' scores; `pairs` are models to compare."""
     names = [arm.name for arm in arms]
+    arm_of = {model: arm.name for arm in arms for model in arm.members}
+    arm_pairs = [(arm_of[model], arm_of[other]) for model, other in pairs]
     estimates = _estimate_scores(names, judge, tasks, groups)
     on_tasks = [task.name for task in tasks]
     on_means = [MEAN_OF.get(group, group) for group in groups]
@@ -127,7 +135,7 @@ def _pool_seeds(
             for name, row in estimates.items()
         },
         members={arm.name: dict(arm.models) for arm in arms},
-        comparisons=_compare_with_first(judge, names, tasks, groups),
+        comparisons=_compare_models(judge, names, arm_pairs, tasks, groups),
         costs=_take_first_facts(scores.costs, arms),
         parameters=_take_first_facts(scores.parameters, arms),
     )
@@ -211,12 +219,42 @@ def _estimate_intervals(
     }
 
 
-def _compare_with_first(
-    judge: Judge, names: Sequence[str], tasks: Sequence[TaskInfo], groups: Sequence[str]
+def _compare_models(
+    judge: Judge,
+    names: Sequence[str],
+    pairs: Iterable[tuple[str, str]],
+    tasks: Sequence[TaskInfo],
+    groups: Sequence[str],
 ) -> tuple[Comparison, ...]:
-    """Return the comparison of each model with the first one: over groups of tasks, then for each task."""
+    """Return the comparison of each model with the first one, then those of the pairs.
+
+    Each is over groups of tasks, then for each task.
+    """
     groups_and_tasks = [*groups, *(task.name for task in tasks)]
-    return tuple(judge.compare(name, names[0], on) for name in names[1:] for on in groups_and_tasks)
+    all_pairs = dict.fromkeys([*((name, names[0]) for name in names[1:]), *pairs])
+    return tuple(
+        judge.compare(model, other, on)
+        for model, other in all_pairs
+        if model != other
+        for on in groups_and_tasks
+    )
+
+
+def _pair_models(
+    compare: Iterable[tuple[ModelRef, ModelRef]], models: Mapping[str, tuple[Scored, Model]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of each pair of models; a pair at several sizes, seeds or indexes is several pairs."""
+    for reference, other in compare:
+        for name, (scored, _) in models.items():
+            for other_name, (rival, _) in models.items():
+                is_alike = (scored.size, scored.drawn, scored.index) == (
+                    *(rival.size, rival.drawn, rival.index),
+                )
+                is_pair = (scored.reference.text, rival.reference.text) == (
+                    *(reference.text, other.text),
+                )
+                if is_pair and is_alike:
+                    yield name, other_name
 
 
 def _judge_demands(

@@ -218,11 +218,19 @@ def _draw_costs(costs: Sequence[TrainingCost | None]) -> Iterator[str]:
 
 
 def _describe_differences(scores: Scores, words: str) -> list[str]:
-    """Return the lines with each model's or arm's difference from the first and its interval."""
+    """Return the lines with differences from the first model or arm, then those of further pairs."""
+    references = [*filter(None, [scores.reference]), *scores.further_references]
+    return [line for name in references for line in _describe_differences_from(name, scores, words)]
+
+
+def _describe_differences_from(reference: str, scores: Scores, words: str) -> list[str]:
+    """Return the lines with each difference from one model or arm, and its interval."""
     groups = GROUPS | _find_kind_means(scores)
     shown_means = [mean for mean in groups if mean == "task" or not _repeats_another(mean, scores)]
     shown_comparisons = [
-        comparison for comparison in scores.comparisons if comparison.on in shown_means
+        comparison
+        for comparison in scores.comparisons
+        if comparison.on in shown_means and comparison.reference == reference
     ]
     if not shown_comparisons:
         return []

@@ -46,7 +46,17 @@ def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Chi
         ]
         sentences = [("; ", part) if i else part for i, part in enumerate(parts)]
         lines.append((_name_place(on), ": ", sentences, "."))
-    return [*lines, *_compare_with_linear(scores)]
+    return [*lines, *_compare_pairs(scores), *_compare_with_linear(scores)]
+
+
+def _compare_pairs(scores: Scores) -> Iterator[Child]:
+    """Yield a sentence for each pair of models that the recipe compares, on each mean that sums up a run."""
+    for reference in scores.further_references:
+        for model in scores.compared_with(reference):
+            for on in scores.headlines():
+                compared = _describe_difference(scores.difference(model, on, reference))
+                if compared is not None:
+                    yield (_name_place(on), ": ", tag("b", model), " ", compared, ".")
 
 
 def _compare_with_linear(scores: Scores) -> Iterator[Child]:

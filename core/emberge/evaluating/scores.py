@@ -166,6 +166,7 @@ class Scores:
     `members` are each arm's models by seed, and `spreads` are over these. If embeddings were scored at
     several `sizes`, each model occurs once per size, as `model@size`. `forgetting` compares the base with
     each model made from it, on tasks in no model's training domain: how much less the model scores.
+    `comparisons` are with the first model, and those of further pairs that the recipe asks for.
     `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
     models of a recipe: they are the members' ensemble, and an oracle that takes the best member for each
     task.
@@ -218,6 +219,17 @@ class Scores:
     def reference(self) -> str | None:
         """Name of the model with which the others are compared: the first."""
         return next(iter(self.fingerprints), None)
+
+    @property
+    def further_references(self) -> tuple[str, ...]:
+        """Names of models other than the first with which a recipe compares models, in order."""
+        references = dict.fromkeys(comparison.reference for comparison in self.comparisons)
+        return tuple(name for name in references if name != self.reference)
+
+    def compared_with(self, reference: str) -> tuple[str, ...]:
+        """Return the names of the models that are compared with a model, in order."""
+        names = (each.model for each in self.comparisons if each.reference == reference)
+        return tuple(dict.fromkeys(names))
 
     def value(self, model: str, on: str) -> float | None:
         """Return a model's score on a task or in a mean of `MEANS`; None if there is no score."""

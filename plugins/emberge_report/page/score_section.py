@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from emberge.evaluating import FEW, MEANS, Comparison, Scores, Task
@@ -231,12 +232,17 @@ def _draw_differences(scores: Scores, looks: Looks) -> Markup | None:
         return None
     has_intervals = any(c.interval for c in scores.comparisons)
     of = "losses, of which less is better" if scores.less else "points (scores ×100)"
-    return tag(
-        "div",
-        tag("h3", f"Differences from {scores.reference}"),
-        tag("p", _explain_intervals(scores) if has_intervals else _NOT_COMPARED),
-        _draw_grid(scores, other_models, looks, f"Differences in {of}", _draw_difference),
-    )
+    parts: list[Child] = []
+    for reference in (scores.reference, *scores.further_references):
+        models = other_models if not parts else scores.compared_with(str(reference))
+        cell = partial(_draw_difference, reference=reference)
+        explanation = _explain_intervals(scores) if has_intervals else _NOT_COMPARED
+        parts += [
+            tag("h3", f"Differences from {reference}"),
+            tag("p", explanation) if not parts else None,
+            _draw_grid(scores, models, looks, f"Differences in {of}", cell),
+        ]
+    return tag("div", *parts)
 
 
 _NOT_COMPARED = "No intervals are known for these differences, so a small one may well be chance."
@@ -261,8 +267,8 @@ def _explain_intervals(scores: Scores) -> str:
     )
 
 
-def _draw_difference(scores: Scores, model: str, on: str) -> Markup:
-    difference = scores.difference(model, on)
+def _draw_difference(scores: Scores, model: str, on: str, reference: str | None = None) -> Markup:
+    difference = scores.difference(model, on, reference)
     if difference is None:
         return tag("td", "–")
     if difference.interval is None:

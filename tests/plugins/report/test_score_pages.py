@@ -29,12 +29,14 @@ class GivenLosses(Given):
         return [dataclasses.replace(task, metric="nats/token") for task in super().plan(workspace)]
 
 
-def scored(root: Path, out: Path, *steps: str, by: Evaluator | None = None) -> FinishedRun:
+def scored(
+    root: Path, out: Path, *steps: str, by: Evaluator | None = None, **options: Any
+) -> FinishedRun:
     """A run whose evaluation scored models of these names."""
     used = {"faq": {"task": "retrieval", "rows": 12, "of": 10}}
     workspace = bench(root / "evaluation", *steps, boom={"datasets": used})
     entries = tuple(EvaluatedModel(model=ModelRef(f"${step}")) for step in steps)
-    Evaluate(models=entries, evaluators=(by or Given(),)).run(workspace)
+    Evaluate(models=entries, evaluators=(by or Given(),), **options).run(workspace)
     folder = runs.publish(out, "scores", Artifact(kind="scores"))
     shutil.copy(workspace.folder / "scores.json", folder)
     return FinishedRun(out)
@@ -173,3 +175,23 @@ def test_a_sweep_over_a_merges_ratio_is_a_curve_of_its_own(
     charts = [c for c in parsed(page).iter("svg") if " by ratio, %" in c.get("aria-label", "")]
     assert charts
     assert "bag ratio" not in words(page)
+
+
+@pytest.mark.parametrize("seeds", [("",), (".seed=1", ".seed=2")])
+def test_a_pair_that_the_recipe_compares_has_its_table_and_its_sentence(
+    tmp_path: Path, seeds: Sequence[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    steps = [f"{name}{seed}" for name in ("base", "boom", "bls") for seed in seeds]
+    pairs = [(ModelRef(f"$bls{seed}"), ModelRef(f"$boom{seed}")) for seed in seeds]
+    run = scored(tmp_path, out, *steps, compare=tuple(pairs))
+    page = report(run, "scores", base=None)
+    titles = [heading.text for heading in parsed(page).iter("h3")]
+    assert titles.count("Differences from base") == 1
+    assert titles.count("Differences from boom") == 1
+    grid = tables(page, "Differences in")[1]
+    (row,) = grid.findall("tbody/tr")
+    assert "".join(row[0].itertext()) == "bls"
+    assert "-5.00" in "".join(row.itertext()).replace("−", "-")
+    assert "In domain: bls −5.00 against boom" in words(page)
