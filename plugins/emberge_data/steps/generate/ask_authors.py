@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from emberge import EmbergeError, Workspace
 from emberge.network import request_threads
-from emberge.wording import count_noun
+from emberge.wording import count_noun, printable
 
 from emberge_data.steps.generate.chat_server import (
     ChatClient,
@@ -151,7 +151,10 @@ def _ask_server(server: ChatServer, requests: _Requests) -> Iterator[Answer]:
 
         first = ask(requests.missing[0])
         if isinstance(first, str):
-            raise ChatServerError(f"{server.url}: the first request got no reply: {first}")
+            raise ChatServerError(
+                f"{server.url}: the first request got no reply: {first}; see to endpoint and model "
+                f"'{printable(server.model, 80)}'"
+            )
         yield from _collect(server, requests, threads, ask)
 
 

@@ -198,11 +198,6 @@ class ChatClient:
             raise ChatServerError(f"{url}: the server refuses the key ({status}); {place}")
         if status in _TEMPORARY:
             raise _TemporaryError(f"the server answers {status}{self._quote(answer)}", answer.wait)
-        if status in (402, 404, 405, 410):
-            raise ChatServerError(
-                f"{url}: the server answers {status}{self._quote(answer)}; see to endpoint and model "
-                f"'{printable(self._server.model, 80)}'"
-            )
         if status != 200:
             raise NoReplyError(f"the server answers {status}{self._quote(answer)}")
         reply = _parse_reply(answer.body)

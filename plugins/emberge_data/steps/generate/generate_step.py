@@ -25,7 +25,6 @@ from emberge import (
     suggest,
 )
 from emberge.contracts import Expected
-from emberge.data import even_place
 
 from emberge_data.steps.data_step import CHANGES, TABLE
 from emberge_data.steps.generate.chat_server import ChatServer
@@ -231,20 +230,19 @@ class GenerateQueries(Step):
         """Return all passages, and their queries, kept or with a fault."""
         from emberge_data.steps.generate.model_queries import judge_queries, write_by_model
         from emberge_data.steps.generate.structure_queries import write_from_structure
-        from emberge_data.steps.generate.written_query import places_to_ask
+        from emberge_data.steps.generate.written_query import places_to_ask, sample_places
 
         passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
-        places = self._choose(places_to_ask(passages), passages)
         asks_nobody = workspace.rehearsal is not None
         if self.by == "structure" or (isinstance(self.by, ChatServer) and asks_nobody):
             passages, queries = write_from_structure(
-                documents, groups, places, self._structure_kinds, self.per_document
+                documents, groups, self._structure_kinds, self.per_document, self.limit
             )
         else:
             queries = write_by_model(
                 self.by,
                 passages,
-                places,
+                sample_places(places_to_ask(passages), passages, self.limit),
                 kinds=self._model_kinds,
                 most=self.per_document,
                 max_bad=self.max_bad,
@@ -253,13 +251,6 @@ class GenerateQueries(Step):
         if self.judge is None or (isinstance(self.judge, ChatServer) and asks_nobody):
             return passages, queries
         return passages, judge_queries(self.judge, passages, queries, self.max_bad, workspace)
-
-    def _choose(self, places: Sequence[int], passages: Sequence[TextPassage]) -> Sequence[int]:
-        """Return the passages that get queries; a larger limit only adds some."""
-        if self.limit is None:
-            return places
-        order = sorted(places, key=lambda place: even_place("limit", passages[place].id))
-        return sorted(order[: self.limit])
 
     def _read(self, workspace: Workspace) -> Sequence[SourceDocument]:
         from emberge.passages import read_documents

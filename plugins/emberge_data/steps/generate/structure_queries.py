@@ -19,6 +19,9 @@ from emberge_data.steps.generate.written_query import (
     drop_where,
     is_specific,
     is_within,
+    join_words,
+    places_to_ask,
+    sample_places,
 )
 
 StructureKind = Literal["title", "heading", "link", "docstring", "sentence"]
@@ -49,20 +52,20 @@ class _Candidate:
 def write_from_structure(
     documents: Sequence[SourceDocument],
     passages: Sequence[Sequence[TextPassage]],
-    places: Sequence[int],
     kinds: Sequence[StructureKind],
     most: int,
+    limit: int | None = None,
 ) -> tuple[list[TextPassage], list[WrittenQuery]]:
     """Return all passages of the documents without the texts of queries, and the queries.
 
-    `passages` has those of each document; those at `places`, counted over all documents, may get queries. A
-    passage gets at most `most` queries, in the order of `kinds`. A
-    query's text is taken out of all passages of its document: as title, as heading and within the text. A
-    query that another passage has too, or whose text is still in its passage, has a fault.
+    `passages` has those of each document. A passage gets at most `most` queries, in the order of `kinds`, and
+    at most `limit` passages get any. A query's text is taken out of all passages of its document: as title,
+    as heading and within the text. A query that another passage has too, or whose text is still in its
+    passage, has a fault.
     """
     flat = [passage for group in passages for passage in group]
     starts = [sum(map(len, passages[:number])) for number in range(len(documents))]
-    askable = set(places)
+    askable = set(places_to_ask(flat))
     links = _resolve_links(documents, passages) if "link" in kinds else {}
     candidates = [
         candidate
@@ -70,6 +73,9 @@ def write_from_structure(
         for candidate in _list_candidates(document, passages[number], starts[number], links)
         if candidate.query.kind in kinds and candidate.query.place in askable
     ]
+    offered = sorted({candidate.query.place for candidate in candidates})
+    sampled = set(sample_places(offered, flat, limit))
+    candidates = [candidate for candidate in candidates if candidate.query.place in sampled]
     queries = drop_repeated(candidate.query for candidate in candidates)
     chosen = _choose(
         [replace(one, query=query) for one, query in zip(candidates, queries, strict=True)],
@@ -229,25 +235,39 @@ def _take_out(
     by_document: dict[int, list[_Candidate]] = defaultdict(list)
     for candidate in chosen:
         by_document[document_of[candidate.query.place]].append(candidate)
+    extractors = {number: _Extractor(listed) for number, listed in by_document.items()}
     return [
-        _take_out_of(passage, by_document.get(document_of[place], ()))
-        for place, passage in enumerate(passages)
+        extractors[number].take_out(passage) if number in extractors else passage
+        for number, passage in zip(document_of, passages, strict=True)
     ]
 
 
-def _take_out_of(passage: TextPassage, candidates: Sequence[_Candidate]) -> TextPassage:
-    if not candidates:
-        return passage
-    removed = {one.heading or one.query.text for one in candidates}
-    text = passage.text
-    for candidate in candidates:
-        text = _remove_text(text, candidate.query.text)
-    return replace(
-        passage,
-        title="" if any(is_within(query, passage.title) for query in removed) else passage.title,
-        headings=tuple(heading for heading in passage.headings if heading not in removed),
-        text=text,
-    )
+class _Extractor:
+    """Takes the texts of a document's queries out of its passages."""
+
+    def __init__(self, candidates: Sequence[_Candidate]) -> None:
+        self._headings = {one.heading or one.query.text for one in candidates}
+        # A search for plain text is far faster than one for a pattern, and most passages have no query.
+        self._joined = {one.query.text: join_words(one.query.text) for one in candidates}
+        self._titles: dict[str, str] = {}
+
+    def take_out(self, passage: TextPassage) -> TextPassage:
+        """Return a passage without the texts, also in its title and headings."""
+        text, joined_text = passage.text, join_words(passage.text)
+        for query, joined in self._joined.items():
+            if joined in joined_text:
+                text = _remove_text(text, query)
+        headings = tuple(heading for heading in passage.headings if heading not in self._headings)
+        return replace(
+            passage, title=self._shorten_title(passage.title), headings=headings, text=text
+        )
+
+    def _shorten_title(self, title: str) -> str:
+        """Return a title, or "" if a query or heading that is taken out stands in it."""
+        if title not in self._titles:
+            is_query = any(is_within(heading, title) for heading in self._headings)
+            self._titles[title] = "" if is_query else title
+        return self._titles[title]
 
 
 def _remove_text(text: str, query: str) -> str:

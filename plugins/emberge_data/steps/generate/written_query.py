@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from emberge.data import even_place
 from emberge.passages import TextPassage, count_words
 
 from emberge_data.steps.text_similarity import normalise, words
@@ -33,6 +34,16 @@ def places_to_ask(passages: Sequence[TextPassage]) -> list[int]:
         for place, passage in enumerate(passages)
         if counts[normalise(passage.text)] == 1 and _count_any_words(passage.text) >= MIN_WORDS
     ]
+
+
+def sample_places(
+    places: Sequence[int], passages: Sequence[TextPassage], limit: int | None
+) -> Sequence[int]:
+    """Return at most `limit` of the passages, in order; a larger limit only adds some."""
+    if limit is None:
+        return places
+    order = sorted(places, key=lambda place: even_place("limit", passages[place].id))
+    return sorted(order[:limit])
 
 
 def is_specific(text: str) -> bool:
@@ -69,8 +80,12 @@ def drop_where(
 
 def is_within(query: str, text: str) -> bool:
     """Return whether a query's words stand in a text in this order, whatever case and punctuation."""
-    sought, searched = words(normalise(query)), words(normalise(text))
-    return f" {' '.join(sought)} " in f" {' '.join(searched)} "
+    return join_words(query) in join_words(text)
+
+
+def join_words(text: str) -> str:
+    """Return the words of a text with spaces around them, without case and punctuation."""
+    return f" {' '.join(words(normalise(text)))} "
 
 
 def _count_any_words(text: str) -> int:
