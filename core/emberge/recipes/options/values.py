@@ -297,12 +297,24 @@ def _build_alternative(build: Builder, form: forms.Either, node: Node, at: Optio
             build.references += trial.references
             return value
         trials.append((alternative, trial))
-    nearest = [trial for alternative, trial in trials if _is_shape_accepted(alternative, node)]
+    nearest = _list_nearest(trials, node)
     if len(nearest) != 1:
         return build.misfit(form, node, at)
     build.problems += nearest[0].problems
     build.references += nearest[0].references
     return BROKEN
+
+
+def _list_nearest(trials: Sequence[tuple[Form, Builder]], node: Node) -> list[Builder]:
+    """Return the trials of forms of the node's shape; of records, those that know most of its keys."""
+    accepted = [(form, trial) for form, trial in trials if _is_shape_accepted(form, node)]
+    keys = node.entries.keys() if isinstance(node, Fields) else ()
+    known = [
+        len(forms.options_of(form.type).keys() & keys) if isinstance(form, forms.Record) else 0
+        for form, _ in accepted
+    ]
+    most = max(known, default=0)
+    return [trial for (_, trial), count in zip(accepted, known, strict=True) if count == most]
 
 
 def _is_shape_accepted(form: Form, node: Node) -> bool:
