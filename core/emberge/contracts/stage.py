@@ -6,11 +6,12 @@ rank. The runner can therefore stream, chunk, distribute and resume any method.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from emberge.contracts.block import Block
 from emberge.contracts.reference import FileRef, Reference
@@ -39,6 +40,8 @@ class Stage:
     Type number options that may vary as `PerTensor` or `PerModel`. The runner resolves them into
     `block.options` before each call, as one float or one float64 tensor [models].
     """
+
+    _chain_name: ClassVar[str] = ""
 
     @property
     def arity(self) -> range:
@@ -164,6 +167,19 @@ class Stage:
     def name_in_recipes(self) -> str:
         """The stage's name in snake case: sign_consensus for `SignConsensus`."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def name_in_messages(self) -> str:
+        """The name of the registered chain that the stage was written as a link of, else its own name."""
+        return self._chain_name or self.name_in_recipes
+
+    def as_link_of(self, chain_name: str) -> Self:
+        """Return the stage as a link of a registered chain, whose name messages have in place of its own."""
+        link = copy.copy(self)
+        object.__setattr__(
+            link, "_chain_name", chain_name
+        )  # no option: equality and texts leave it out
+        return link
 
     def plain(self) -> Mapping[str, Any] | str:
         """Return the stage as a recipe writes it, without options that have their defaults."""

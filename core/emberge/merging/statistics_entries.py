@@ -70,7 +70,7 @@ def _check_files(
         return
     if request.slices or request.part is not None:
         yield (
-            f"'{link.name_in_recipes}' merges whole models by what was measured of them, and no slices; "
+            f"'{link.name_in_messages}' merges whole models by what was measured of them, and no slices; "
             "stack first, then measure"
         )
     elif len(files) == len(_list_named_files(link)):  # else a step is yet to make one
@@ -81,7 +81,7 @@ def _check_files(
 def _check_file(link: Stage, file: StatisticsFile, request: MergeRequest) -> Iterator[str]:
     if link.statistics_kind not in ("", file.measure):
         yield (
-            f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_recipes}' needs "
+            f"{file.path}: holds {file.measure or 'another measure'}, and '{link.name_in_messages}' needs "
             f"{link.statistics_kind}; make it with measure: {link.statistics_kind}"
         )
     base = request.base.fingerprint if request.base is not None else ""
@@ -131,7 +131,7 @@ def entry_problems(plan: MergePlan) -> Iterator[Problem]:
                 entries_by_link[id(link)] = _read_known_entries(link, request)
             fault = _find_entry_fault(link, tensor, entries_by_link[id(link)], request)
             if fault:
-                yield Problem(f"'{link.name_in_recipes}': {fault}", tensor.name)
+                yield Problem(f"'{link.name_in_messages}': {fault}", tensor.name)
 
 
 def _find_entry_fault(
@@ -175,7 +175,7 @@ class _StageEntries:
             return ""
         label_list = join_some(self.places, _SHOWN_PLACES) or "nothing"
         return (
-            f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_recipes}' merges; "
+            f"{self.files}: has no numbers of '{label}', by which '{self.stage.name_in_messages}' merges; "
             f"there is {label_list}{suggest(label, self.places)}"
         )
 
@@ -184,7 +184,7 @@ class _StageEntries:
         label_list = join_some(self.places[label], _SHOWN_PLACES)
         return (
             f"{self.files}: has numbers of '{label}' for {label_list}, and none for "
-            f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_recipes}' merges; measure a "
+            f"{join_some(layers, _SHOWN_PLACES)}, which '{self.stage.name_in_messages}' merges; measure a "
             "model of this architecture"
         )
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from emberge import ChainSpec
 from emberge.cli.main import main
 from emberge.merging import MergeInput
 from emberge.model_folder import Checkpoint
+from emberge_merge import Trim, strategies
 from safetensors.torch import load_file, save_file
 
 from tests.support.merges import merge_models
@@ -71,7 +73,7 @@ def change(folder: Path, **tensors: torch.Tensor) -> None:
         ("a --strategy slerp", "'slerp' takes 2 models and there is 1"),
         ("a --strategy model_stock --base base", "'model_stock' takes at least 2 models and there"),
         ("a b --strategy passthrough", "'passthrough' takes 1 model and there are 2"),
-        ("a b --strategy ties", "'trim' needs a base; name it under 'base'"),
+        ("a b --strategy ties", "'ties' needs a base; name it under 'base'"),
         ("a b --strategy linear --base base", "a base is given and 'linear' uses none; leave the"),
         ("a b --strategy linear --weight=1,-1", "the weights sum to zero, and 'linear' divides by"),
         ("a b --strategy multi_slerp --weight=0,0", "and 'multi_slerp' divides by their sum; give"),
@@ -87,6 +89,28 @@ def test_a_merge_that_makes_no_sense_is_refused(
     line = refused(*words.split())
     assert line.startswith("command line: ")
     assert says in line
+
+
+REGISTERED = [name for name, one in strategies().items() if isinstance(one, ChainSpec)]
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_chain_without_its_base_is_named_as_it_was_written(
+    name: str, refused: Callable[..., str]
+) -> None:
+    assert f"'{name}' needs a base" in refused("a", "b", "--strategy", name)
+
+
+def test_a_link_that_was_written_itself_keeps_its_name(refused: Callable[..., str]) -> None:
+    line = refused("a", "b", "--strategy", "[trim, sign_consensus]")
+    assert "'trim' needs a base" in line
+
+
+def test_a_link_of_a_chain_is_else_like_one_written_itself() -> None:
+    link = Trim(density=0.3)
+    named = link.as_link_of("ties")
+    assert (named, repr(named), named.plain()) == (link, repr(link), link.plain())
+    assert (named.name_in_messages, link.name_in_messages) == ("ties", "trim")
 
 
 def test_a_base_that_no_link_requires_may_be_a_model_too(

@@ -91,7 +91,7 @@ def _describe_weights(plan: MergePlan) -> Iterator[tuple[str, str]]:
     link, labels = find_weighing_link(plan.request.strategy, plan.request.inputs)
     role = link.weight_role
     if role == "unused" and not plan.request.rules:
-        yield "weights", f"not used by {link.name_in_recipes}"
+        yield "weights", f"not used by {link.name_in_messages}"
         return
     base = plan.request.base.name if plan.request.base is not None else ""
     base_share = plan.weights.get(base, 0.0)

@@ -56,11 +56,11 @@ def _check_chain(
     chain: Sequence[Stage], models: Sequence[str], groups: Sequence[str], base: bool
 ) -> Iterator[Problem]:
     if not chain or not isinstance(chain[-1], MergeStrategy):
-        ending = f"'{chain[-1].name_in_recipes}' is a transform" if chain else "it is empty"
+        ending = f"'{chain[-1].name_in_messages}' is a transform" if chain else "it is empty"
         yield Problem(f"a strategy must end with a link that merges, and {ending}")
     for link in chain[:-1]:
         if not isinstance(link, MergeTransform):
-            yield Problem(f"'{link.name_in_recipes}' ends a strategy and can only stand last")
+            yield Problem(f"'{link.name_in_messages}' ends a strategy and can only stand last")
     incoming = models
     for link in chain:
         problems = list(_link_problems(link, models, groups, base))
@@ -84,14 +84,14 @@ def _link_problems(
     if models and len(models) not in link.arity:
         yield Problem(_explain_arity(link, len(models)))
     if link.base_policy == "required" and not base:
-        yield Problem(f"'{link.name_in_recipes}' needs a base; name it under 'base'")
+        yield Problem(f"'{link.name_in_messages}' needs a base; name it under 'base'")
     for fault in link.problems(models, groups):
-        yield Problem(f"'{link.name_in_recipes}': {fault}")
+        yield Problem(f"'{link.name_in_messages}': {fault}")
 
 
 def _explain_order(link: Stage) -> str:
     return (
-        f"'{link.name_in_recipes}' needs what was measured of the very models, and a link before it merges "
+        f"'{link.name_in_messages}' needs what was measured of the very models, and a link before it merges "
         "them; merge by it inside the groups, or alone"
     )
 
@@ -107,7 +107,7 @@ def _explain_arity(link: Stage, models: int) -> str:
     )
     noun = "model" if allowed_counts.endswith(" 1") or allowed_counts == "1" else "models"
     verb = "is 1" if models == 1 else f"are {models}"
-    return f"'{link.name_in_recipes}' takes {allowed_counts} {noun} and there {verb}"
+    return f"'{link.name_in_messages}' takes {allowed_counts} {noun} and there {verb}"
 
 
 def _check_base(request: MergeRequest) -> Iterator[Problem]:
@@ -124,7 +124,7 @@ def _check_base(request: MergeRequest) -> Iterator[Problem]:
                 "take it out of one place"
             )
     if request.missing != "copy_base" and all(policy == "forbidden" for policy in policies):
-        names = ", ".join(chain[-1].name_in_recipes for chain in request.chains if chain)
+        names = ", ".join(chain[-1].name_in_messages for chain in request.chains if chain)
         yield Problem(f"a base is given and '{names}' uses none; leave the base out")
 
 
@@ -228,7 +228,7 @@ def _list_filters(request: MergeRequest) -> Iterator[tuple[str, str]]:
                 yield from ((f"'{model.name}': {option}", f) for f in value.filters)
     for link in (link for chain in request.chains for link in all_stages(chain)):
         for option, schedule in link.schedules().items():
-            yield from ((f"'{link.name_in_recipes}': {option}", f) for f in schedule.filters)
+            yield from ((f"'{link.name_in_messages}': {option}", f) for f in schedule.filters)
 
 
 def filter_problems(plan: MergePlan) -> Iterator[Problem]:
@@ -258,7 +258,7 @@ def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
                 try:
                     schedule.at(tensor.out.name, option_resolver.depths.get(tensor.name, 0.0))
                 except ValueError as error:
-                    seen.add(f"'{link.name_in_recipes}': {option}: {error}")
+                    seen.add(f"'{link.name_in_messages}': {option}: {error}")
     yield from (Problem(message) for message in sorted(seen))
 
 
@@ -293,6 +293,6 @@ def _zero_sum_fault(
         return None
     where = f" in the group '{zero_label}'" if zero_label else ""
     return (
-        f"the weights sum to zero{where}, and '{link.name_in_recipes}' divides by their sum; give weights "
+        f"the weights sum to zero{where}, and '{link.name_in_messages}' divides by their sum; give weights "
         "that do not cancel out"
     )

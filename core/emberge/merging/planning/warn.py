@@ -71,7 +71,7 @@ def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
     for number, weights in least.items():
         for link in _list_stages(plan, plan.request.chains[number]):
             yield from (
-                f"'{link.name_in_recipes}': {doubt}" for doubt in link.weight_warnings(weights)
+                f"'{link.name_in_messages}': {doubt}" for doubt in link.weight_warnings(weights)
             )
 
 

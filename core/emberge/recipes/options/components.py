@@ -316,7 +316,8 @@ def _build_chain(
     links = []
     for index, link in enumerate(spec.links):
         options = _select_options(spec, link, _GivenOptions(label, fields, named.where))
-        links.append(_build_instance(build, link, options, _shift_place(at, index)))
+        built = _build_instance(build, link, options, _shift_place(at, index))
+        links.append(built if built is BROKEN else built.as_link_of(component.name))
     all_known = all(name in option_names for name in fields.entries)
     return tuple(links) if all_known and all(link is not BROKEN for link in links) else BROKEN
 
