@@ -199,7 +199,7 @@ def test_a_negative_weight_in_an_election_is_doubted(
     models = [{"model": "./a", "weight": [{"filter": "pooler", "value": -1}, {"value": 1}]}, "./b"]
     _, err = check(capsys, models=models, base="./base", strategy="ties")
     assert "warning: r.yaml:" in err
-    assert "'sign_consensus': ./a: a negative weight turns a model's signs around" in err
+    assert "'ties': ./a: a negative weight turns a model's signs around" in err
     _, err = check(capsys, models=models, base="./base", strategy="task_arithmetic")
     assert err == ""
 
@@ -209,7 +209,7 @@ def test_weights_that_count_for_nothing_are_doubted(
 ) -> None:
     models = [{"model": "./a", "weight": 2}, "./b"]
     _, err = check(capsys, models=models, base="./base", strategy="sce")
-    assert "'energy_weights': the weights that are given count for nothing" in err
+    assert "'sce': the weights that are given count for nothing" in err
 
 
 def test_equal_models_are_found_by_their_content(
