@@ -176,13 +176,15 @@ def parse(words: Sequence[str], added: Mapping[str, Verb]) -> argparse.Namespace
     for name in added:
         if name in VERBS:
             raise PluginError(f"a plugin names its verb '{name}', which is emberge's own")
-    parser = _build_parser(added)
+    parser = build_parser(added)
     _require_known_verb(words, parser, [*VERBS, *added])
     options = parser.parse_args(words)
     if options.verb is None:
         parser.print_help()
     else:
-        options.written = list(_list_written_files(options, _list_actions(parser, options.verb)))
+        options.written = list(
+            _list_written_files(options, verb_parsers(parser)[options.verb]._actions)
+        )
     return options
 
 
@@ -211,12 +213,14 @@ def _is_output(action: Any) -> bool:
     return action.type is output_file or (action.dest, action.metavar) == ("out", "FILE")
 
 
-def _list_actions(parser: argparse.ArgumentParser, verb: str) -> list[Any]:
+def verb_parsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """Return the parser of each verb's options, by the verb."""
     verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    return list(verbs.choices[verb]._actions)
+    return verbs.choices
 
 
-def _build_parser(added: Mapping[str, Verb]) -> _Parser:
+def build_parser(added: Mapping[str, Verb]) -> _Parser:
+    """Build the parser of all verbs; `added` are those of plugins."""
     parser = _Parser("emberge", description=_DESCRIPTION, epilog=_EXAMPLES, **_PARSER_OPTIONS)
     parser.add_argument("--version", action="version", version=f"emberge {_read_version()}")
     _add_common(parser, default=None)

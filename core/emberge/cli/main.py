@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Entry point of the command line: `arguments` parses words, `verbs` does the work, errors are shown here.
 
 Large libraries are imported only when a verb needs them.
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if "_ARGCOMPLETE" in os.environ:  # the user's shell asks what a word may become
+        importlib.import_module("emberge.cli.completion").complete_words()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Waiting threads must not spin: with other work on the same cores, a spinning pool made
     # training ten times slower; without other work, the difference is not measurable. torch reads
