@@ -168,15 +168,18 @@ def test_a_launcher_is_named_by_a_text(tmp_path: Path) -> None:
 
 
 def scored(folder: Path, metric: str = "ndcg_at_10") -> StepResult:
-    """A result with scores of two models on a task."""
+    """A result with scores of two models on two tasks."""
     folder.mkdir()
-    tasks = (Task("Faq<b>", "retrieval", metric, domain="in"),)
+    tasks = (
+        Task("Faq<b>", "retrieval", metric, domain="in"),
+        Task("Law", "retrieval", metric, domain="in"),
+    )
     scores = Scores(
         fingerprints={"base": "1", "boom": "2"},
         tasks=tasks,
-        values={"base": {"Faq<b>": 0.5}, "boom": {"Faq<b>": 0.731}},
-        intervals={"boom": {"Faq<b>": (0.7, 0.76), "in": (0.7, 0.76)}},
-        means={"base": {"in": 0.5}, "boom": {"in": 0.731}},
+        values={"base": {"Faq<b>": 0.5}, "boom": {"Faq<b>": 0.731, "Law": 0.5}},
+        intervals={"boom": {"Faq<b>": (0.7, 0.76), "in": (0.6, 0.63)}},
+        means={"base": {"in": 0.5}, "boom": {"in": 0.6155}},
     )
     write_scores(folder, scores)
     (folder / "artifact.json").write_text('{"kind": "scores"}')
@@ -198,7 +201,7 @@ def test_scores_are_a_pandas_frame(tmp_path: Path) -> None:
     frame = scored(tmp_path / "scores").scores
     assert frame.iloc[2].to_dict() == ROW
     wide = frame.pivot(index="model", columns="task", values="score")
-    assert wide.loc["boom", "in-domain mean"] == wide.loc["boom", "Faq<b>"] == 0.731
+    assert wide.loc["boom", "in-domain mean"] == 0.6155
 
 
 def test_scores_are_rows_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +210,8 @@ def test_scores_are_rows_without_pandas(tmp_path: Path, monkeypatch: pytest.Monk
         importlib.import_module("pandas")
     rows = scored(tmp_path / "scores").scores
     assert rows[2] == ROW
-    assert [row["task"] for row in rows] == ["Faq<b>", "in-domain mean"] * 2
+    tasks = ["Faq<b>", "in-domain mean", "Faq<b>", "Law", "in-domain mean"]
+    assert [row["task"] for row in rows] == tasks
     assert (rows[0]["low"], rows[1]["metric"]) == (None, None)
 
 
@@ -244,8 +248,17 @@ def test_a_report_is_its_page(tmp_path: Path) -> None:
 def test_a_notebook_shows_scores_in_points_and_losses_as_they_are(tmp_path: Path) -> None:
     shown = scored(tmp_path / "scores")._repr_html_()
     assert "<th>Faq&lt;b&gt;</th>" in shown
-    assert "<tr><td>boom</td><td>73.1</td></tr>" in shown
+    assert "<tr><td>boom</td><td>73.1</td><td>50.0</td><td>61.6</td></tr>" in shown
+    assert "<tr><td>base</td><td>50.0</td><td></td><td>50.0</td></tr>" in shown
     assert "<td>0.731</td>" in scored(tmp_path / "losses", "loss")._repr_html_()
+
+
+def test_a_notebook_shows_an_error_of_ours_by_its_message() -> None:
+    error = RecipeError("recipe.yaml:3: a\x1b[31m\nrecipe.yaml:4: b")
+    error.add_note("in step boom")
+    assert error._render_traceback_() == [
+        *(r"RecipeError: recipe.yaml:3: a\x1b[31m", "recipe.yaml:4: b", "in step boom")
+    ]
 
 
 # ── merges ──────────────────────────────────────────────────────────────────────────────────────

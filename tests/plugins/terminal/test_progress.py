@@ -80,9 +80,9 @@ def test_runs_side_by_side_do_not_mix(tmp_path: Path) -> None:
     progress._runs[tmp_path / "one"] = open_view(tmp_path / "one", ["a"], one)
     progress._runs[tmp_path / "two"] = open_view(tmp_path / "two", ["a"], two)
     progress.step_started(tmp_path / "one", "a")
-    progress.run_finished(tmp_path / "one")
+    progress.run_finished(tmp_path / "one", None)
     progress.step_started(tmp_path / "two", "a")
-    progress.run_finished(tmp_path / "two")
+    progress.run_finished(tmp_path / "two", None)
     assert one.getvalue() == two.getvalue() == "a: started\n"
     assert progress._runs == {}
 
@@ -93,7 +93,7 @@ def test_a_terminal_shows_a_live_table_and_gets_its_cursor_back(tmp_path: Path) 
     view.steps["a"].state = "running"
     time.sleep(0.3)
     view.draw(view.steps["a"], "warned")
-    view.close()
+    view.close(None)
     text = stream.getvalue()
     assert "a: warning:" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

@@ -126,10 +126,11 @@ class StepResult(os.PathLike[str]):
 
 
 def _list_score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
-    """Yield a row for each model and task, then for each model and mean of tasks."""
+    """Yield for each model a row for each task, then one for each mean of several tasks."""
     task_by_name = {task.name: task for task in scores.tasks}
+    means = [name for name in scores.columns() if name not in task_by_name]
     for model in scores.models:
-        for name in (*task_by_name, *scores.known_means):
+        for name in (*task_by_name, *means):
             value = scores.value(model, name)
             if value is None:
                 continue
