@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
@@ -14,8 +15,7 @@ class CellText:
 
     def show(self, text: str) -> None:
         """Show the text in place of the one before."""
-        from IPython import display
-
+        display: Any = importlib.import_module("IPython.display")
         content = {"text/plain": text}
         if self._handle is None:
             self._handle = display.display(content, raw=True, display_id=True)

@@ -110,7 +110,7 @@ TRAINING = """
 from emberge import run_recipe
 
 recipe = {"steps": {
-    "one": {"train": {"model": "./bert", "data": "./pairs.jsonl", "max_steps": 40,
+    "one": {"train": {"model": "./bert", "data": "./pairs.jsonl", "max_steps": 150,
                       "sampler": {"batch_shuffle": {"batch_size": 8}}, "loss": "infonce"}},
     "merged": {"merge": {"models": ["./bert", "$one"]}},
 }}
@@ -124,12 +124,11 @@ def test_an_interrupted_kernel_goes_on_and_gives_the_same_bytes(bert: Path, tmp_
     rows = [{"query": f"find the {one}", "pos": [f"{one} of {two}"]} for one, two in pairs]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def is_half_way(message: dict[str, Any]) -> bool:
-        shown = " ".join(texts([message]))
-        return any(f"{percent}%" in shown for percent in range(10, 90))
+    def has_begun(message: dict[str, Any]) -> bool:
+        return any("%" in text for text in texts([message]))
 
     with kernel(tmp_path) as running:
-        stopped = running.run(TRAINING.replace("OUT", "'out'"), is_half_way)
+        stopped = running.run(TRAINING.replace("OUT", "'out'"), has_begun)
         assert stopped[-1]["content"]["ename"] == "KeyboardInterrupt"
         assert any("✗ stopped after" in text for text in texts(stopped))
         assert not (tmp_path / "out" / "merged").exists()
