@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import emberge
 import numpy as np
 import pytest
 from emberge.cli.main import main
@@ -120,6 +121,27 @@ def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
     assert (code, finished_folders(run.out)) == (run.code, before)
     assert (run.out / "report" / "report.html").is_file()
     assert "gain" in text
+
+
+def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
+    run: Run, bert: Path
+) -> None:
+    folder = run.out.parent
+    result = emberge.adapt(
+        folder / "pairs.csv",
+        out=run.out,
+        model=str(bert),
+        columns={"query": "frage", "document": "antwort"},
+        index=folder / "vectors.npy",
+        quiet=True,
+    )
+    assert Path(result) == Path(result.model) == run.out / "model"
+    assert {"model", "half.part=first", "half.part=rest"} < set(result.scores["model"])
+    assert result.report.name == "report.html"
+    assert result.recipe.read_text("utf-8") == run.repeat("--print")[1]
+    assert result.load(device="cpu").encode(["open a file"]).shape[0] == 1
+    assert str(result) in run.text
+    assert "gain" in result._repr_html_()
 
 
 def test_an_out_of_another_adaptation_is_refused(
