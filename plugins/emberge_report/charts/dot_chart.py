@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text
+from emberge_report.charts.svg import (
+    LINE,
+    MarkerStyle,
+    Scale,
+    marker,
+    name_lines,
+    name_text,
+    number,
+    text,
+)
 
 WIDTH = 344
 _ROW = 22
 _TOP = 6
 _AXIS = 24
+# Characters of a name beside its dot; of longer names all are above their dots, in lines of so many.
+_BESIDE, _ABOVE = 19, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +59,27 @@ def dot_chart(
 
     `reference` draws a dashed line: the score of the model compared with, or 0 for differences.
     """
-    names = min(19, max([len(row.name) for row in rows], default=0))
+    names = max([len(row.name) for row in rows], default=0)
     values = max([len(row.label) for row in rows], default=0)
-    left, right = 14 + 6.6 * names, WIDTH - 10 - 6.8 * values
+    above = names > _BESIDE
+    left, right = 4.0 if above else 14 + 6.6 * names, WIDTH - 10 - 6.8 * values
     more_numbers = () if reference is None else (reference,)
     low, high = range_of(rows, *more_numbers)
     middle, half_span = (low + high) / 2, max(span, high - low, 1e-9) * 0.54
     scale = Scale(middle - half_span, middle + half_span, left, right)
-    bottom = _TOP + _ROW * len(rows)
+    heights = [_ROW + (LINE * len(name_lines(row.name, _ABOVE)) if above else 0) for row in rows]
+    bottom = _TOP + sum(heights)
     parts = [_draw_axis(scale, bottom)]
     if reference is not None:
         x = scale(reference)
         parts.append(tag("line", class_="reference", x1=x, x2=x, y1=_TOP, y2=bottom))
-    parts += [_draw_row(row, scale, _TOP + _ROW * (i + 0.5), names) for i, row in enumerate(rows)]
-    box = f"0 0 {WIDTH} {bottom + _AXIS}"
+    ends = itertools.accumulate(heights, initial=_TOP)
+    next(ends)
+    parts += [
+        _draw_row(row, scale, end - _ROW / 2, above=above)
+        for row, end in zip(rows, ends, strict=True)
+    ]
+    box = f"0 0 {WIDTH} {bottom + _AXIS:g}"
     return tag("svg", *parts, viewBox=box, class_="dots", role="img", aria_label=label)
 
 
@@ -76,11 +95,14 @@ def _draw_axis(scale: Scale, bottom: float) -> Markup:
     return tag("g", lines, aria_hidden="true")
 
 
-def _draw_row(row: Dot, scale: Scale, y: float, width: int) -> Markup:
+def _draw_row(row: Dot, scale: Scale, y: float, *, above: bool) -> Markup:
     style = "strong" if row.strong else ""
+    name_y = y + 4
+    if above:
+        name_y = y - _ROW / 2 + 1 - LINE * (len(name_lines(row.name, _ABOVE)) - 1) / 2
     parts: list[Markup] = [
         tag("title", f"{row.name}: {row.label or 'not scored'}"),
-        text(0, y + 4, short(row.name, width), style),
+        name_text(0, name_y, row.name, width=_ABOVE, style=style),
         text(WIDTH, y + 4, row.label or "–", f"value {style}".strip(), "end"),
     ]
     if row.low is not None and row.high is not None:

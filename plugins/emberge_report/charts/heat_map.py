@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import short, text
+from emberge_report.charts.svg import LINE, NAME_WIDTH, count_lines, name_text, text
 
 # Rows of cells; None is a cell without a number.
 Values = Sequence[Sequence[float | None]]
 
 WIDTH = 1040
-_NAME = 24  # characters of a name
 _LETTER_WIDTH, _DIGIT_WIDTH = 6.8, 6.3
 _WIDEST, _TALLEST, _FLATTEST = 64.0, 40.0, 18.0
 _HEIGHT = 480.0  # of all rows, where they are not flattest
@@ -76,7 +75,7 @@ class _Grid:
             width = min(width, (WIDTH - left - 0.71 * names) / len(self.columns))
         flat = max(_FLATTEST, min(_TALLEST, _HEIGHT / len(self.rows)))
         # Cells of a square map are square as long as rows do not get too flat.
-        height = min(flat, max(_FLATTEST, width))
+        height = max(min(flat, max(_FLATTEST, width)), LINE * count_lines(self.rows) + 4)
         measures = {
             "left": left,
             "top": 0.71 * names + 20 if slanted else 20.0,
@@ -175,19 +174,20 @@ def _draw_row_names(grid: _Grid) -> Markup:
     return tag(
         "g",
         [
-            text(grid.left - 8, y, short(name, _NAME), "", "end")
+            name_text(grid.left - 8, y, name, anchor="end")
             for name, y in zip(grid.rows, places, strict=True)
         ],
     )
 
 
 def _draw_column_names(grid: _Grid) -> Markup:
-    needed_width = 18 if grid.slanted else _measure_names(grid.columns) + 4
+    lines = count_lines(grid.columns)
+    needed_width = 18 * lines if grid.slanted else _measure_names(grid.columns) + 4
     name_step = math.ceil(needed_width / grid.width)
     return tag(
         "g",
         [
-            _draw_column_name(grid, i, short(name, _NAME))
+            _draw_column_name(grid, i, name)
             for i, name in enumerate(grid.columns)
             if i % name_step == 0
         ],
@@ -198,11 +198,11 @@ def _draw_column_name(grid: _Grid, column: int, name: str) -> Markup:
     x, y = grid.at(0, column)[0] + grid.width / 2, grid.top - 7
     if not grid.slanted:
         return text(x, y, name, "", "middle")
-    return tag("text", name, x=x, y=y, transform=f"rotate(-45 {x:.1f} {y:.1f})")
+    return name_text(x, y, name, transform=f"rotate(-45 {x:.1f} {y:.1f})")
 
 
 def _measure_names(names: Sequence[str]) -> float:
-    return min(_NAME, max(map(len, names))) * _LETTER_WIDTH
+    return min(NAME_WIDTH, max(map(len, names))) * _LETTER_WIDTH
 
 
 def _draw_legend(grid: _Grid, scale: _Scale) -> Markup:

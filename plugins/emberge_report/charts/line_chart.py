@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import MarkerStyle, Scale, marker, number, short, text, ticks
+from emberge_report.charts.svg import (
+    LINE,
+    NAME_WIDTH,
+    MarkerStyle,
+    Scale,
+    count_lines,
+    marker,
+    name_text,
+    number,
+    short,
+    text,
+    ticks,
+)
 
 # Points (x, y) in order of x.
 Curve = Sequence[tuple[float, float]]
@@ -17,7 +29,6 @@ POINTS = 400
 
 WIDTH, HEIGHT = 1040, 300
 LEFT, TOP, BOTTOM = 56, 22, 40
-_NAME_ROOM = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Chart:
 
 def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
     """Return the chart, `WIDTH` × `HEIGHT` units wide."""
-    name_width = min(_NAME_ROOM, max([len(line.name) for line in lines], default=0))
+    name_width = min(NAME_WIDTH, max([len(line.name) for line in lines], default=0))
     right = WIDTH - 24 - 6.8 * name_width
     x = Scale(*_find_x_range(lines, chart), LEFT, right)
     y = Scale(*_find_y_range(lines, chart), HEIGHT - BOTTOM, TOP)
@@ -71,7 +82,7 @@ def line_chart(lines: Sequence[Line], chart: Chart) -> Markup:
         parts.append(_draw_path(points, x, y, style, line.breaks))
         if line.dots:
             parts.append(tag("g", [marker(x(a), y(b), line.look, 3.6) for a, b in points]))
-    parts.append(_draw_names(lines, x, y, name_width))
+    parts.append(_draw_names(lines, x, y))
     box = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *parts, viewBox=box, class_="lines", role="img", aria_label=chart.label)
 
@@ -156,11 +167,12 @@ def _draw_bar(bar: tuple[float, float, float], x: Scale, y: Scale, look: MarkerS
     return tag("line", class_=style, x1=x(at), x2=x(at), y1=y(low), y2=y(high))
 
 
-def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, name_width: int) -> Markup:
+def _draw_names(lines: Sequence[Line], x: Scale, y: Scale) -> Markup:
     """Return each line's name at the height of its end, right of the chart, moved apart if they overlap."""
     ends = [(line, last) for line in lines if (last := _find_end(line)) is not None]
     ends.sort(key=lambda end: y(end[1][1]))
-    heights = _spread_heights([y(b) for _, (_, b) in ends], 15, TOP, HEIGHT - BOTTOM)
+    gap = 15 + LINE * (count_lines(line.name for line, _ in ends) - 1)
+    heights = _spread_heights([y(b) for _, (_, b) in ends], gap, TOP, HEIGHT - BOTTOM)
     parts = []
     for (line, (a, b)), height in zip(ends, heights, strict=True):
         points = f"M{x(a) + 5:.1f} {y(b):.1f}L{x.end + 6:.1f} {height:.1f}"
@@ -170,7 +182,7 @@ def _draw_names(lines: Sequence[Line], x: Scale, y: Scale, name_width: int) -> M
             tag(
                 "g",
                 tag("title", line.name),
-                text(x.end + 22, height + 4, short(line.name, name_width)),
+                name_text(x.end + 22, height + 4, line.name),
             ),
         ]
     return tag("g", parts)

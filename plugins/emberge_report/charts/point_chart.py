@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import (
+    LINE,
+    NAME_WIDTH,
     LogScale,
     MarkerStyle,
     Scale,
     looks,
     marker,
+    name_lines,
+    name_text,
     number,
-    short,
     text,
 )
 
@@ -22,10 +25,9 @@ Point = tuple[float, float, str]
 
 WIDTH, HEIGHT = 1040, 400
 _LEFT, _TOP, _BOTTOM = 64, 24, 44
-_NAME = 24
+_WORDS = 24  # characters of a line of words beside a point
 _LETTER_WIDTH = 6.8
-_LINE = 13.0
-SERIES = 20  # height of a name
+_SERIES = 20  # height of a name of one line
 
 
 def point_chart(
@@ -48,14 +50,14 @@ def point_chart(
         for name, points_of_series in series.items()
         if [words for *_, words in points_of_series] != [name]
     }
-    names = min(_NAME, max(map(len, style_by_name), default=0))
+    names = min(NAME_WIDTH, max(map(len, style_by_name), default=0))
     right = WIDTH - 24 - (_LETTER_WIDTH * names + 16 if names else 0)
     points = [point for points_of_series in series.values() for point in points_of_series]
     places = [point[0] for point in points]
     x_scale: Scale = Scale(*_find_range(places), _LEFT, right)
     if logarithmic:
         x_scale = LogScale(0.85 * min(places), max(places) / 0.85, _LEFT, right)
-    height = max(HEIGHT, _TOP + _BOTTOM + SERIES * len(style_by_name))
+    height = max(HEIGHT, _TOP + _BOTTOM + measure_series(style_by_name))
     y_scale = Scale(*_find_range([p[1] for p in points]), height - _BOTTOM, _TOP)
     chosen = looks(series) if chosen is None else chosen
     marks = [
@@ -75,7 +77,7 @@ def point_chart(
                 {name: look for name, look in chosen.items() if name in style_by_name}, right
             ),
         ),
-        viewBox=f"0 0 {WIDTH} {height}",
+        viewBox=f"0 0 {WIDTH} {height:g}",
         class_="points",
         role="img",
         aria_label=label,
@@ -133,18 +135,21 @@ def _draw_words(points: Sequence[Point], x_scale: Scale, y_scale: Scale) -> Mark
     ]
     words_drawn = []
     for i, (x, y, words) in enumerate(points):
-        shortened = short(words, _NAME)
+        lines = name_lines(words, _WORDS)
         for anchor, at in (("start", x_scale(x) + 9), ("end", x_scale(x) - 9)):
-            box = _Box.of(at, y_scale(y), len(shortened) * _LETTER_WIDTH, anchor)
+            size = max(map(len, lines)) * _LETTER_WIDTH, len(lines) * LINE
+            box = _Box.of((at, y_scale(y)), size, anchor)
             other_boxes = [*occupied_boxes[:i], *occupied_boxes[i + 1 :]]
             if (
-                shortened
+                words
                 and box.left > _LEFT
                 and box.right < x_scale.end
                 and not any(map(box.meets, other_boxes))
             ):
                 occupied_boxes.append(box)
-                words_drawn.append(text(at, y_scale(y) + 4, shortened, "tick", anchor))
+                words_drawn.append(
+                    name_text(at, y_scale(y) + 4, words, width=_WORDS, style="tick", anchor=anchor)
+                )
                 break
     return tag("g", words_drawn)
 
@@ -159,9 +164,10 @@ class _Box:
     bottom: float
 
     @classmethod
-    def of(cls, x: float, y: float, width: float, anchor: str) -> _Box:
+    def of(cls, at: tuple[float, float], size: tuple[float, float], anchor: str) -> _Box:
+        (x, y), (width, height) = at, size
         left = x if anchor == "start" else x - width
-        return cls(left, y - _LINE / 2, left + width, y + _LINE / 2)
+        return cls(left, y - height / 2, left + width, y + height / 2)
 
     def meets(self, other: _Box) -> bool:
         beside_each_other = self.right <= other.left or other.right <= self.left
@@ -170,16 +176,24 @@ class _Box:
 
 def draw_series_names(looks_by_name: Mapping[str, MarkerStyle], right: float) -> Markup:
     """Return the names of the series, each with its marker, right of the chart."""
-    named_looks = [(name, look) for name, look in looks_by_name.items() if name]
-    return tag(
-        "g",
-        [
+    drawn, top = [], float(_TOP)
+    for name, look in looks_by_name.items():
+        if not name:
+            continue
+        height = measure_series([name])
+        middle = top + 8 + (height - _SERIES) / 2
+        drawn.append(
             tag(
                 "g",
                 tag("title", name),
-                marker(right + 18, _TOP + 8 + SERIES * i, look, 4.6),
-                text(right + 29, _TOP + 12 + SERIES * i, short(name, _NAME)),
+                marker(right + 18, middle, look, 4.6),
+                name_text(right + 29, middle + 4, name),
             )
-            for i, (name, look) in enumerate(named_looks)
-        ],
-    )
+        )
+        top += height
+    return tag("g", drawn)
+
+
+def measure_series(names: Iterable[str]) -> float:
+    """Return the height of the names of series."""
+    return sum(_SERIES + LINE * (len(name_lines(name)) - 1) for name in names if name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from emberge_report.charts.markup import Markup, tag
+from emberge_report.charts.markup import Child, Markup, tag
 
 # The style sheet has as many colours.
 COLOURS = 8
@@ -67,8 +67,55 @@ def text(x: float, y: float, words: str, style: str = "", anchor: str = "start")
     return tag("text", words, class_=style or None, x=x, y=y, text_anchor=text_anchor)
 
 
+# Characters of a name in one line, where a chart can spare as much; distance of two lines.
+NAME_WIDTH, LINE = 40, 13.0
+
+
+def name_lines(name: str, width: int = NAME_WIDTH) -> list[str]:
+    """Return a whole name in lines of at most `width` characters, broken after a separator if one is near."""
+    lines = []
+    while len(name) > width:
+        end = max(name.rfind(mark, width // 2, width) for mark in "/-_.=+@ ") + 1 or width
+        lines.append(name[:end])
+        name = name[end:]
+    return [*lines, name]
+
+
+def count_lines(names: Iterable[str], width: int = NAME_WIDTH) -> int:
+    """Return the number of lines of the name that needs most; 1 without names."""
+    return max((len(name_lines(name, width)) for name in names), default=1)
+
+
+def name_text(
+    x: float,
+    y: float,
+    name: str,
+    *,
+    width: int = NAME_WIDTH,
+    style: str = "",
+    anchor: str = "start",
+    transform: str | None = None,
+) -> Markup:
+    """Return a whole name in as many lines as it needs, their middle at a baseline."""
+    lines = name_lines(name, width)
+    top = y - LINE * (len(lines) - 1) / 2
+    words: list[Child] = [name]
+    if len(lines) > 1:
+        words = [tag("tspan", line, x=x, y=top + LINE * i) for i, line in enumerate(lines)]
+    text_anchor = None if anchor == "start" else anchor
+    return tag(
+        "text",
+        words,
+        class_=style or None,
+        x=x,
+        y=y,
+        text_anchor=text_anchor,
+        transform=transform,
+    )
+
+
 def short(name: str, width: int) -> str:
-    """Return a name shortened in its middle to `width` characters, as names differ at their ends."""
+    """Return the name of a place of an axis, shortened in its middle to `width` characters."""
     if len(name) <= width:
         return name
     head = (width - 1) // 2

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emberge_report.charts.markup import Markup, tag
-from emberge_report.charts.svg import Scale, short
+from emberge_report.charts.svg import LINE, NAME_WIDTH, Scale, count_lines, name_text
 
 # Two nodes and the distance at which they unite; a node below the number of names is a leaf, else a union.
 Union = tuple[int, int, float]
 
 WIDTH = 1040.0
-_NAME = 22
 _LETTER_WIDTH = 7.0
 _ROW = 26.0
 _TOP = 8.0
@@ -20,14 +19,15 @@ _LINE = "fill:none;stroke:var(--c1);stroke-width:2;stroke-linejoin:round"
 
 def tree_chart(x: str, names: Sequence[str], unions: Sequence[Union], label: str) -> Markup:
     """Return the tree, names on the left in their order and distances to the right; `label` describes it."""
-    left = min(_NAME, max(map(len, names))) * _LETTER_WIDTH + 18
+    left = min(NAME_WIDTH, max(map(len, names))) * _LETTER_WIDTH + 18
+    row = max(_ROW, LINE * count_lines(names) + 6)
     x_scale = Scale(*_find_span([height for *_, height in unions]), left, WIDTH - 60)
-    bottom = _TOP + _ROW * len(names)
+    bottom = _TOP + row * len(names)
     # Where the line of each node begins: (x, y).
-    at = [(left, _TOP + _ROW * (i + 0.5)) for i in range(len(names))]
+    at = [(left, _TOP + row * (i + 0.5)) for i in range(len(names))]
     parts = [_draw_axis(x_scale, bottom)]
     parts += [
-        _draw_text(left - 8, y + 4, short(name, _NAME), anchor="end")
+        name_text(left - 8, y + 4, name, anchor="end")
         for name, (_, y) in zip(names, at, strict=True)
     ]
     for first, second, height in unions:
