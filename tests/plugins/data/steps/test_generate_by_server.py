@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -276,9 +277,13 @@ def threading_safe_first() -> Callable[[str], bool]:
 
 def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:
     folder = write_handbook(tmp_path / "many", documents=30)
-    wrong = Wrong(body=completion("?!"), seconds=0.05)
-    with serving_chat(lambda _: wrong) as service:
-        made = step(service, folder, server={"parallel": 2})
+    turns = itertools.cycle((0.2, 0.5))  # so that some are on their way when the step ends
+
+    def rule(_: str) -> Wrong:
+        return Wrong(body=completion("?!"), seconds=next(turns))
+
+    with serving_chat(rule) as service:
+        made = step(service, folder, server={"parallel": 3})
         with pytest.raises(EmbergeError, match="too short") as error:
             run(made, tmp_path / "run")
         assert "'?!'" in str(error.value)
