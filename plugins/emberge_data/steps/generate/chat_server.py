@@ -28,9 +28,10 @@ from emberge_data.steps.generate.kept_replies import ModelReply
 _KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]{1,4096}")
 _ANSWER_BYTES = 4 << 20
-_TRIES, _SLOW_TRIES = 5, 2
+_TRIES, _SLOW_TRIES, _BUSY_TRIES = 5, 2, 10
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
+_TOO_MANY = 429  # requests in a minute
 _REFUSED_KEY = (401, 403, 407)
 _MILLION = 1_000_000
 
@@ -186,7 +187,8 @@ class ChatClient:
             raise NoReplyError(self._hide_key(str(error))) from None
         if not isinstance(error, _TemporaryError | OSError) or isinstance(error, EmbergeError):
             raise error
-        if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else _TRIES):
+        tries = error.tries if isinstance(error, _TemporaryError) else _TRIES
+        if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else tries):
             asked = error.wait if isinstance(error, _TemporaryError) else 0.0
             return max(asked, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT))
         raise NoReplyError(self._hide_key(f"{error} ({number} times)")) from None
@@ -197,7 +199,11 @@ class ChatClient:
             place = f"see to the key in {self._server.key}" if self._key else "give one by `key`"
             raise ChatServerError(f"{url}: the server refuses the key ({status}); {place}")
         if status in _TEMPORARY:
-            raise _TemporaryError(f"the server answers {status}{self._quote(answer)}", answer.wait)
+            raise _TemporaryError(
+                f"the server answers {status}{self._quote(answer)}",
+                answer.wait,
+                _BUSY_TRIES if status == _TOO_MANY else _TRIES,
+            )
         if status != 200:
             raise NoReplyError(f"the server answers {status}{self._quote(answer)}")
         reply = _parse_reply(answer.body)
@@ -217,11 +223,11 @@ class ChatClient:
 
 
 class _TemporaryError(Exception):
-    """A failure after which the request is repeated, when `wait` seconds have passed."""
+    """A failure after which a request is repeated when `wait` seconds have passed; it has `tries` in all."""
 
-    def __init__(self, message: str, wait: float = 0.0) -> None:
+    def __init__(self, message: str, wait: float = 0.0, tries: int = _TRIES) -> None:
         super().__init__(message)
-        self.wait = wait
+        self.wait, self.tries = wait, tries
 
 
 class _RequestPace:

@@ -1,18 +1,42 @@
-"""Division of passages into the parts train, dev and test, by document, before any query is written."""
+"""Documents that are copies, and the division of the others into train, dev and test before any query."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from emberge import DataError
 from emberge.data import even_place
 from emberge.passages import SourceDocument, TextPassage
 
+from emberge_data.steps.text_similarity import normalise
+
 DataPart = Literal["train", "dev", "test"]
 FEW = 20
 """Number of documents below which chapters are divided, or else runs of passages."""
 RUN = 5
+SHINGLE = 24
+"""Characters of the runs by which documents are compared: shorter ones are common to most long texts."""
+
+
+def find_copies(documents: Sequence[SourceDocument], folder: Path, threshold: float) -> list[int]:
+    """Return the numbers of documents that are nearly a copy of an earlier one, as another version of it is.
+
+    Documents are near copies if the Jaccard similarity of their runs of SHINGLE characters reaches the
+    threshold. `folder` holds what is compared until all is.
+    """
+    import numpy as np
+
+    from emberge_data.steps.deduplicate.text_copies import join_near_texts
+
+    texts = [
+        normalise("\n".join(section.text for section in document.sections))
+        for document in documents
+    ]
+    numbers = np.arange(len(texts))
+    first = join_near_texts(texts, numbers, folder, threshold=threshold, size=SHINGLE)
+    return [int(number) for number in numbers[first != numbers]]
 
 
 def divide_passages(

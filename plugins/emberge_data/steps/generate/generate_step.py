@@ -16,6 +16,7 @@ from emberge import (
     DataRef,
     Example,
     NumberRange,
+    PositiveShare,
     Preflight,
     Problem,
     Share,
@@ -24,7 +25,8 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.contracts import Expected
+from emberge.contracts import Expected, Split
+from emberge.wording import count_noun, join_some, printable
 
 from emberge_data.steps.data_step import CHANGES, TABLE
 from emberge_data.steps.generate.chat_server import ChatServer
@@ -68,8 +70,9 @@ class GenerateQueries(Step):
     each query whether its passage answers it, twice, with the order of the two texts swapped; queries with
     two yes are kept.
 
-    Documents are divided into the parts train, dev and test before any query is written, so no part asks for
-    a document of another part; with fewer than 20 documents chapters are divided, or runs of passages. A
+    Of documents that are nearly copies, such as versions of one page, only the first is used. Documents are
+    divided into the parts train, dev and test before any query is written, so no part asks for a document of
+    another part; with fewer than 20 documents chapters are divided, or runs of passages. A
     query that is written for several passages is dropped.
 
     The result names the training part, `data: $generated`; the other parts are `{path: $generated, split:
@@ -109,6 +112,8 @@ class GenerateQueries(Step):
     """Share of the documents whose queries are for development."""
     test: _PartShare = 0.1
     """Share of the documents whose queries are for the test."""
+    jaccard: PositiveShare | None = 0.6
+    """Smallest similarity to an earlier document, 0 to 1, at which a document is left out; null keeps all."""
     max_words: Count = 200
     """Largest number of words of a passage."""
     max_characters: Count = 2000
@@ -125,7 +130,9 @@ class GenerateQueries(Step):
         )
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        context.expect(Expected(Artifact(kind="data")))
+        shares: Mapping[Split, float] = {"dev": self.dev, "test": self.test}
+        halves = tuple(part for part, share in shares.items() if share)
+        context.expect(Expected(Artifact(kind="data"), halves=halves))
         yield from self._check_kinds(context)
         for author, option in ((self.by, "by"), (self.judge, "judge")):
             if isinstance(author, ChatServer | LocalAuthor):
@@ -267,7 +274,25 @@ class GenerateQueries(Step):
         )
         for warning in reading.warnings:
             workspace.warn(warning)
-        return reading.documents
+        return self._drop_copies(reading.documents, workspace)
+
+    def _drop_copies(
+        self, documents: Sequence[SourceDocument], workspace: Workspace
+    ) -> Sequence[SourceDocument]:
+        """Return the documents that are no near copies of earlier ones, and warn of the others."""
+        from emberge_data.steps.generate.divided_documents import find_copies
+
+        if self.jaccard is None:
+            return documents
+        workspace.progress(0, 1, note="near copies")
+        copies = find_copies(documents, workspace.work / "keys", self.jaccard)
+        if copies:
+            names = join_some(printable(documents[number].name, 80) for number in copies)
+            workspace.warn(
+                f"{count_noun(len(copies), 'document')} left out: nearly a copy of another one ({names})"
+            )
+        left_out = set(copies)
+        return [one for number, one in enumerate(documents) if number not in left_out]
 
     def _cut(self, documents: Sequence[SourceDocument]) -> list[list[TextPassage]]:
         from emberge.passages import cut_document

@@ -196,6 +196,15 @@ def test_a_failure_that_may_pass_is_followed_by_the_same_request(
     assert len(queries(bench)) == 6
 
 
+def test_a_server_with_too_many_requests_is_asked_more_often(
+    tmp_path: Path, handbook: Path
+) -> None:
+    with serving_chat(then(*[Wrong(429)] * 7)) as service:
+        bench = run(step(service, handbook, limit=1), tmp_path / "run")
+        assert len(service.asked) == 8
+    assert len(queries(bench)) == 2
+
+
 def test_a_server_that_is_too_slow_is_asked_again_and_then_ends_the_step(
     tmp_path: Path, handbook: Path
 ) -> None:

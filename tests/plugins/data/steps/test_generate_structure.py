@@ -101,7 +101,7 @@ def test_a_query_of_several_passages_is_dropped_and_counted(tmp_path: Path) -> N
         f"{n}.md": f"# Title of page {n}\n\nWords {n}. {BODY}\n\n## What to do next\n\n{n} {BODY[::-1]}\n"
         for n in range(3)
     }
-    assert "What to do next" not in generate(tmp_path, files)
+    assert "What to do next" not in generate(tmp_path, files, jaccard=None)
     changes = json.loads((tmp_path / "run" / "out" / "changes.json").read_text())
     assert changes["train"]["notes"] == {"heading: stands for several passages": 3}
 
@@ -140,6 +140,21 @@ def test_parts_are_divided_by_document_and_depend_on_the_seed_alone(tmp_path: Pa
     for file in sorted(path.name for path in bench.folder.iterdir()):
         assert (again.folder / file).read_bytes() == (bench.folder / file).read_bytes()
     assert rows(other, "test") != rows(bench, "test")
+
+
+def test_versions_of_a_document_count_once(tmp_path: Path) -> None:
+    folder = write_handbook(tmp_path / "v1", documents=24)
+    docs = tmp_path / "docs"
+    for version, change in (("v1", ""), ("v2", " It was repaired last year.")):
+        (docs / version).mkdir(parents=True)
+        for page in sorted(folder.iterdir()):
+            (docs / version / page.name).write_text(page.read_text() + change)
+    bench = run(tmp_path / "a", docs)
+    assert {row["id"].partition("/")[0] for row in rows(bench, "documents")} == {"v1"}
+    (warning,) = bench.warnings
+    assert warning.startswith("24 documents left out")
+    with pytest.raises(DataError, match="stands for several passages"):
+        run(tmp_path / "b", docs, jaccard=None, kinds=("sentence",))
 
 
 def test_few_documents_are_divided_by_chapter_with_a_warning(tmp_path: Path) -> None:
