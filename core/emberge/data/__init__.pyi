@@ -17,6 +17,7 @@ from .entry import DataOrigin as DataOrigin
 from .evaluation.eval_data import eval_texts as eval_texts
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
+from .evaluation.python_sets import write_python_set as write_python_set
 from .evaluation.set_checks import check_eval_sets as check_eval_sets
 from .evaluation.set_checks import lacking_half as lacking_half
 from .evaluation.small_sets import describe_small_set as describe_small_set

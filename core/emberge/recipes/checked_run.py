@@ -16,6 +16,7 @@ from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe
 from emberge.recipes.run.run_steps import run_steps
 from emberge.recipes.run.step_result import StepResult
+from emberge.results import OutFolder
 
 if TYPE_CHECKING:
     from emberge.recipes.run.rank_team import RankTeam
@@ -58,6 +59,12 @@ def run_recipe(
     checked = to_recipe(recipe, plugins)
     if not isinstance(recipe, Recipe):
         warn_or_raise(check_recipe(checked, plugins, out=out))
+    if isinstance(
+        recipe, Mapping
+    ):  # its evaluation data are kept in OUT, where launchers find them
+        out_folder = OutFolder(out)
+        out_folder.prepare()
+        checked = to_recipe(recipe, plugins, out_folder.store / "given")
     if isinstance(launcher, str):
         launcher = read_component(launcher, Launcher, plugins, "launcher")
     return run_steps(

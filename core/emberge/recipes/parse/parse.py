@@ -101,7 +101,9 @@ def parse_recipe(
     """Read a recipe from its text, or from Python data of the same form: `{"steps": {id: {kind: options}}}`.
 
     Paths in it are relative to the folder of `path`, or else to the current folder. `plugins` defaults to all
-    that are installed. In Python data, a path or a step's result may stand for its text.
+    that are installed. In Python data, a path or a step's result may stand for its text. Evaluation sets may
+    be three dicts, `{"queries": {id: text}, "corpus": {id: text}, "relevant": {id: set of ids}}`, or a
+    `RetrievalData`.
 
     Raises:
         RecipeError: if there are problems; has every problem of the recipe, each with `file:line`, or with
@@ -117,8 +119,11 @@ def draft_recipe(
     path: Path | None = None,
     overrides: Sequence[str] = (),
     allow_plugins: bool = False,
+    data_folder: Path | None = None,
 ) -> Recipe:
     """Read a recipe as `parse_recipe` does; return its sound steps, with every problem of the others.
+
+    Evaluation data in Python data are written to `data_folder` or, without it, kept until the process ends.
 
     `check_recipe` takes such a draft and adds the problems of models and data. With `allow_plugins`, the
     plugin files that the recipe names are loaded into `plugins`.
@@ -132,7 +137,7 @@ def draft_recipe(
         text, place = to_recipe_text(recipe, plugins, path)
         root = read_yaml(text, place, problems)
     else:
-        data = to_yaml_data(recipe, "recipe")
+        data = to_yaml_data(recipe, "recipe", data_folder)
         text, root = write_yaml(data), node_of(data, "recipe", deep_places=True)
     if root is not None and not isinstance(root, Fields):
         problems.append(

@@ -1,18 +1,30 @@
-"""Recipes as Python data: mappings, lists, numbers, texts, paths and plain dataclasses."""
+"""Recipes as Python data: mappings, lists, numbers, texts, paths, plain dataclasses, evaluation data."""
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import numbers
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from emberge.errors import Problem, RecipeError
+from emberge.errors import DataError, Problem, RecipeError
+
+# The dicts of a retrieval set, as in `RetrievalData`.
+_SET_KEYS = ("queries", "corpus", "relevant")
+_SET_NAME = "test"  # of a set that is given no name
 
 
-def to_yaml_data(value: Any, place: str) -> Any:
+def to_yaml_data(value: Any, place: str, folder: Path | None = None) -> Any:
     """Return a value as data that YAML has: a path or result becomes text, a dataclass its fields.
+
+    Evaluation data, a mapping or `RetrievalData` with queries, corpus and relevant, are written to files
+    below `folder` and become the path of these; without a folder, they are kept until the process ends.
 
     Raises:
         RecipeError: if YAML has no such value; names the value's place in the data, `recipe.steps.a.merge`.
@@ -28,15 +40,52 @@ def to_yaml_data(value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_yaml_data(inner, f"{place}.{key}") for key, inner in value.items()}
+        value = _write_eval_data(value, place, folder)
+        return {str(k): to_yaml_data(inner, f"{place}.{k}", folder) for k, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [to_yaml_data(inner, f"{place}.{index}") for index, inner in enumerate(value)]
+        return [to_yaml_data(inner, f"{place}.{i}", folder) for i, inner in enumerate(value)]
     raise RecipeError(
         Problem(
             f"a recipe has mappings, lists, texts, numbers and paths, no {type(value).__name__}",
             place,
         )
     )
+
+
+def _write_eval_data(
+    value: Mapping[Any, Any], place: str, folder: Path | None
+) -> Mapping[Any, Any]:
+    """Return the mapping with a path in place of queries, corpus and relevant, if it has these.
+
+    Raises:
+        RecipeError: if one of the three is missing, or they cannot be used.
+    """
+    from emberge.data import write_python_set
+
+    given_keys = [key for key in _SET_KEYS if isinstance(value.get(key), Mapping)]
+    if len(given_keys) < 2:
+        return value
+    try:
+        if len(given_keys) < len(_SET_KEYS):
+            (missing,) = (key for key in _SET_KEYS if key not in given_keys)
+            raise DataError(
+                f"evaluation data are queries, corpus and relevant; add {missing}, a dict"
+            )
+        queries, corpus, relevant = (value[key] for key in _SET_KEYS)
+        folder = _make_temporary_folder() if folder is None else folder
+        path = write_python_set(queries, corpus, relevant, folder)
+    except DataError as error:
+        raise RecipeError(Problem(str(error), place)) from None
+    options = {key: inner for key, inner in value.items() if key not in _SET_KEYS}
+    return {"path": path.absolute(), "name": _SET_NAME, **options}
+
+
+@functools.cache
+def _make_temporary_folder() -> Path:
+    """Create the process's temporary folder, which is removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="emberge-data-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def path_text(path: os.PathLike[str]) -> str:

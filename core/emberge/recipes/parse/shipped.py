@@ -34,9 +34,13 @@ def named_recipe(
 
 
 def to_recipe(
-    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str], plugins: Plugins
+    recipe: Recipe | Mapping[str, Any] | str | os.PathLike[str],
+    plugins: Plugins,
+    data_folder: Path | None = None,
 ) -> Recipe:
     """Return the recipe that Python code gives: as it is, else a draft of data, a file or a shipped name.
+
+    Evaluation data in Python data are written to `data_folder` or, without it, kept until the process ends.
 
     Raises:
         RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
@@ -44,7 +48,7 @@ def to_recipe(
     if isinstance(recipe, Recipe):
         return recipe
     if isinstance(recipe, Mapping):
-        return draft_recipe(recipe, plugins)
+        return draft_recipe(recipe, plugins, data_folder=data_folder)
     return named_recipe(os.fspath(recipe), plugins, ())
 
 
