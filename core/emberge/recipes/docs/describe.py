@@ -6,11 +6,12 @@ class's docstring that names the option in backticks.
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 from emberge.errors import PluginError, suggest
@@ -18,8 +19,10 @@ from emberge.plugins import KINDS, Component, Plugins
 from emberge.recipes.docs.option_docs import Documented, document_options
 from emberge.recipes.options import option_forms as forms
 from emberge.recipes.options.phrases import article
+from emberge.wording import count_noun
 
 _STAGES = ("merge transform", "merge strategy")
+_FEW = 5  # options inside an option that every page of a component can list
 
 
 # ── all components ──────────────────────────────────────────────────────────────────────────────
@@ -59,7 +62,11 @@ def _list_options(component: Component, plugins: Plugins) -> list[Documented]:
 def _build_option_row(
     option: Documented, plugins: Plugins, inside: tuple[type, ...] = ()
 ) -> dict[str, Any]:
-    """Return an option as plain data; if it accepts a mapping, with the options of the mapping."""
+    """Return an option as plain data; if it accepts a mapping, with the options of the mapping.
+
+    `block` is then the mapping's name, and `shared` is True if the core has it for all plugins, such as the
+    entries of data.
+    """
     row: dict[str, Any] = {
         "name": option.name,
         "type": option.type,
@@ -71,6 +78,8 @@ def _build_option_row(
     record = _find_record(option.form)
     if record is not None and record not in inside:
         nested = document_options(record, plugins)
+        row["block"] = record.__name__
+        row["shared"] = record.__module__.startswith("emberge.") and len(nested) > _FEW
         row["options"] = [
             _build_option_row(inner_option, plugins, (*inside, record)) for inner_option in nested
         ]
@@ -172,11 +181,17 @@ def _list_suffixes(component: Component) -> list[str]:
 
 
 def describe_component(plugins: Plugins, name: str) -> str:
-    """Return a component's documentation, options and example as text.
+    """Return the documentation, options and example of a component, or of a block of options, as text.
+
+    A block that many components take, such as `DataEntry`, has a page of its own, to which theirs refer.
 
     Raises:
-        PluginError: if there is no such component; has a suggestion.
+        PluginError: if there is neither a component nor a block of this name; has a suggestion.
     """
+    if not any(name in (component.name, component.full_name) for component in plugins.components):
+        block = _find_block(plugins, name)
+        if block is not None:
+            return "\n".join(_build_block_page(block))
     return "\n\n\n".join(
         "\n".join(_build_page(page)) for page in build_component_pages(plugins, name)
     )
@@ -192,13 +207,69 @@ def _build_page(page: dict[str, Any]) -> Iterator[str]:
         yield from ["", f"Reads files that end with {', '.join(page['suffixes'])}."]
     if page["options"]:
         yield from ["", "Options"]
-    yield from _format_options(page["options"], 2)
+    yield from _format_options(page["options"], 2, {})
     if page["example"]:
         yield from ["", "Example", textwrap.indent(page["example"].rstrip(), "  ")]
 
 
-def _format_options(options: list[dict[str, Any]], indent: int) -> Iterator[str]:
+def _format_options(
+    options: list[dict[str, Any]], indent: int, listed: dict[str, str]
+) -> Iterator[str]:
+    """Yield lines on options; `listed` maps each block whose options are on the page to the option there."""
     for option in options:
         yield from wrap_text(option_line(option), indent, hanging=4)
         yield from wrap_text(option["doc"], indent + 4)
-        yield from _format_options(option.get("options", []), indent + 4)
+        block = option.get("block", "")
+        if option.get("shared"):
+            yield from wrap_text(f"`emberge show {block}` lists the options inside.", indent + 4)
+        elif block in listed:
+            yield from wrap_text(f"The options inside are those of `{listed[block]}`.", indent + 4)
+        else:
+            listed |= {block: option["name"]} if block else {}
+            yield from _format_options(option.get("options", []), indent + 4, listed)
+
+
+# ── a block of options that many components take ────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A mapping of options that components take, as documentation shows it."""
+
+    type: type
+    options: list[dict[str, Any]]
+    users: Mapping[str, Sequence[str]]
+    """The options that take the block, by component."""
+
+
+def _find_block(plugins: Plugins, name: str) -> _Block | None:
+    """Find a block of options by its name, written like DataEntry or data-entry; None if there is none."""
+    types: dict[str, type] = {}
+    users: dict[str, list[str]] = {}
+    for component in plugins.components:
+        for option in _list_options(component, plugins):
+            block = _find_record(option.form)
+            if block is not None and _fold(block.__name__) == _fold(name):
+                types[name] = block
+                users.setdefault(component.name, []).append(option.name)
+    if not types:
+        return None
+    inner = document_options(types[name], plugins)
+    rows = [_build_option_row(option, plugins, (types[name],)) for option in inner]
+    return _Block(types[name], rows, users)
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "")
+
+
+def _build_block_page(block: _Block) -> Iterator[str]:
+    takers = count_noun(len(block.users), "component")
+    yield f"{block.type.__name__}: a mapping of options, taken by {takers}"
+    yield ""
+    yield inspect.cleandoc(block.type.__doc__ or "")
+    yield from ["", "Options"]
+    yield from _format_options(block.options, 2, {})
+    yield from ["", "Taken by"]
+    for user, options in sorted(block.users.items()):
+        yield f"  {user}: {', '.join(f'`{option}`' for option in options)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from emberge import (
@@ -13,6 +13,7 @@ from emberge import (
     Plugins,
     Reader,
     Sampler,
+    Step,
     hookimpl,
     load_plugins,
     parse_recipe,
@@ -25,6 +26,21 @@ from emberge.recipes.run.workspace import list_plugins_behind
 
 from tests.support import acme
 from tests.support.reading import plugins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place."""
+
+    height: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoPlaces(Step):
+    """Go from one place to another."""
+
+    first: Place = field(default_factory=Place)
+    second: tuple[Place, ...] = ()
 
 
 def row(name: str) -> dict[str, object]:
@@ -132,6 +148,32 @@ def test_a_reader_says_which_files_it_reads() -> None:
     text = describe_component(found, "lines")
     assert "Reads files that end with .txt, .text." in text
     assert "Example" not in text
+
+
+@pytest.mark.parametrize("name", ["DataEntry", "data-entry", "dataentry"])
+def test_options_that_many_components_take_have_a_page_of_their_own(name: str) -> None:
+    page = describe_component(plugins(), name)
+    assert page.startswith("DataEntry: a mapping of options, taken by 1 component")
+    assert "One entry of `data`" in page
+    assert "\n  hub: text or nothing" in page
+    assert page.endswith("Taken by\n  fit: `data`")
+
+
+def test_a_page_refers_to_options_that_many_components_take() -> None:
+    page = describe_component(plugins(), "fit")
+    assert "`emberge show DataEntry` lists the options inside." in page
+    assert "hub: text" not in page
+
+
+def test_the_same_options_are_listed_once_on_a_page() -> None:
+    module = type("two", (), {"register_steps": staticmethod(hookimpl(lambda: {"two": TwoPlaces}))})
+    found = plugins()
+    found.register(module, "two")
+    page = describe_component(found, "two")
+    assert page.count("height: a number") == 1
+    assert "second: " in page
+    assert "The options inside are those of `first`." in page
+    assert "Taken by\n  two: `first`, `second`" in describe_component(found, "place")
 
 
 @dataclass(frozen=True, kw_only=True)
