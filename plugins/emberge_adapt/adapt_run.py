@@ -177,7 +177,12 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
         CheckpointError: if there is no such model, or it is no encoder.
     """
     is_plain_folder = not model.startswith((".", "/", "~")) and Path(model).is_dir()
-    folder = locate_model(ModelRef(f"./{model}" if is_plain_folder else model), plugins).folder
+    try:
+        folder = locate_model(ModelRef(f"./{model}" if is_plain_folder else model), plugins).folder
+    except ConnectionError as error:
+        raise CheckpointError(
+            f"{printable(model)} could not be looked for: {error}; connect, or name a folder by --model"
+        ) from error
     facts = plugins.find("text_encoder", "backbone").type().describe(folder)
     for problem in (*facts.problems, *facts.training_problems):
         raise CheckpointError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ SHOWN_CHARACTERS = 90
 SAMPLED_TEXTS = 400
 COVERED_SHARE = 0.95
 FEWEST_ROWS = 50
+# The remedy for unknown columns in a recipe, and on the command line.
+_RECIPE_HINT = re.compile(r"write columns: .* in the entry")
+_COLUMNS_HINT = "write --columns query=…,document=… (and negative, score or label)"
 # Kinds of tasks whose rows are a query and a document that answers it.
 SEARCH_TASKS = frozenset({"retrieval", "reranking"})
 
@@ -158,9 +162,12 @@ class _AdaptRows:
 def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
     from emberge.data import load_datasets
 
-    sets = load_datasets(
-        [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
-    )
+    try:
+        sets = load_datasets(
+            [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
+        )
+    except DataError as error:
+        raise DataError(_RECIPE_HINT.sub(_COLUMNS_HINT, str(error))) from error
     _require_partners(data, sets)
     return _AdaptRows(
         count=sum(map(len, sets)),

@@ -300,6 +300,8 @@ class _RecipeWriter:
         yield "    evaluate:"
         yield f"      models: [*base, ${MODEL}, {members}]"
         yield "      base: *base"
+        pairs = ", ".join(f"[${MODEL}, {member}]" for member in self.members)
+        yield f"      compare: [{pairs}]"
         yield "      evaluators:"
         yield "        mteb:"
         yield "          data:"

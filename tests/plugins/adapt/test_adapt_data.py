@@ -125,6 +125,14 @@ def test_named_columns_are_read(tmp_path: Path, bert: Path, plugins: Plugins) ->
     assert facts_of(data, bert, plugins).rows == 60
 
 
+def test_unknown_columns_are_refused_with_the_option_that_names_them(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
+    with pytest.raises(DataError, match=r"frage, antwort; write --columns query=…,document=…"):
+        facts_of(recognise_data(str(path)), bert, plugins)
+
+
 def test_negatives_of_the_rows_are_seen(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

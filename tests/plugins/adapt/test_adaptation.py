@@ -170,6 +170,15 @@ def test_a_model_that_is_no_encoder_is_refused_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_model_that_cannot_be_looked_for_is_named_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    error = refuse([str(pairs), "--model", "nobody/nothing", "--print"], capsys)
+    assert "nobody/nothing" in error
+    assert "--model" in error
+
+
 def test_a_missing_test_file_is_named(
     tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

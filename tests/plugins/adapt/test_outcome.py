@@ -29,7 +29,7 @@ SCORES = Scores(
         FIRST: {"in": 0.721, "elsewhere": 0.79},
         REST: {"in": 0.719, "elsewhere": 0.79},
     },
-    comparisons=(GAIN,),
+    comparisons=(GAIN, Comparison(MODEL, FIRST, "in", 0.009, -0.002, 0.021)),
     forgetting=(LOSS,),
     requirements=(Verdict("model is better than me/base in domain", True),),
 )
@@ -66,7 +66,7 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training(out:
     assert screen["gain"] == (
         "+5.6 [+3.7, +7.7] points of nDCG@10 on 300 queries: base 67.4, model 73.0"
     )
-    assert screen["single"] == "half.part=first alone 72.1, the model +0.9"
+    assert screen["single"] == "half.part=first alone 72.1, the model +0.9 [-0.2, +2.1]"
 
 
 def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:

@@ -84,10 +84,21 @@ def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
     assert forgetting == {"model": "$model", "forgetting": 3}
 
 
+def test_negatives_that_the_rows_have_are_kept() -> None:
+    mined = steps_of(replace(PLAN, has_negatives=True))["mined"]["mine_hard_negatives"]
+    assert mined["existing"] == "keep"
+
+
 def test_nothing_is_mined_among_few_rows() -> None:
     steps = steps_of(replace(PLAN, rows=150, dev_rows=30, test_rows=30))
     assert "mined" not in steps
     assert "$mined" not in steps["report"]["report"]["of"]
+
+
+def test_the_model_is_compared_with_each_training() -> None:
+    scores = steps_of(replace(PLAN, effort="thorough"))["scores"]["evaluate"]
+    assert scores["models"] == ["./base", "$model", "$bag", "$full"]
+    assert scores["compare"] == [["$model", "$bag"], ["$model", "$full"]]
 
 
 def test_scores_of_pairs_are_learned_as_order_and_nothing_is_mined() -> None:
