@@ -43,6 +43,9 @@ _KINDS = ", ".join([*_TEXT_KINDS, ".pdf"])
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _IDS = ("_id", "id")
+_PACKED = 3  # times that text is longer than its gzip file, about
+# Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
+_FIRST_PAGES = 10
 # Characters of a byte order mark, and how the text after it is coded.
 _MARKED_CODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -68,7 +71,7 @@ def read_documents(
     Files are text, Markdown, reStructuredText, HTML, Python, and PDF where pypdf is installed. A folder with
     a `corpus.jsonl`, as BEIR has, is that file. Hidden files and links are not read. A file that cannot be
     used is counted in a warning; a bad row is an error. With `first`, only so many documents are read, at
-    even distances among the files.
+    even distances among the files, and of a PDF file the first pages.
 
     Raises:
         DataError: if there is no document with text, or a row has no text column.
@@ -82,18 +85,21 @@ def read_documents(
     files = [path] if path.is_file() else sorted(_walk_folder(path, skipped))
     chosen = _choose_evenly(files, first)
     root = path.parent if path.is_file() else path
-    documents = []
+    documents, read_bytes = [], 0.0
     for number, file in enumerate(chosen):
         if progress is not None:
             progress(number, len(chosen))
-        document = _read_file(file, file.relative_to(root).as_posix(), skipped)
+        name = file.relative_to(root).as_posix()
+        document, share = _read_file(file, name, skipped, None if first is None else _FIRST_PAGES)
+        read_bytes += share * _measure(file)
         if document is not None:
             documents.append(document)
     if not documents:
         raise DataError(_explain_nothing(path, skipped))
-    sizes = {file: _measure(file) for file in files}
-    share = sum(sizes[file] for file in chosen) / max(1, sum(sizes.values()))
-    return DocumentReading(tuple(documents), tuple(skipped.lines()), share)
+    all_bytes = sum(map(_measure, files))
+    return DocumentReading(
+        tuple(documents), tuple(skipped.lines()), min(1.0, read_bytes / max(1, all_bytes))
+    )
 
 
 @dataclass
@@ -164,32 +170,35 @@ def _measure(file: Path) -> int:
         return 0
 
 
-def _read_file(file: Path, name: str, skipped: _SkippedFiles) -> SourceDocument | None:
-    """Return a file's document; None, with the reason noted, if it cannot be used."""
+def _read_file(
+    file: Path, name: str, skipped: _SkippedFiles, first_pages: int | None
+) -> tuple[SourceDocument | None, float]:
+    """Return a file's document, None with the reason noted if there is none, and the share that was read."""
     suffix = file.suffix.lower()
     limit = PDF_LIMIT if suffix == ".pdf" else TEXT_LIMIT
     if _measure(file) > limit:
         skipped.add(f"larger than {human_size(limit)}; cut it", name)
-        return None
-    title = file.stem.replace("_", " ").replace("-", " ")
+        return None, 1.0
+    title, share = file.stem.replace("_", " ").replace("-", " "), 1.0
+    document: SourceDocument | None
     try:
         content = read_regular(file, limit=limit)
         if suffix == ".pdf":
-            document: SourceDocument | None = read_pdf(name, content, title)
+            document, share = read_pdf(name, content, title, first_pages)
         else:
             document = _TEXT_KINDS[suffix](name, _decode(content), title)
     except (UnreadablePdfError, _UnreadableTextError) as error:
         skipped.add(str(error), name)
-        return None
+        return None, 1.0
     except (OSError, UnsoundFileError):
         skipped.add("cannot be opened", name)
-        return None
+        return None, 1.0
     if document is None:
         skipped.add("no Python that can be parsed", name)
     elif not document.has_text:
         skipped.add("without text", name)
-        return None
-    return document
+        document = None
+    return document, share
 
 
 class _UnreadableTextError(ValueError):
@@ -241,9 +250,10 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
         raise DataError(f"{printable(path)}: there is no document with text")
     noun = count_noun(without_text, "document")
     warnings = (f"{noun} of {printable(path.name)} left out: without text",) * bool(without_text)
-    # How many rows follow is not known before they are read; lines of like length are supposed.
+    # How many rows follow is not known before they are read; rows of like length are supposed.
     read = sum(len(d.sections[0].text) + len(d.title) for d in documents.values())
-    share = min(1.0, read / max(1, _measure(path))) if has_more else 1.0
+    size = _measure(path) * (_PACKED if path.suffix == ".gz" else 1)
+    share = min(1.0, read / max(1, size)) if has_more else 1.0
     return DocumentReading(tuple(documents.values()), warnings, share)
 
 

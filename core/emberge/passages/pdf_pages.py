@@ -30,8 +30,12 @@ def can_read_pdf() -> bool:
     return importlib.util.find_spec("pypdf") is not None
 
 
-def read_pdf(name: str, content: bytes, fallback_title: str) -> SourceDocument:
-    """Return the text of a PDF's pages, without sections; words divided at a line's end are joined.
+def read_pdf(
+    name: str, content: bytes, fallback_title: str, first_pages: int | None = None
+) -> tuple[SourceDocument, float]:
+    """Return the text of a PDF's first pages, by default of all, and their share of all pages.
+
+    There is one section. Words that are divided at a line's end are joined.
 
     Raises:
         UnreadablePdfError: if the file has a password or is damaged.
@@ -41,17 +45,18 @@ def read_pdf(name: str, content: bytes, fallback_title: str) -> SourceDocument:
     builder = SectionBuilder()
     with _quiet_pypdf():
         try:
-            _read_pages(builder, content)
+            share = _read_pages(builder, content, first_pages)
         except DependencyError:
             raise UnreadablePdfError("is encrypted") from None
         except UnreadablePdfError:
             raise
         except (PyPdfError, *_FAULTS) as error:
             raise UnreadablePdfError("is damaged") from error
-    return builder.build(name, fallback_title)
+    return builder.build(name, fallback_title), share
 
 
-def _read_pages(builder: SectionBuilder, content: bytes) -> None:
+def _read_pages(builder: SectionBuilder, content: bytes, first: int | None) -> float:
+    """Add the first pages of a PDF to a builder; return their share of all pages."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(content))
@@ -59,9 +64,11 @@ def _read_pages(builder: SectionBuilder, content: bytes) -> None:
         raise UnreadablePdfError("has a password")
     title = str((reader.metadata and reader.metadata.title) or "")
     builder.title = " ".join(_encodable(title).split())
-    for page in islice(reader.pages, _MOST_PAGES):
+    count = min(len(reader.pages), _MOST_PAGES if first is None else first)
+    for page in islice(reader.pages, count):
         for paragraph in _split_page(_encodable(page.extract_text())):
             builder.paragraph(paragraph)
+    return count / max(1, len(reader.pages))
 
 
 def _split_page(text: str) -> Iterator[str]:

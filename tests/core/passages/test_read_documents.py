@@ -99,13 +99,13 @@ def test_plain_text_takes_a_short_first_line_as_title(tmp_path: Path) -> None:
     assert only(tmp_path / "house_rules.txt", "No title here.\n\nText.").title == "house rules"
 
 
-def pdf(text: str) -> bytes:
-    """A PDF file of one page, written by hand."""
+def pdf(text: str, pages: int = 1) -> bytes:
+    """A PDF file of pages with one text, written by hand."""
     content = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET".encode()
     page = b"<</Type/Page/Parent 2 0 R/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>"
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1/MediaBox[0 0 600 800]>>",
+        b"<</Type/Pages/Kids[%s]/Count %d/MediaBox[0 0 600 800]>>" % (b"3 0 R " * pages, pages),
         page,
         b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
@@ -124,6 +124,14 @@ def test_a_pdf_file_is_read_and_a_damaged_one_is_counted(tmp_path: Path) -> None
     found = read(tmp_path)
     assert outline(found.documents[0]) == [((), "Quarterly figures rose.")]
     assert [warning for warning in found.warnings if "damaged" in warning and "b.pdf" in warning]
+
+
+def test_of_a_pdf_file_the_first_pages_are_read_where_few_documents_are(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf("Figures rose.", pages=25))
+    found = read(tmp_path, first=5)
+    assert found.documents[0].sections[0].text.count("Figures") == 10
+    assert found.share == pytest.approx(0.4)
+    assert read(tmp_path).documents[0].sections[0].text.count("Figures") == 25
 
 
 def test_rows_of_a_beir_corpus_are_documents(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DOCUMENTS = "documents.jsonl"
 # Documents that a check reads.
-_CHECKED = 50
+_CHECKED = 30
 _SHOWN = 3
 _PARTS: tuple[DataPart, ...] = ("train", "dev", "test")
 _PartShare = Annotated[float, NumberRange(least=0, below=1)]
