@@ -1,8 +1,13 @@
-"""The JSON Schema of a recipe, with the options of every installed plugin, so that editors can help."""
+"""The JSON Schema of a recipe, with the options of every installed plugin, so that editors can help.
+
+Where a value may have several forms, its kind (mapping, list, other) decides which schema it is held to. An
+editor can so name the misspelt option, and not only state that none of all forms fits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from emberge.contracts import TASK_KINDS, Step, limits_of
@@ -14,13 +19,6 @@ from emberge.recipes.parse.foreach import LOGSPACE, NAME
 
 Schema = dict[str, Any]
 _VARIABLE = {"$ref": "#/$defs/variable"}
-_NAMED_BY_VARIABLE = {
-    "type": "object",
-    "patternProperties": {r"^\$": {}},
-    "additionalProperties": False,
-    "minProperties": 1,
-    "maxProperties": 1,
-}
 
 
 def recipe_schema(plugins: Plugins) -> Schema:
@@ -111,19 +109,21 @@ class _SchemaWriter:
             "additionalProperties": False,
             "description": "[first, last, count]: numbers at equal ratios, with four digits.",
         }
-        column_schema = {"anyOf": [values, logspace_schema]}
+        column_schema = _join_choices(values, logspace_schema)
         product = {"type": "object", "minProperties": 1, "additionalProperties": column_schema}
         row = {"type": "object", "minProperties": 1}
         rows = {"type": "array", "minItems": 1, "items": row}
         foreach = {
             "description": "{a: [values], b: [values]} for the product, or a list of rows {a: value}.",
-            "anyOf": [product, rows],
+            **_join_choices(product, rows),
         }
         return {
             "type": "object",
             "properties": {"foreach": foreach, **kinds},
             "additionalProperties": False,
-            "oneOf": [{"required": [name]} for name in kinds] or [{"not": {}}],
+            "if": {"required": ["foreach"]},
+            "then": {"minProperties": 2, "maxProperties": 2},
+            "else": {"minProperties": 1, "maxProperties": 1},
         }
 
     def given_options(self, component: Component) -> Schema:
@@ -133,11 +133,11 @@ class _SchemaWriter:
             name,
             lambda: self.options(document_options(component, self.plugins), component.summary),
         )
+        cases = _Cases(mappings=(reference,), others=({"type": "null"},))
         first = _find_short_form(component)
-        choices = [reference, {"type": "null"}]
         if first is not None:
-            choices.append(_exclude_mappings(self.form(first)))
-        return {"anyOf": choices, "description": component.summary}
+            cases += _Cases.of(self.form(first)).without_mappings()
+        return {**cases.schema(), "description": component.summary}
 
     def options(self, options: list[Documented], description: str) -> Schema:
         """Return the schema of a mapping of options."""
@@ -160,24 +160,38 @@ class _SchemaWriter:
         return schema
 
     def part(self, contracts: tuple[type, ...]) -> Schema:
-        """Return a reference to the schema of one component of these contracts."""
+        """Return the schema of one component of these contracts: `name`, or `name: {options}`."""
         name = "-or-".join(contract.__name__ for contract in contracts)
-        return self.define(name, lambda: self.component(contracts))
+        word = self.define(f"{name}{_WORD}", lambda: self.component_name(contracts))
+        mapping = self.define(name, lambda: self.named_options(contracts, most=1))
+        return _Cases(mappings=(mapping,), others=(word,)).schema()
 
-    def component(self, contracts: tuple[type, ...]) -> Schema:
-        """Return the schema of a component: `name`, or `name: {options}`."""
+    def component_name(self, contracts: tuple[type, ...]) -> Schema:
+        """Return the schema of a component's name, or of a text with a variable."""
         named = self.components_by_name(contracts)
-        words = [{"const": name, "description": c.summary} for name, c in named.items()]
-        mapping = {
-            "type": "object",
-            "properties": {
-                name: self.given_options(component) for name, component in named.items()
+        return {
+            "if": {"type": "string", "pattern": r"\$"},
+            "then": {},
+            "else": {
+                "enum": list(named),
+                "enumDescriptions": [component.summary for component in named.values()],
             },
-            "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
         }
-        return {"anyOf": [*words, mapping, _VARIABLE, _NAMED_BY_VARIABLE]}
+
+    def named_options(self, contracts: tuple[type, ...], most: int | None = None) -> Schema:
+        """Return the schema of at most `most` components of these contracts, by name with their options."""
+        components = self.components_by_name(contracts)
+        limit = {} if most is None else {"maxProperties": most}
+        return {
+            "type": "object",
+            "if": {"propertyNames": {"pattern": r"^\$"}},
+            "then": {"minProperties": 1, "maxProperties": 1},
+            "else": {
+                "properties": {name: self.given_options(c) for name, c in components.items()},
+                "additionalProperties": False,
+                **limit,
+            },
+        }
 
     # ── forms ───────────────────────────────────────────────────────────────────────────────────
 
@@ -192,22 +206,14 @@ class _SchemaWriter:
     def parts(self, form: forms.Parts) -> Schema:
         """Return the schema of a component, a list of components or, if unordered, a mapping by name."""
         part = self.part(form.contracts)
-        choices = [part, {"type": "array", "items": part, "minItems": 1}]
+        cases = _Cases.of(part) + _Cases(lists=({"type": "array", "items": part, "minItems": 1},))
         if not form.ordered:
             # Defined once under a name, since the component may contain components of the same
             # kind.
             name = "-and-".join(contract.__name__ for contract in form.contracts)
-            choices.append(
-                self.define(f"{name}.together", lambda: self.parts_by_name(form.contracts))
-            )
-        return {"anyOf": choices}
-
-    def parts_by_name(self, contracts: tuple[type, ...]) -> Schema:
-        """Return the schema of several components with their options, by name."""
-        properties = {
-            name: self.given_options(c) for name, c in self.components_by_name(contracts).items()
-        }
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+            together = self.define(f"{name}.together", lambda: self.named_options(form.contracts))
+            cases = cases.without_mappings() + _Cases(mappings=(together,))
+        return cases.schema()
 
     def record(self, form: forms.Record) -> Schema:
         """Return the schema of a nested dataclass: a mapping of its fields, or its first field's value."""
@@ -215,14 +221,17 @@ class _SchemaWriter:
         options = document_options(owner, self.plugins)
         summary = (owner.__doc__ or "").partition("\n")[0]
         reference = self.define(self.record_name(owner), lambda: self.options(options, summary))
+        cases = _Cases(mappings=(reference,))
         first = _find_first_form(owner)
-        return {"anyOf": [reference, _exclude_mappings(self.form(first))]} if first else reference
+        if first is not None:
+            cases += _Cases.of(self.form(first)).without_mappings()
+        return cases.schema()
 
     def by_data(self, form: forms.ByData) -> Schema:
         """Return the schema of a value, or of `{default: …, by_task: …, by_dataset: …}`."""
         item = self.form(form.item)
         tasks = dict.fromkeys(TASK_KINDS, item)
-        by_data_schema = {
+        by_data_schema: Schema = {
             "type": "object",
             "properties": {
                 "default": item,
@@ -232,7 +241,16 @@ class _SchemaWriter:
             "additionalProperties": False,
             "minProperties": 1,
         }
-        return _join_choices(item, by_data_schema)
+        cases = _Cases.of(item)
+        if cases.mappings:
+            is_by_data = {"anyOf": [{"required": [key]} for key in by_data_schema["properties"]]}
+            by_data_schema = {
+                "type": "object",
+                "if": is_by_data,
+                "then": by_data_schema,
+                "else": _any_of(cases.mappings),
+            }
+        return (cases.without_mappings() + _Cases(mappings=(by_data_schema,))).schema()
 
 
 def _find_first_form(owner: type) -> Form | None:
@@ -245,17 +263,71 @@ def _find_short_form(component: Component) -> Form | None:
     return next((form for form in map(_find_first_form, links) if form is not None), None)
 
 
-def _exclude_mappings(schema: Schema) -> Schema:
-    """Return the schema without the alternative of a mapping, which is always read as options."""
-    return {"allOf": [{"not": {"type": "object"}}, schema]}
+# Ending of the definitions of components' names.
+_WORD = ".name"
+_KINDS = ("object", "array")
+
+
+@dataclass(frozen=True)
+class _Cases:
+    """Alternatives for a value by its kind: for a mapping, for a list, and for all else."""
+
+    mappings: tuple[Schema, ...] = ()
+    lists: tuple[Schema, ...] = ()
+    others: tuple[Schema, ...] = ()
+
+    @classmethod
+    def of(cls, schema: Schema) -> _Cases:
+        """Sort a schema's alternatives by the kind of value that they are for."""
+        if set(schema) == {"anyOf"}:
+            return sum(map(cls.of, schema["anyOf"]), cls())
+        kind = schema.get("if", {}).get("type")
+        if kind in _KINDS and set(schema) == {"if", "then", "else"}:
+            return cls.of(schema["then"]) + cls.of(schema["else"])
+        name = str(schema.get("$ref", ""))
+        if name.endswith(_WORD) or schema == _VARIABLE or {"enum", "const"} & schema.keys():
+            return cls(others=(schema,))
+        kind = "object" if name else schema.get("type")
+        if kind is None:
+            return cls((schema,), (schema,), (schema,))
+        return cls(
+            *((schema,) if kind == one else () for one in _KINDS),
+            others=() if kind in _KINDS else (schema,),
+        )
+
+    def __add__(self, other: _Cases) -> _Cases:
+        return _Cases(
+            self.mappings + other.mappings, self.lists + other.lists, self.others + other.others
+        )
+
+    def without_mappings(self) -> _Cases:
+        """Return the cases without mappings, which are always read as options."""
+        return _Cases((), self.lists, self.others)
+
+    def schema(self) -> Schema:
+        """Return the schema in which a value's kind decides which alternatives it is held to."""
+        others = self.others
+        if any(str(one.get("$ref", "")).endswith(_WORD) for one in others):
+            others = tuple(one for one in others if one != _VARIABLE)  # a name may be one
+        schema = _any_of(others) if others else None
+        for kind, alternatives in (("array", self.lists), ("object", self.mappings)):
+            if not alternatives:
+                continue
+            chosen = _any_of(alternatives)
+            schema = (
+                chosen if schema is None else {"if": {"type": kind}, "then": chosen, "else": schema}
+            )
+        return schema if schema is not None else {"not": {}}
+
+
+def _any_of(choices: Sequence[Schema]) -> Schema:
+    different = [c for i, c in enumerate(choices) if c not in choices[:i]]
+    return different[0] if len(different) == 1 else {"anyOf": different}
 
 
 def _join_choices(*schemas: Schema) -> Schema:
-    """Return the schema of a choice; a schema that is itself a choice is split into its alternatives."""
-    choices: list[Schema] = []
-    for schema in schemas:
-        choices += schema["anyOf"] if set(schema) == {"anyOf"} else [schema]
-    return {"anyOf": [c for i, c in enumerate(choices) if c not in choices[:i]]}
+    """Return the schema of a choice, its alternatives sorted by the kind of value."""
+    return {} if {} in schemas else sum(map(_Cases.of, schemas), _Cases()).schema()
 
 
 def _build_value_schema(_: _SchemaWriter, form: forms.Value) -> Schema:
@@ -292,7 +364,7 @@ def _build_reference_schema(_: _SchemaWriter, form: forms.Ref) -> Schema:
 
 def _list_schema(writing: _SchemaWriter, form: forms.Many) -> Schema:
     item = writing.form(form.item)
-    return _join_choices(item, {"type": "array", "items": item})
+    return _join_choices(item, {"type": "array", "items": item}) if item else {}
 
 
 def _build_tuple_schema(writing: _SchemaWriter, form: forms.Fixed) -> Schema:

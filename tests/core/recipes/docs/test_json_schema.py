@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -107,7 +108,7 @@ def test_all_that_a_recipe_can_say_is_valid() -> None:
         (blend("strategy: mean", "rules: [{filter: x}]"), "'strategy' is a required property"),
         ("steps: {a: {fit: {model: m}}}", "'data' is a required property"),
         ("steps: {a: {fti: {}}}", "'fti' was unexpected"),
-        ("steps: {a: {corpus: 1, norms: m}}", "is valid under each of"),
+        ("steps: {a: {corpus: 1, norms: m}}", "has too many properties"),
         ("steps: {a: {foreach: {n: 1}, corpus: $n}}", "1 is not of type 'array'"),
         ("steps: {a: {tell: {of: ./x}}}", "'./x' does not match"),
         ("steps: {a b: {corpus: 1}}", "'a b' does not match any of the regexes"),
@@ -118,6 +119,43 @@ def test_all_that_a_recipe_can_say_is_valid() -> None:
 def test_what_an_editor_can_see_is_flagged_as_the_grammar_would(text: str, said: str) -> None:
     assert faults(text)
     assert any(said in flaw for flaw in flaws(text)), list(flaws(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "word"),
+    [
+        (fit("learnin_rate: 3"), "fit", "learnin_rate"),
+        (fit("sampler: [{bag: {ration: 0.2}}, shuffle]"), "fit.sampler[0].bag", "ration"),
+        (fit("sampler: [{bga: 0.2}, shuffle]"), "fit.sampler[0]", "bga"),
+        (fit("sampler: {bga: {ratio: 0.2}}"), "fit.sampler", "bga"),
+        (fit("loss: {default: {contrast: {wieght: 2}}}"), "fit.loss.default.contrast", "wieght"),
+        (fit("loss: {by_tsak: {sts: rank}}"), "fit.loss", "by_tsak"),
+        (fit("loss: [rank, {contrast: {wieght: 2}}]"), "fit.loss[1].contrast", "wieght"),
+        (fit("loss: {rank: {}, contrast: {wieght: 2}}"), "fit.loss.contrast", "wieght"),
+        (fit("backbone: {plain: {poling: cls}}"), "fit.backbone.plain", "poling"),
+        (blend("strategy: {ties: {densty: 0.5}}"), "blend.strategy.ties", "densty"),
+        (
+            blend("strategy: mean", "rules: [{filter: x, strategy: {grouped: {bye: mean}}}]"),
+            "blend.rules[0].strategy.grouped",
+            "bye",
+        ),
+        (fit("sampler: shufle"), "fit.sampler", "shufle"),
+        ("steps: {a: {fti: {}}}", "", "fti"),
+    ],
+)
+def test_the_one_flaw_of_a_misspelt_word_is_that_word(text: str, place: str, word: str) -> None:
+    """No editor is left with the message that none of many forms fits."""
+    (flaw,) = flaws(text)
+    where, message = flaw.split(": ", 1)
+    assert re.sub(r"^\$\.steps\.\w+\.?", "", where) == place
+    assert message.startswith(f"'{word}' is not one of") or f"('{word}' was unexpected)" in message
+
+
+def test_names_come_with_what_they_do() -> None:
+    names = recipe_schema(plugins())["$defs"]["Sampler.name"]["else"]
+    texts = dict(zip(names["enum"], names["enumDescriptions"], strict=True))
+    assert texts["bag"]
+    assert texts["bag"] == texts["acme:bag"]
 
 
 def test_options_come_with_documentation_defaults_and_choices() -> None:
