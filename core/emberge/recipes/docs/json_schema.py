@@ -290,10 +290,9 @@ class _Cases:
         kind = "object" if name else schema.get("type")
         if kind is None:
             return cls((schema,), (schema,), (schema,))
-        return cls(
-            *((schema,) if kind == one else () for one in _KINDS),
-            others=() if kind in _KINDS else (schema,),
-        )
+        if kind == "object":
+            return cls(mappings=(schema,))
+        return cls(lists=(schema,)) if kind == "array" else cls(others=(schema,))
 
     def __add__(self, other: _Cases) -> _Cases:
         return _Cases(
