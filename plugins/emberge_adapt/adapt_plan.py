@@ -60,6 +60,7 @@ class AdaptPlan:
     judgements: str = ""
     has_negatives: bool = False
     documents: str | None = None
+    mining_corpus: str | None = None
     test: str | None = None
     index: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)

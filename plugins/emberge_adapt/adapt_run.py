@@ -154,11 +154,17 @@ def _build_plan(
         judgements=data.judgements,
         has_negatives=facts.has_negatives,
         documents=documents,
+        mining_corpus=documents if _has_rows(documents) else None,
         test=test,
         index=request.index,
         columns=request.columns,
         seed=request.seed,
     )
+
+
+def _has_rows(documents: str | None) -> bool:
+    """Return whether documents are in a file of rows, which mining reads, and not in lines or a folder."""
+    return documents is not None and Path(documents).is_file() and not documents.endswith(".txt")
 
 
 def _find_corpus(folder: Path) -> str:

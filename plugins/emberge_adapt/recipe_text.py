@@ -196,8 +196,8 @@ class _RecipeWriter:
         ]
         if self.plan.has_negatives:
             options.append("existing: keep")
-        if self.plan.documents is not None:
-            options.append(f"corpus: {_flow(_escape(self.plan.documents))}")
+        if self.plan.mining_corpus is not None:
+            options.append(f"corpus: {_flow(_escape(self.plan.mining_corpus))}")
         yield from _comment(
             "Documents that the base finds near a query and that do not answer it. What scores above 95 % "
             "of the right document may be right as well, and is left out (NV-Retriever, arXiv:2407.15831).",

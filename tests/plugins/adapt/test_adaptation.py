@@ -187,6 +187,19 @@ def test_a_missing_test_file_is_named(
     assert "real.csv" in refuse(words, capsys)
 
 
+@pytest.mark.parametrize(("name", "mined"), [("docs.jsonl", True), ("docs.txt", False)])
+def test_further_documents_are_searched_and_rows_of_them_mined(
+    tmp_path: Path, bert: Path, name: str, mined: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 300)
+    (tmp_path / name).write_text('{"text": "open"}\n', "utf-8")
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    assert main(["adapt", *words, "--documents", str(tmp_path / name), "--print"]) == 0
+    recipe = capsys.readouterr().out
+    assert f"documents: {tmp_path / name}" in recipe
+    assert (f"corpus: {tmp_path / name}" in recipe) == mined
+
+
 def test_a_place_for_results_is_asked_for(
     tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,7 +69,9 @@ def test_few_development_rows_find_no_weights_but_keep_half_of_the_base() -> Non
 
 
 def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> None:
-    plan = replace(PLAN, test="real$.csv", test_rows=0, documents="docs.jsonl")
+    plan = replace(
+        PLAN, test="real$.csv", test_rows=0, documents="docs.jsonl", mining_corpus="docs.jsonl"
+    )
     steps = steps_of(plan)
     entry = {"path": "real$$.csv", "documents": "docs.jsonl"}
     assert "test" not in steps["parts"]["split"]
@@ -140,6 +142,7 @@ def test_a_beir_set_is_judged_by_its_own_test() -> None:
         test="scifact",
         test_rows=0,
         documents="scifact/corpus.jsonl",
+        mining_corpus="scifact/corpus.jsonl",
     )
     steps = steps_of(plan)
     assert steps["pairs"] == {"beir_pairs": {"path": "scifact", "judgements": "train"}}
