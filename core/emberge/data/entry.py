@@ -84,32 +84,36 @@ class DataEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSource:
-    """Evaluation sets: a catalogue's (all, or those in `only`), a folder in BEIR's layout, a file of rows.
+    """Evaluation sets: a catalogue's, a folder in BEIR's layout, a file of rows, a part of a step's result.
 
-    A folder in BEIR's layout has `corpus`, `queries` and `qrels`. The columns of a file of rows are
-    recognised as in training, or named by `columns`. The kind of its `task` follows from the columns: sts if
-    there is a score, classification if there is a label, else retrieval, where the queries are the distinct
-    anchors, the corpus is all distinct positives and negatives, and the positives are relevant. The result of
-    a data step is read with `split: dev` or `split: test`, for the part that the step made.
-
-    `documents` is a file or a folder of further documents that are searched: rows with a text and possibly an
-    id and a title, or a `.txt` file with one document per line. Positives may be ids of these documents.
-    Rows of labelled texts are halved: on one half of each label a classifier is fitted, the other is scored.
-
-    `name`, `domain` ("in", unless the training had nothing like it), `instruction`, `prompt` and
-    `score_range` describe a set that no catalogue lists.
+    In rows with the columns of training sets, the queries are the distinct anchors, the corpus is all
+    distinct positives and negatives, and the positives are relevant. Of rows with a label, half of each label
+    is used to fit a classifier, and the other half is scored.
     """
 
     path: DataRef
+    """A catalogue, a folder with `corpus`, `queries` and `qrels`, a file of rows, or a data step, whose part
+    `split` is read."""
     only: tuple[str, ...] = ()
+    """Names of the catalogue's sets; by default all sets."""
     name: str | None = None
+    """Name of a set that no catalogue lists; by default the name of its file or folder."""
     columns: Columns = field(default_factory=Columns)
+    """Columns of a file of rows; by default the usual names are recognised."""
     task: TaskKind | None = None
+    """Kind of task of a file of rows; by default sts if there is a score, classification if there is a label,
+    else retrieval."""
     documents: DataRef | None = None
+    """File or folder with further documents that are searched: rows with a text and, if known, an id and a
+    title, or a `.txt` file with a document per line. Positives may be ids of these documents."""
     domain: Domain | None = None
+    """Domain of a set that no catalogue lists; by default "in"."""
     instruction: str = ""
+    """Instruction for the queries of a set that no catalogue lists."""
     prompt: str | None = None
+    """Text put before the queries of a set that no catalogue lists; by default made from `instruction`."""
     score_range: tuple[AnyNumber, AnyNumber] | None = None
+    """Lowest and highest score of a file of rows; they become 0 and 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,13 @@ def test_a_probe_is_the_first_retrieval_set_or_the_named_one(
         read_probe(catalogue, "pairs", readers, 12)
 
 
+def test_a_probe_may_be_a_file_of_rows(tmp_path: Path, readers: Sequence[Any]) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"query": "Q", "pos": "P"}\n')
+    found = read_probe(path, None, readers, 12)
+    assert found == Probe("own", {"d0": "P"}, {"q0": "Q"}, {"q0": {"d0": 1}})
+
+
 # ── figures ─────────────────────────────────────────────────────────────────────────────────────────
 
 

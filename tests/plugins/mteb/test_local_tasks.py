@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import DataError, DataRef, Model, TaskScore
+from emberge import Columns, DataError, DataRef, Model, TaskScore
 from emberge.contracts import Rehearsal
 from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
@@ -23,6 +23,7 @@ from tests.support.bench import (
     write_catalogue,
     write_retrieval,
 )
+from tests.support.glance import Glance
 from tests.support.tolerance import EXACT, of_pass
 
 METRICS = {
@@ -321,3 +322,52 @@ def test_queries_that_have_one_relevant_document_each_make_no_histogram(
 ) -> None:
     assert scores["retrieval"].result["relevant_documents"] == {"1": 12}
     assert mteb(catalogue).figures({"bert": scores}) == []
+
+
+# ── files of rows ───────────────────────────────────────────────────────────────────────────────
+
+
+def write_questions(path: Path, count: int) -> Path:
+    rows = [{"query": f"question {n}", "pos": f"answer {n}"} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_file_of_rows_is_a_task_whose_fingerprint_is_that_of_its_content(
+    tmp_path: Path,
+) -> None:
+    path = write_questions(tmp_path / "own.jsonl", 5)
+    bench = Bench(tmp_path / "run")
+
+    def plan(**options: Any) -> Any:
+        entry = EvalEntry(path=DataRef(str(path)), **options)
+        (task,) = Mteb(data=(entry,), backbone=BACKBONE).plan(bench)
+        return task
+
+    first = plan()
+    assert (first.name, first.kind, first.metric, first.domain, first.split) == (
+        *("own", "retrieval", "ndcg_at_10", "in", "test"),
+    )
+    documents = write_questions(tmp_path / "docs.jsonl", 2)
+    documents.write_text('{"text": "more"}\n')
+    others = [
+        plan(documents=DataRef(str(documents))),
+        plan(columns=Columns(anchor="pos", positive="query")),
+        plan(instruction="Find it."),
+        plan(split="dev"),
+    ]
+    documents.write_text('{"text": "other"}\n')
+    others.append(plan(documents=DataRef(str(documents))))
+    write_questions(path, 6)
+    others.append(plan())
+    assert len({first.fingerprint, *(task.fingerprint for task in others)}) == 7
+    write_questions(path, 5)
+    assert plan() == first
+
+
+def test_a_small_file_of_rows_is_warned_of_at_its_line(tmp_path: Path) -> None:
+    for count, is_small in ((99, True), (100, False)):
+        path = write_questions(tmp_path / f"rows{count}.jsonl", count)
+        problems = list(mteb(path).check(Glance()))
+        assert [(p.where, p.severity) for p in problems] == [("data", "warning")] * is_small
+        assert all("set 'rows99' has 99 queries" in p.message for p in problems)

@@ -198,3 +198,37 @@ def test_weights_that_a_step_will_find_are_shown_as_the_steps(
         ]
         (only,) = report.problems  # the sum of weights that are not known is not doubted
         assert "'$found' may give a weight to './base'" in only.message
+
+
+def write_questions(path: Path, numbers: range) -> Path:
+    lines = [f"question {n},answer {n}\n" for n in numbers]
+    path.write_text("question,answer\n" + "".join(lines))
+    return path
+
+
+@pytest.mark.parametrize(("count", "fix"), [(60, None), (49, "set 'own-dev' has 49 queries")])
+def test_weights_are_found_on_a_file_of_rows(
+    place: Path, plugins: Plugins, count: int, fix: str | None
+) -> None:
+    write_questions(place / "own.csv", range(count))
+    report = checked(place, plugins, "{path: ./sets, only: [likeness]}", "./own.csv")
+    assert [fix is not None and fix in str(one) for one in report.problems] == [True] * bool(fix)
+
+
+@pytest.mark.parametrize(("shared", "severity"), [(3, "warning"), (4, "error"), (0, "")])
+def test_the_parts_of_a_split_are_compared(
+    place: Path, plugins: Plugins, shared: int, severity: str
+) -> None:
+    write_questions(place / "dev.csv", range(60))
+    write_questions(place / "test.csv", range(60 - shared, 120))
+    sets = "[{{name: faq, file: {}.csv, task: retrieval}}]"
+    parts = {name: sets.format(name) for name in ("dev", "test")}
+    text = f"train: {sets.format('dev')}\ndev: {parts['dev']}\ntest: {parts['test']}\n"
+    (place / "parts").mkdir()
+    for name in ("dev", "test"):
+        (place / f"{name}.csv").rename(place / "parts" / f"{name}.csv")
+    (place / "parts" / "datasets.yaml").write_text(text)
+    report = checked(place, plugins, "{path: ./sets, only: [likeness]}", "./parts")
+    assert told(report) == ([(severity, DATA)] if severity else [])
+    if severity:
+        assert f"shares {shared} of 60 queries with 'faq'" in str(report.problems[0])

@@ -343,3 +343,13 @@ def test_soft_scores_are_those_of_worked_numbers() -> None:
     # Of the pairs (0, 1) and (0, 2) each is in the right order by 0.05 and in the wrong one by 0.1.
     found = order_loss(torch.tensor([0.1, 0.05, 0.2]), torch.tensor([1.0, 0.5, 0.5]))
     assert found.item() == pytest.approx(np.log(1 + e(-1) + e(2)), rel=1e-5)
+
+
+def test_rows_are_a_set_with_further_documents(tmp_path: Path) -> None:
+    path, documents = tmp_path / "own.jsonl.gz", tmp_path / "docs.jsonl.gz"
+    write_rows(path, [{"query": "Q", "pos": "P", "neg": ["N"]}])
+    write_rows(documents, [{"text": "D"}])
+    entry = SetEntry(path=DataRef(str(path)), documents=DataRef(str(documents)))
+    (one,) = read_sets([entry], lambda ref: Path(ref.text), (JsonLines(),), "task")
+    assert (one.name, one.queries, one.documents) == ("own-dev", ["Q"], ["D", "P", "N"])
+    assert one.relevant == [{1: 1}]

@@ -354,6 +354,23 @@ def test_a_local_set_without_its_test_half_is_refused(tmp_path: Path) -> None:
         Decontaminate(data=entry(path), eval_sets=(sets,)).run(Bench(tmp_path / "run"))
 
 
+def test_a_file_of_rows_and_the_parts_of_a_split_are_tests(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [pair(t, "p") for t in ("one", "two", "three", "four")])
+    rows = written(tmp_path / "rows.jsonl", [pair("One!", "answer")])
+    parts = tmp_path / "parts"
+    for name, text in (("train", "four"), ("dev", "two"), ("test", "three")):
+        written(parts / f"{name}.jsonl", [pair(text, "answer")])
+    listed = "{}: [{{name: parts, file: {}.jsonl, task: retrieval}}]\n"
+    for names, left in ((("dev", "test"), {"four"}), (("dev",), {"three", "four"})):
+        text = "".join(listed.format(name, name) for name in ("train", *names))
+        (parts / "datasets.yaml").write_text(text)
+        sets = tuple(EvalSets(path=DataRef(str(place))) for place in (rows, parts))
+        step = Decontaminate(data=entry(path), eval_sets=sets)
+        assert list(step.check(Glance())) == []
+        kept, _ = cleaned(step, Bench(tmp_path / f"run{len(names)}"))
+        assert {row["query"] for row in kept} == left
+
+
 def test_progress_counts_test_sets_and_then_training_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [pair(numbered(10 * i, 9), "p") for i in range(3)])
     bench = Bench(tmp_path)
