@@ -130,12 +130,12 @@ class Artifact:
     result is published, and then the run ends with `RequirementError`. `table` names a Markdown file of the
     result that is shown at the end.
 
-    Four keys mean something to reports. `changes` describes each dataset that a step changed: the number of
+    Five keys mean something to reports. `changes` describes each dataset that a step changed: the number of
     `rows` before the step, the numbers of rows `kept`, `dropped` and `changed`, and `notes`, which are
-    reasons with the number of rows for each. `examples` names a JSON file of the result that has the same
-    content and `examples` of rows. `weights_by_layer` contains numbers by layer and label, such as each
-    model's weight in a merge. `figures` lists figures to show. Each has a `title`, a `caption`, a `table`
-    (`title`, `head`, `rows`) to show next to it, and one of these keys:
+    reasons with the number of rows for each. `sentences` are shown below these counts. `examples` names a
+    JSON file of the result that has the same content and `examples` of rows. `weights_by_layer` contains
+    numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show. Each
+    has a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to show next to it, and one of these keys:
     - `file`: the name of an SVG file next to the artifact;
     - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
       null is an empty cell. If any number is below 0, numbers below and above 0 get different colours;

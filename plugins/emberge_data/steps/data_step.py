@@ -132,7 +132,11 @@ class DataStep(Step):
         return Artifact(
             kind="data",
             size=kept_rows,
-            details={"table": TABLE, "changes": counts, "examples": CHANGES, **(details or {})},
+            details={
+                **{"table": TABLE, "changes": counts, "examples": CHANGES},
+                **({"sentences": list(notes)} if notes else {}),
+                **(details or {}),
+            },
         )
 
     @property

@@ -23,10 +23,11 @@ _REASONS = 5
 
 @dataclass(frozen=True)
 class ChangedData:
-    """Counts of one step by set, with notes and examples."""
+    """Counts of one step by set, with notes and examples, and sentences below them."""
 
     step: str
     sets: Mapping[str, Mapping[str, Any]]
+    sentences: tuple[str, ...] = ()
 
 
 def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | None:
@@ -44,7 +45,9 @@ def read_changes(step: str, folder: Path, artifact: Artifact) -> ChangedData | N
             sets = json.loads((folder / file).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"'{step}': {file} cannot be read ({error})") from None
-    return ChangedData(step, sets)
+    sentences = artifact.details.get("sentences")
+    lines = map(str, sentences) if isinstance(sentences, list | tuple) else ()
+    return ChangedData(step, sets, tuple(lines))
 
 
 def data_section(data: Sequence[ChangedData]) -> Markup:
@@ -52,7 +55,12 @@ def data_section(data: Sequence[ChangedData]) -> Markup:
     return tag(
         "div",
         [
-            [tag("h3", changes.step), _draw_counts(changes), *_draw_examples(changes)]
+            [
+                tag("h3", changes.step),
+                _draw_counts(changes),
+                *(tag("p", sentence) for sentence in changes.sentences),
+                *_draw_examples(changes),
+            ]
             for changes in data
         ],
     )

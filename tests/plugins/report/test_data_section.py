@@ -30,7 +30,8 @@ def read(folder: Path, text: str | None = None) -> ElementTree.Element:
     if text is not None:
         (folder / "changes.json").write_text(text)
     counts = {name: {**one, "examples": None} for name, one in SETS.items()}
-    artifact = Artifact(kind="data", details={"changes": counts, "examples": "changes.json"})
+    details = {"changes": counts, "examples": "changes.json", "sentences": ["9 groups <joined>"]}
+    artifact = Artifact(kind="data", details=details)
     found = read_changes("filter", folder, artifact)
     assert found is not None
     return ElementTree.fromstring(data_section([found]))
@@ -47,6 +48,11 @@ def test_counts_and_examples_are_tables(tmp_path: Path) -> None:
     shown = [["".join(cell.itertext()) for cell in row] for row in examples.iter("tr")]
     assert shown[1] == ["7", "too <far>", "anchor A & Bpositive c", "dropped"]
     assert shown[2] == ["1,007", "b", "anchor x", "anchor y"]
+
+
+def test_sentences_are_below_the_counts(tmp_path: Path) -> None:
+    section = read(tmp_path, json.dumps(SETS))
+    assert [line.text for line in section.iter("p")] == ["9 groups <joined>"]
 
 
 def test_other_artifacts_have_no_such_section(tmp_path: Path) -> None:
