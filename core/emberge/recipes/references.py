@@ -355,8 +355,10 @@ def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
     from emberge.data import load_catalogue
 
     catalogue = load_catalogue(path)
-    entries = [e for e in (*catalogue.train, *catalogue.dev) if not only or e.name in only]
+    listed = (*catalogue.train, *catalogue.dev, *catalogue.test)
+    entries = [e for e in listed if e.path is not None and (not only or e.name in only)]
     paths = [locate_file(e.path) for e in entries if e.path is not None]
+    paths += [Path(e.documents) for e in entries if e.documents is not None]
     if not only:
         paths += [s.folder for s in catalogue.eval]
     missing = [p for p in paths if not p.exists()]

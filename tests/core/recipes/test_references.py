@@ -209,6 +209,22 @@ def test_a_damaged_hash_cache_is_made_anew(model: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "hashes.json").read_text()) is not None
 
 
+def test_parts_and_their_documents_decide(tmp_path: Path) -> None:
+    for name in ("one", "held", "more"):
+        (tmp_path / f"{name}.jsonl").write_text('{"anchor": "a", "positive": "b"}\n')
+    (tmp_path / "datasets.yaml").write_text(
+        "train: [{name: one, file: one.jsonl, task: retrieval}]\n"
+        "test: [{name: one, file: held.jsonl, task: retrieval, documents: more.jsonl}]\n"
+    )
+    results = Targets(Plugins(), HashCache())
+    path = DataRef("datasets.yaml", tmp_path)
+    found = [results.fingerprint_value(path)]
+    for name in ("held", "more"):
+        (tmp_path / f"{name}.jsonl").write_text("other")
+        found.append(results.fingerprint_value(path))
+    assert found[0] != found[1] != found[2]
+
+
 def test_only_the_named_sets_of_a_catalogue_decide(tmp_path: Path) -> None:
     from emberge import DataEntry
 
