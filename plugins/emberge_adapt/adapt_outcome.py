@@ -42,6 +42,8 @@ class AdaptOutcome:
     plan: AdaptPlan
     facts: DataFacts
     measured: MeasuredStep | None = None
+    index_problem: str = ""
+    """Reason why the vectors of an index were not rewritten."""
 
     @property
     def base(self) -> str:
@@ -90,7 +92,9 @@ class AdaptOutcome:
         yield self._line("model", str(self.model_folder))
         yield self._line("load it", f'SentenceTransformer("{self.model_folder}")')
         yield self._line("report", str(self.out / REPORT / "report.html"))
-        if self.plan.index is not None:
+        if self.index_problem:
+            yield self._line("index", f"not rewritten: {self.index_problem}")
+        elif self.plan.index is not None:
             yield self._line(
                 "index",
                 f"{rewritten_index(self.plan.index, self.out)} (map {self.out / BRIDGE}, thresholds "

@@ -6,13 +6,14 @@ import argparse
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import (
     CheckpointError,
     DataError,
+    EmbergeError,
     ModelRef,
     RecipeError,
     RequirementError,
@@ -22,7 +23,7 @@ from emberge import (
 )
 from emberge.files import UnsoundFileError, disk_space_problems, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
-from emberge.recipes import locate_model
+from emberge.recipes import is_folder, locate_model
 from emberge.wording import count_noun, printable
 
 from emberge_adapt.adapt_data import AdaptData, recognise_data
@@ -86,17 +87,15 @@ class Adaptation:
         yield from (f"  {line}" for line in lines)
         test = count_noun(plan.test_rows, "row") if plan.test is None else printable(plan.test)
         yield (
-            f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; trainings of {plan.effort} "
-            "effort: "
-            f"{len(plan.member_shares)}, {count_noun(training.epochs, 'pass')} each, texts of up to "
-            f"{training.max_length} tokens"
+            f"held out: {test} to judge by, {plan.dev_rows:,} to choose by; {plan.effort} effort: "
+            f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
+            f"texts of up to {training.max_length} tokens"
         )
         if plan.test is None and plan.test_rows < FEWEST_TEST_QUERIES:
             smallest = 1.96 * _SPREAD_OF_QUERY / max(1, plan.test_rows) ** 0.5
             yield (
-                f"warning: with {plan.test_rows} test queries only gains above about {smallest:.0f} "
-                "points can "
-                "be told from chance; add pairs, or real queries by --test"
+                f"warning: with {plan.test_rows} test queries only gains above about {smallest:.0f} points "
+                "can be told from chance; add pairs, or real queries by --test"
             )
 
 
@@ -115,6 +114,8 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         raise RecipeError(
             "--documents goes with pairs; put further documents into the folder of DATA instead"
         )
+    if not is_folder(request.model) and Path(request.model).is_dir():
+        request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_facts(data, folder, plugins)
     parameters = count_parameters(Checkpoint(folder)).total
@@ -182,9 +183,8 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
     Raises:
         CheckpointError: if there is no such model, or it is no encoder.
     """
-    is_plain_folder = not model.startswith((".", "/", "~")) and Path(model).is_dir()
     try:
-        folder = locate_model(ModelRef(f"./{model}" if is_plain_folder else model), plugins).folder
+        folder = locate_model(ModelRef(model), plugins).folder
     except ConnectionError as error:
         raise CheckpointError(
             f"{printable(model)} could not be looked for: {error}; connect, or name a folder by --model"
@@ -254,9 +254,13 @@ def run_adaptation(
     _require_space(out, expected)
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
-    if adaptation.plan.index is not None:
-        _rewrite_index(adaptation.plan.index, out, plugins)
-    return read_outcome(out, adaptation.plan, adaptation.facts, measured)
+    outcome = read_outcome(out, adaptation.plan, adaptation.facts, measured)
+    try:
+        if adaptation.plan.index is not None:
+            _rewrite_index(adaptation.plan.index, out, plugins)
+    except EmbergeError as error:  # the model is made, whatever the vectors are
+        outcome = replace(outcome, index_problem=str(error))
+    return outcome
 
 
 def _ignore_line(line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from emberge import Launcher, RecipeError, RequirementError
+from emberge import EmbergeError, Launcher, RecipeError, RequirementError
 from emberge.devices import find_machine
 
 from emberge_adapt.adapt_data import read_columns
@@ -47,6 +47,8 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         quiet=options.quiet,
     )
     print("\n".join(outcome.lines()))
+    if outcome.index_problem:
+        return EmbergeError.exit_code
     return RequirementError.exit_code if outcome.unmet else 0
 
 

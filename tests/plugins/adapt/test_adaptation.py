@@ -98,6 +98,22 @@ def test_the_index_is_rewritten_for_the_model(run: Run) -> None:
     assert not np.allclose(old, new)
 
 
+def test_vectors_of_another_model_are_refused_and_the_model_is_shown(
+    run: Run,
+) -> None:
+    """The vectors change after the run, so that only the rewriting is done again."""
+    vectors, new = run.out.parent / "vectors.npy", run.out / "new-vectors.npy"
+    content = vectors.read_bytes()
+    new.rename(run.out / "kept.npy")
+    np.save(vectors, np.load(vectors)[:, :5])
+    code, text = run.repeat()
+    vectors.write_bytes(content)
+    (run.out / "kept.npy").rename(new)
+    assert code == 1
+    assert "index       not rewritten" in text
+    assert "gain  " in text
+
+
 def finished_folders(out: Path) -> set[str]:
     return {path.name for path in out.iterdir() if path.is_dir() and not path.is_symlink()}
 

@@ -33,9 +33,11 @@ class EvalSets(EvalSource):
     def check(self, context: Preflight, option: str) -> Iterator[Problem]:
         """Yield problems of the catalogue and its folders, or of the first rows."""
         sets, faults = check_eval_sets(context, self)
-        if not sets and faults:  # a split without a test part has a development part
+        if faults and (not sets or self.path.step is not None):
+            # A split without a test part has a development part.
             development_sets, development_faults = check_eval_sets(context, self, "dev")
-            faults = development_faults if development_sets else faults
+            if development_sets or not development_faults:
+                faults = development_faults
         yield from (context.problem(fault, option) for fault in faults)
 
     def texts(self, workspace: Workspace) -> Iterator[tuple[str, Side, str]]:

@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
-from emberge import DataEntry, DataError, DataRef, Evaluator, PerDataset, TaskInfo, Workspace
+from emberge import (
+    DataEntry,
+    DataError,
+    DataRef,
+    Evaluator,
+    PerDataset,
+    TaskInfo,
+    Workspace,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+)
 from emberge.contracts import Side
 from emberge.data import load_datasets
 from emberge_data.json_lines import JsonLines
@@ -470,3 +481,20 @@ def test_real_planting_is_of_texts_that_the_step_compares() -> None:
     assert normalise(otherwise_written("Who, then, was it?", random.Random(0), ())) == (
         "who then was it"
     )
+
+
+@pytest.mark.parametrize("parts", ["share: 0.2", "share: 0.2, test: 0.2"])
+def test_parts_that_a_split_will_make_are_tests_with_or_without_a_test_part(
+    tmp_path: Path, parts: str
+) -> None:
+    pairs = written(
+        tmp_path / "pairs.jsonl", [{"query": f"q {i}", "pos": [f"p {i}"]} for i in range(50)]
+    )
+    plugins = load_plugins()
+    recipe = parse_recipe(
+        "steps:\n"
+        f"  parts: {{split: {{data: {pairs}, {parts}}}}}\n"
+        "  clean: {decontaminate: {data: $parts, eval_sets: $parts}}\n",
+        plugins,
+    )
+    check_recipe(recipe, plugins).raise_errors()
