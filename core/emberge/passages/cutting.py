@@ -11,7 +11,7 @@ from emberge.passages.source_document import SourceDocument, SourceSection
 
 # The end of a sentence: a mark, closing quotes or brackets, then space; or a full-width mark.
 _SENTENCE_END = re.compile(
-    r"[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[^\W_a-zß-ÿ])|[。！？]+[”’」』）]*\s*"
+    r"(?<![.!?…])[.!?…]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[^\W_a-zß-ÿ])|[。！？]+[”’」』）]*\s*"
 )
 # Words whose full stop ends no sentence.
 _ABBREVIATION = re.compile(

@@ -7,10 +7,12 @@ import re
 from emberge.passages.source_document import SectionBuilder, SourceDocument
 
 _LINE = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*\Z")  # one mark of punctuation, at least three times
-_LINK = re.compile(r"`([^`<]+?)\s*<([^`>]+)>`__?")
-_ROLE_WITH_TARGET = re.compile(r":[\w:.+-]+:`([^`<]+?)\s*<([^`>]+)>`")
-_ROLE = re.compile(r":[\w:.+-]+:`[~!]?([^`]+)`")
-_MARKS = re.compile(r"(``|\*\*|\*|`)(?=\S)(.+?)(?<=\S)\1_{0,2}")
+# All lengths are bounded, so that a stranger's text takes no time that grows with the square of its length.
+_NAME = r":[\w.+-]{1,40}(?::[\w.+-]{1,40}){0,2}:"
+_LINK = re.compile(r"`([^`<]{1,300}?)\s{0,80}<([^`>]{1,2000})>`__?")
+_ROLE_WITH_TARGET = re.compile(_NAME + r"`([^`<]{1,300}?)\s{0,80}<([^`>]{1,2000})>`")
+_ROLE = re.compile(_NAME + r"`[~!]?([^`]{1,500})`")
+_MARKS = re.compile(r"(``|\*\*|\*|`)(?=\S)(.{1,300}?)(?<=\S)\1_{0,2}")
 _OPTION = re.compile(r"\s+:[\w-]+:(\s.*)?\Z")
 _DIRECTIVE = re.compile(r"\s*\.\. (?:([\w:+-]+)::\s*(.*)|(.*))\Z")
 # Directives whose content is a list of files or names, not text.
