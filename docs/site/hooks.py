@@ -28,7 +28,7 @@ _SPREAD = re.compile(r"(?<=\d) (?=[±/] \d)|(?<=\d [±/]) (?=\d)|(?<=\d,) (?=[+-
 def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages of the reference to those that are written by hand."""
     plugins = load_plugins(block=())
-    pages = {**component_pages(plugins), **name_pages(plugins.verbs)}
+    pages = {**component_pages(plugins), **name_pages(plugins)}
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files

@@ -1,35 +1,32 @@
-"""Pages of the reference on verbs, hooks, errors and public Python names, from their own documentation."""
+"""Pages of the reference on verbs, hooks and errors, from their own documentation."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import io
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from emberge import errors, hookspecs
 from emberge.cli.arguments import VERBS, parse
 from emberge.plugin_verbs import Verb
+from emberge.plugins import Plugins
 from emberge.wording import Markdown, code_span, table_lines
+from python_names import python_page
 
 from components import prose
 
 __all__ = ["name_pages"]
 
-_CORE = Path(inspect.getfile(errors)).parent
-_FOR_COMPONENTS = "For authors of components. Importing it loads no torch."
 
-
-def name_pages(added: Mapping[str, Verb]) -> dict[str, str]:
-    """Return the Markdown of each of these pages, by its path below `docs`; `added` are verbs of plugins."""
+def name_pages(plugins: Plugins) -> dict[str, str]:
+    """Return the Markdown of each of these pages, by its path below `docs`."""
     return {
-        "reference/verbs.md": "\n".join(_verbs(added)),
+        "reference/verbs.md": "\n".join(_verbs(plugins.verbs)),
         "reference/hooks.md": "\n".join(_hooks()),
         "reference/errors.md": "\n".join(_errors()),
-        "reference/python.md": "\n".join(_python()),
+        "reference/python.md": python_page(plugins),
     }
 
 
@@ -113,70 +110,3 @@ def _errors() -> Iterator[str]:
 def _classes() -> list[type[errors.EmbergeError]]:
     found = [getattr(errors, name) for name in errors.__all__]
     return [one for one in found if inspect.isclass(one) and issubclass(one, errors.EmbergeError)]
-
-
-# ── public names ────────────────────────────────────────────────────────────────────────────────
-
-
-def _python() -> Iterator[str]:
-    yield "# Python names\n"
-    yield "A plugin or a script imports these and no others; the modules behind them may change.\n"
-    yield from _face("emberge", "", _FOR_COMPONENTS)
-    for stub in sorted(_CORE.glob("*/__init__.pyi")):
-        if stub.parent.name not in ("contracts", "testing"):  # emberge has the names of contracts
-            summary = ast.get_docstring(ast.parse(stub.with_suffix(".py").read_text("utf-8"))) or ""
-            yield from _face(f"emberge.{stub.parent.name}", stub.parent.name, summary)
-    laws = "The laws of components, and batches for them: see [Testing a plugin](../plugins/testing.md)."
-    yield from _face("emberge.testing", "testing", laws)
-    for name, module in _listed(_CORE / "testing" / "__init__.pyi").items():
-        doc = _docstring(f"testing.{module}", name)
-        if doc and name.startswith("check_"):
-            yield f"### {name} {{ #{name} }}\n\n{prose(doc.partition('Raises:')[0])}"
-
-
-def _face(package: str, room: str, summary: str) -> Iterator[str]:
-    yield f"## {package}\n\n{summary}\n"
-    rows = []
-    for name, module in sorted(_listed(_CORE / room / "__init__.pyi").items()):
-        place = f"{room}.{module}" if room else module
-        rows.append([code_span(name), Markdown(_first_line(place, name).replace("\n", " "))])
-    yield from table_lines(["name", "what it is"], rows)
-    yield ""
-
-
-def _listed(stub: Path) -> dict[str, str]:
-    """Return each name of a stub with the module that it comes from."""
-    return {
-        alias.name: node.module or ""
-        for node in ast.parse(stub.read_text("utf-8")).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-def _nodes(module: str) -> Iterator[ast.AST]:
-    """Yield what a module of the core is made of, without importing it."""
-    place = _CORE.joinpath(*module.split("."))
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return ast.walk(ast.parse(file.read_text("utf-8"))) if file.is_file() else iter(())
-
-
-def _docstring(module: str, name: str) -> str:
-    """Return the docstring of a class or function, "" if there is none."""
-    for node in _nodes(module):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return ast.get_docstring(node) or ""
-    return ""
-
-
-def _first_line(module: str, name: str) -> str:
-    """Return the first sentence of a name's docstring, or a constant's value."""
-    doc = _docstring(module, name)
-    if doc:
-        return prose(doc.partition("\n\n")[0])
-    for node in _nodes(module):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return f"`{ast.unparse(node.value)}`".replace("|", "\\|")
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name and node.value:
-            return f"`{ast.unparse(node.value)}`".replace("|", "\\|")
-    return ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
+import inspect
 import re
 from pathlib import Path
 
+import emberge
 import pytest
 from emberge import load_plugins
 from emberge.cli.arguments import VERBS
@@ -13,6 +17,7 @@ from emberge.plugins import KINDS
 from tests.docs.pages import PAGES
 from tests.support.commands import environment, python
 from tests.support.places import ROOT
+from tests.support.sources import FACES
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +45,28 @@ def test_the_reference_has_every_component_option_and_verb(site: Path) -> None:
     assert components - found == set()
     assert {*VERBS, *plugins.verbs} - found == set()
     assert len(list((site / "reference").glob("*.html"))) >= len(KINDS) + 4
+
+
+def test_python_names_are_all_there_with_signatures_fields_and_docstrings(site: Path) -> None:
+    page = (site / "reference" / "python.html").read_text("utf-8")
+    sections = dict(re.findall(r'<h3 id="(\w+)".*?</h3>(.*?)(?=<h[23] |$)', page, re.DOTALL))
+    functions = load_plugins(block=()).functions
+    assert {*FACES["emberge"], *functions} - sections.keys() == set()
+    assert set(functions) >= {"adapt"}
+    for name in {*FACES["emberge"], *functions}:
+        thing = getattr(emberge, name)
+        text = html.unescape(re.sub(r"<[^>]+>", "", sections[name]))
+        words = " ".join(re.sub(r"[`\\]", "", text).split())
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            first = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+            assert re.sub(r"[`\\]", "", first) in words, name
+        if inspect.isfunction(thing):
+            assert all(f"{option}" in words for option in inspect.signature(thing).parameters), name
+        if dataclasses.is_dataclass(thing):
+            own = vars(thing).get("__annotations__", {})
+            assert [field for field in own if field[0] != "_" and field not in words] == [], name
+    for name, stub in FACES.items():
+        assert name == "emberge.contracts" or f'id="{name.replace(".", "")}"' in page, stub
 
 
 def test_no_page_loads_anything_from_another_server(site: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import tiny
 from tests.support.commands import python
+from tests.support.kernel import kernel, texts
 from tests.support.sources import EXAMPLES
 
 
@@ -44,6 +47,35 @@ def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
     assert {k: v.shape for k, v in merged.items()} == {k: v.shape for k, v in base.items()}
     name = "encoder.layer.1.output.dense.weight"
     assert not merged[name].equal(base[name])
+
+
+def test_the_cells_of_the_notebook_give_what_it_shows(tmp_path: Path) -> None:
+    notebook = json.loads((EXAMPLES / "first_merge.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 6
+    assert (EXAMPLES / "first_merge.ipynb").stat().st_size < 16_000, "outputs stay small"
+    with kernel(tmp_path) as running:
+        for cell in cells:
+            messages = running.run("".join(cell["source"]))
+            shown = [one for one in messages if "stderr" not in one["content"].values()]
+            # Numbers differ from processor to processor, times from run to run.
+            assert [NUMBER.sub("#", text) for text in last_texts(shown)] == [
+                NUMBER.sub("#", "".join(one.get("text", one.get("data", {}).get("text/plain", []))))
+                for one in cell["outputs"]
+            ]
+    assert (tmp_path / "out" / "kept" / "model.safetensors").is_file()
+
+
+NUMBER = re.compile(r"\d+ min \d+ s|\d[\d.]* s|\d\.\d+|(?<=\n)\d+(?=  \w)")
+
+
+def last_texts(messages: list[dict[str, Any]]) -> list[str]:
+    """The texts that stay: a progress that changes leaves its last one, where it first stood."""
+    text_by_place: dict[object, str] = {}
+    for position, message in enumerate(messages):
+        place = message["content"].get("transient", {}).get("display_id", position)
+        text_by_place[place] = texts([message])[0]
+    return list(text_by_place.values())
 
 
 def test_ask_with_images_and_sound(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.errors import EmbergeError, exits_refused
+from emberge.interpreter import set_torch_defaults
 from emberge.wording import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -34,14 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:  # the user's shell asks what a word may become
         importlib.import_module("emberge.cli.completion").complete_words()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Waiting threads must not spin: with other work on the same cores, a spinning pool made
-    # training ten times slower; without other work, the difference is not measurable. torch reads
-    # this at its first import.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # oneDNN caches a kernel for every shape of a batch. The default, a thousand kernels, needs a
-    # gigabyte, and is not faster than a cache for the last few shapes.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
+    set_torch_defaults()
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
     # of a second.
     atexit.register(gc.freeze)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.contracts import Launcher, Machine, Rehearsal
+from emberge.interpreter import set_torch_defaults
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
 from emberge.recipes.options.components import read_component
@@ -54,6 +55,7 @@ def run_recipe(
         RequirementError: if all steps are done and a requirement of the recipe is not met.
         StepsFailedError: if several steps failed; a single error is raised as it is.
     """
+    set_torch_defaults()
     plugins = plugins or load_plugins()
     out = Path(out)
     checked = to_recipe(recipe, plugins)

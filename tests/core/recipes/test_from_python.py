@@ -339,7 +339,7 @@ def test_a_merge_gives_the_bytes_of_the_command(
             assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     one, two = (load(tmp_path / name) for name in ("one", "two"))
     assert all(one[name].equal(two[name]) for name in {*one, *two})
-    assert (merged.id, merged.path) == ("merged", tmp_path / "one")
+    assert (merged.id, merged.path) == ("one", tmp_path / "one")
     assert not list(tmp_path.glob(".*"))
 
 

@@ -23,6 +23,7 @@ from emberge.contracts import (
     Reference,
 )
 from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
+from emberge.interpreter import set_torch_defaults
 from emberge.model_folder import (
     Checkpoint,
     count_parameters,
@@ -141,6 +142,7 @@ def check_recipe(
     Raises:
         RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
     """
+    set_torch_defaults()
     plugins = plugins or load_plugins()
     recipe = to_recipe(recipe, plugins)
     lookup = _Lookup(recipe, plugins, deep, out)

@@ -29,7 +29,9 @@ class StepResult(os.PathLike[str]):
     """
 
     id: str
+    """Id of the step; that of an instance has its variables: `members.draw=1`."""
     path: Path
+    """Folder of the result, a link in OUT to the current one."""
 
     def __fspath__(self) -> str:
         """Return the path of the folder as text."""
