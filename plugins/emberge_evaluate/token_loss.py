@@ -35,6 +35,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import BatchPart, prediction_problems
+from emberge.evaluating import PartProgress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,9 +148,11 @@ class TokenLossOnTexts(Evaluator):
             progress=lambda *_: None,
             warn=workspace.warn,
         ) as session:
-            for number, task in enumerate(tasks):
+            parts = PartProgress(workspace.progress, "task", len(tasks))
+            for task in tasks:
+                parts.begin(task.name)
                 yield self._score_dataset(task, datasets[task.name], session)
-                workspace.progress(number + 1, len(tasks), "tasks", task.name)
+                parts.end()
 
     def _score_dataset(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
         import numpy as np

@@ -34,6 +34,7 @@ from emberge import (
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
+from emberge.evaluating import PartProgress
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
@@ -319,7 +320,7 @@ class Mteb(Evaluator):
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
-        progress = _EvaluatorProgress(workspace, len(tasks))
+        progress = _TextsOfTasks(workspace, len(tasks))
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with silence_mteb():
@@ -434,7 +435,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(
-        self, model: Model, workspace: Workspace, progress: _EvaluatorProgress, media: Path
+        self, model: Model, workspace: Workspace, progress: _TextsOfTasks, media: Path
     ) -> MtebModel:
         from emberge.model_folder import read_settings
 
@@ -468,7 +469,7 @@ class Mteb(Evaluator):
         )
 
     def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _EvaluatorProgress
+        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TextsOfTasks
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
@@ -498,21 +499,17 @@ class Mteb(Evaluator):
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
 
 
-class _EvaluatorProgress:
-    """Progress of a model: number of finished tasks, and embedded share of the running task's texts."""
+class _TextsOfTasks:
+    """Progress of a model's tasks by the texts that each of them has embedded so far."""
 
     def __init__(self, workspace: Workspace, tasks: int) -> None:
-        self._workspace = workspace
-        self._tasks = tasks
-        self._done = -1
-        self._name = ""
+        self._tasks = PartProgress(workspace.progress, "task", tasks)
         self._texts = self._embedded = 0
 
     def begin(self, name: str, texts: int) -> None:
         """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
-        self._done += 1
-        self._name, self._texts, self._embedded = name, texts, 0
-        self._tell(0)
+        self._texts, self._embedded = texts, 0
+        self._tasks.begin(name)
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
         """Add texts that the running call has embedded so far."""
@@ -525,11 +522,11 @@ class _EvaluatorProgress:
 
     def end(self) -> None:
         """Count the running task as done."""
-        self._workspace.progress(self._done + 1, self._tasks, "tasks", self._name)
+        self._tasks.end()
 
     def _tell(self, more: int) -> None:
         share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
-        self._workspace.progress(self._done + 0.95 * share, self._tasks, "tasks", self._name)
+        self._tasks.tell(0.95 * share)
 
 
 def _build_local_name(name: str, split: str) -> str:

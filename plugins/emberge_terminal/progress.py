@@ -173,7 +173,7 @@ def _change_view(out: Path, step: str, event: str, **changes: Any) -> None:
 
 
 class PlainLines:
-    """Printer of plain lines: at the start and end of a step, and after each tenth of it."""
+    """Printer of plain lines: at start and end of a step, after each tenth, for a phase of unknown length."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -198,6 +198,9 @@ class PlainLines:
         return texts.get(event, "")
 
     def _describe_progress(self, view: StepView) -> str:
+        if not view.total:
+            self._shown[view.name] = 0
+            return view.note  # a phase of unknown length
         tenth = int(view.share * _PLAIN_LINES + 1e-9)
         if tenth == self._shown.get(view.name, 0):
             return ""

@@ -340,6 +340,7 @@ class Train(FitOptions, Step):
                 f"{model.name}: training starts from a whole model, not an adapter"
             )
         rehearsal = workspace.rehearsal
+        workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)
         rate = self._find_learning_rate(workspace)
         sampler = [part.resolved(workspace.data) for part in self.sampler]

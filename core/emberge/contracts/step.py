@@ -231,7 +231,11 @@ class Workspace(Protocol):
         ...
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Report how far the step is; cheap to call often, forwarded at most five times a second."""
+        """Report how far the step is; cheap to call often, forwarded at most five times a second.
+
+        With a `total` of 0, the note names a phase of unknown length, such as `loading rows`; it is always
+        forwarded.
+        """
         ...
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:

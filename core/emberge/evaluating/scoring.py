@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,10 @@ def score_model(
     """
     scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
-        progress_share = _ShareOfProgress(
-            workspace, name, place * len(plans) + column, of * len(plans)
-        )
-        scores |= score_tasks(evaluator, model, tasks, progress_share)
-        progress_share.finish()
+        share = _ShareOfProgress(workspace, (place, of, name), (column, len(plans)))
+        scores |= score_tasks(evaluator, model, tasks, share)
+        if of > 1 or len(plans) > 1:  # an evaluator whose scores are all stored reports nothing
+            share.progress(1, 1)
     for task, score in scores.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return scores
@@ -75,31 +74,31 @@ def score_tasks(
     return {name: score for name, score in scores.items() if score is not None}
 
 
+@dataclass
 class _ShareOfProgress:
-    """Workspace of one evaluator for one model, whose progress is reported as a share of the step's."""
+    """Workspace of one evaluator for one model, whose progress is reported as a share of the step's.
 
-    def __init__(self, workspace: Workspace, model: str, place: int, parts: int) -> None:
-        self._workspace = workspace
-        self._model = model
-        self._place = place
-        self._parts = parts
+    `model` is (its place from 0, the number of models, its name), and `evaluator` (its place, their number).
+    """
+
+    workspace: Workspace
+    model: tuple[int, int, str]
+    evaluator: tuple[int, int]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._workspace, name)
+        return getattr(self.workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Report the model's progress as a share of the step's."""
-        if self._parts == 1:
-            self._workspace.progress(done, total, unit, note)
-            return
-        done_share = done / total if total else 1.0
-        note_text = f"{self._model} · {note}" if note else self._model
-        self._workspace.progress(self._place + done_share, self._parts, "models", note_text)
-
-    def finish(self) -> None:
-        """Report that this evaluator has scored the model."""
-        if self._parts > 1:
-            self.progress(1, 1)
+        """Report the evaluator's progress as a share of the step's."""
+        (place, models, name), (column, evaluators) = self.model, self.evaluator
+        share = done / total if total else 0.0
+        if models > 1:
+            text = f"model {place + 1} of {models}: {name}{' · ' if note else ''}{note}"
+            self.workspace.progress(place + (column + share) / evaluators, models, "models", text)
+        elif evaluators > 1:
+            self.workspace.progress(column + share, evaluators, "evaluators", note)
+        else:
+            self.workspace.progress(done, total, unit, note)
 
 
 class ScoreStore:

@@ -228,7 +228,7 @@ class Split(DataStep):
 
         from emberge_data.steps.deduplicate.text_copies import join_near_texts
 
-        workspace.progress(0, 1, note="near copies")
+        workspace.progress(0, 0, note="near copies")
         assert self.jaccard is not None
         first_copies = join_near_texts(
             texts.distinct,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +222,21 @@ def test_progress_runs_once_from_start_to_end(given: Given, tmp_path: Path) -> N
     run(step("base", "merged", evaluators=(given,)), workspace)
     done = [told[0] for told in workspace.told]
     assert done == sorted(done)
-    assert workspace.told[0] == (0.25, 2, "models", "base · code")
+    assert workspace.told[0] == (0.25, 2, "models", "model 1 of 2: base · code")
     assert workspace.told[-1][:3] == (2.0, 2, "models")
+
+
+def test_two_evaluators_of_one_model_are_its_parts(given: Given, tmp_path: Path) -> None:
+    class Other(Given):
+        def plan(self, workspace: Any) -> list[TaskInfo]:
+            return [replace(task, name=f"other-{task.name}") for task in super().plan(workspace)]
+
+    workspace = bench(tmp_path, "base")
+    run(step("base", evaluators=(given, Other(quality=QUALITY))), workspace)
+    done = [told[0] for told in workspace.told]
+    assert done == sorted(done)
+    assert {told[1:3] for told in workspace.told} == {(2, "evaluators")}
+    assert done[-1] == 2
 
 
 def test_the_table_shows_models_side_by_side(given: Given, tmp_path: Path) -> None:

@@ -223,6 +223,8 @@ def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_pat
     done = [told[0] for told in bench.told]
     assert done == sorted(done)
     assert bench.told[-1][:3] == (2, 2, "tasks")
+    notes = list(dict.fromkeys(told[3] for told in bench.told))
+    assert [note.partition(": ")[0] for note in notes] == ["task 1 of 2", "task 2 of 2"]
 
 
 def test_an_evaluation_leaves_no_trace_in_global_random_numbers(

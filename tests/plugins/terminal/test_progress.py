@@ -60,6 +60,18 @@ def test_plain_progress_is_a_line_a_tenth() -> None:
     assert lines[-1].startswith("a: 100%")
 
 
+def test_a_phase_of_unknown_length_is_a_line_at_once() -> None:
+    stream = io.StringIO()
+    view = open_view(Path("out"), ["a"], stream)
+    step = view.steps["a"]
+    for total, note in ((0, "loading rows"), (10, "steps"), (0, "scoring"), (10, "steps")):
+        step.note = note
+        step.progressed(time.monotonic(), total / 10, total)
+        view.draw(step, "progress")
+    lines = [line.partition(",")[0] for line in stream.getvalue().splitlines()]
+    assert lines == ["a: loading rows", "a: 10%", "a: scoring", "a: 10%"]
+
+
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_recipe(recipe(a=Write(warn="few rows")), tmp_path, toy(progress), quiet=True)
     assert capsys.readouterr().out == ""

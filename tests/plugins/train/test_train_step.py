@@ -56,6 +56,7 @@ class Room:
     notes: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     warned: list[str] = dataclasses.field(default_factory=list)
     metrics: list[str] = dataclasses.field(default_factory=list)
+    told: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     foreseen: list[Expected] = dataclasses.field(default_factory=list)
     announced: list[ModelWork] = dataclasses.field(default_factory=list)
 
@@ -82,7 +83,8 @@ class Room:
     def data(self, reference: DataRef) -> Path:
         return reference.folder / reference.text
 
-    def progress(self, *_: object) -> None: ...
+    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        self.told.append((total, note))
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         self.metrics.append(name)
@@ -173,6 +175,22 @@ def test_a_bag_leaves_its_rows_beside_the_model(
     rows = np.load(room.folder / "bags" / "find.npy")
     assert len(rows) == 20
     assert set(rows) < set(range(40))
+
+
+def test_what_comes_before_the_first_step_is_told(
+    data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
+) -> None:
+    room = Room(tmp_path, bert)
+    _step(data, max_steps=2).run(room)
+    first_step = next(place for place, (total, _) in enumerate(room.told) if total == 2)
+    phases = [note for total, note in room.told[:first_step] if total == 0]
+    assert phases == [
+        "loading rows",
+        "loading the model",
+        "tokenising",
+        "the first step is measured",
+    ]
+    assert room.told[0][1] == "loading rows"
 
 
 def test_a_rehearsal_is_short(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:

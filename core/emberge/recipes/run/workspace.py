@@ -166,7 +166,7 @@ class StepWorkspace:
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         with self._lock:
-            event, file = self._event.due(), self._file.due()
+            event, file = self._event.due() or not total, self._file.due() or not total
             if self._since is None or done < self._since[1]:  # a new phase: the rate starts again
                 self._since = (time.time(), done)
         if file:

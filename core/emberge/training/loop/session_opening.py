@@ -89,7 +89,9 @@ def open_session(
         if text_datasets:
             # The plan's rows of these datasets are windows.
             Objective(job.losses, [dataset.info for dataset in text_datasets], ranks.device)
+            progress(0, 0, "", "loading the model")
             encoder = _load_encoder(job, machine, ranks)
+            progress(0, 0, "", "cutting texts into windows")
             windows = _cut_windows(text_datasets, encoder, job, ranks, store or work, progress)
         pool = _build_pool(job.datasets, windows, job.rehearsal)
         plan = _plan_batches(job, pool, warn)
@@ -100,7 +102,10 @@ def open_session(
         engine = EngineSettings(**settings)
         stack.enter_context(limit_torch_threads(engine.threads))
         objective = Objective(job.losses, [d.info for d in used_datasets], ranks.device)
-        encoder = encoder or _load_encoder(job, machine, ranks)
+        if encoder is None:
+            progress(0, 0, "", "loading the model")
+            encoder = _load_encoder(job, machine, ranks)
+        progress(0, 0, "", "tokenising")
         pair_datasets = [dataset for dataset in used_datasets if dataset.info.name not in windows]
 
         def read() -> dict[str, ExampleTable]:

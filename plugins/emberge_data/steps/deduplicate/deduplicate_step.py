@@ -159,16 +159,16 @@ class Deduplicate(DataStep):
 
         copies = _Copies(rows)
         folder = workspace.work / "keys"
-        workspace.progress(0, 1, note="equal rows")
+        workspace.progress(0, 0, note="equal rows")
         copies.add("equal to", equal_copies(rows, copies.kept, folder))
         if self.jaccard is not None:
-            workspace.progress(0, 1, note="near copies")
+            workspace.progress(0, 0, note="near copies")
             near = near_copies(rows, copies.kept, folder, threshold=self.jaccard, size=self.shingle)
             copies.add("nearly", near)
         if vectors is not None:
             from emberge_data.steps.deduplicate.cosine_copies import cosine_copies
 
-            workspace.progress(0, 1, note="rows of one meaning")
+            workspace.progress(0, 0, note="rows of one meaning")
             device = workspace.machine.device
             copies.add(
                 "means the same as", cosine_copies(rows, copies.kept, vectors, self.cosine, device)

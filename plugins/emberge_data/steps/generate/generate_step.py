@@ -284,7 +284,7 @@ class GenerateQueries(Step):
 
         if self.jaccard is None:
             return documents
-        workspace.progress(0, 1, note="near copies")
+        workspace.progress(0, 0, note="near copies")
         copies = find_copies(documents, workspace.work / "keys", self.jaccard)
         if copies:
             names = join_some(printable(documents[number].name, 80) for number in copies)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -254,6 +255,34 @@ def test_progress_is_told_at_most_five_times_a_second(tmp_path: Path) -> None:
     run_recipe(recipe(a=Write(ticks=200)), tmp_path, toy(listener))
     told = listener.events.count(("progressed", "a"))
     assert 1 <= told <= 2 + 5 * (time.monotonic() - began)
+
+
+def test_each_phase_of_unknown_length_is_told(tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Phases(Write):
+        """Tell three phases at once."""
+
+        def run(self, workspace: Workspace) -> Artifact:
+            for name in ("reading", "sorting", "writing"):
+                workspace.progress(0, 0, note=name)
+            return super().run(workspace)
+
+    class Notes:
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        @hookimpl
+        def step_progressed(self, total: float, note: str) -> None:
+            self.notes += [note] if not total else []
+
+    class Plugin:
+        @hookimpl
+        def register_steps(self) -> Mapping[str, type[Step]]:
+            return {"phases": Phases}
+
+    notes = Notes()
+    run_recipe(recipe(a=Phases()), tmp_path, toy(notes, Plugin()))
+    assert notes.notes == ["reading", "sorting", "writing"]
 
 
 def test_checkpoints_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
