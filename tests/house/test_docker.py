@@ -94,7 +94,7 @@ def test_all_that_the_wheel_is_built_of_is_copied_and_nothing_else_is_sent() -> 
 
 
 @pytest.mark.parametrize(
-    "path", [".git", ".env", ".venv/bin", "out/model", "tests", "core/emberge/__pycache__"]
+    "path", [".git", ".env", "out/model", "tests", "core/.mypy_cache", "core/emberge/__pycache__"]
 )
 def test_what_the_image_does_not_need_stays_out_of_it(path: str) -> None:
     assert ignored(path)
