@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from emberge import (
     CheckpointError,
     DataError,
+    DataRef,
     EmbergeError,
+    EvalSource,
     ModelRef,
     RecipeError,
     RequirementError,
@@ -118,9 +120,34 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         request = replace(request, model=f"./{request.model}")
     folder = _locate_encoder(request.model, plugins)
     facts = read_facts(data, folder, plugins)
+    if request.documents is not None:
+        _require_documents(request.documents, data, plugins)
     parameters = count_parameters(Checkpoint(folder)).total
     plan = _build_plan(request, data, facts, parameters, _read_length_limit(folder))
     return Adaptation(request, plan, facts, parameters, write_recipe(plan))
+
+
+def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:
+    """Read the further documents once, so that a fault does not end the evaluation after the trainings.
+
+    They are read with the rows of the data's file; with other data, only a run reads them.
+
+    Raises:
+        DataError: if there is no document, or a row has no text.
+    """
+    from emberge.data import load_eval_set, pick_eval_sets
+
+    path = Path(data.entry.get("path", ""))
+    if data.kind != "rows" or not path.is_file() or path.suffix in (".yaml", ".yml"):
+        return
+    source = EvalSource(
+        path=DataRef(str(path)),
+        columns=data.to_data_entry().columns,
+        documents=DataRef(documents),
+    )
+    readers = plugins.every("reader")
+    for eval_set in pick_eval_sets(source, readers=readers):
+        load_eval_set(eval_set, readers=readers)
 
 
 def _build_plan(

@@ -216,6 +216,16 @@ def test_further_documents_are_searched_and_rows_of_them_mined(
     assert (f"corpus: {tmp_path / name}" in recipe) == mined
 
 
+def test_documents_without_text_are_refused_before_any_work(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    (tmp_path / "docs.jsonl").write_text('{"text": "open"}\n{"text": " "}\n', "utf-8")
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    error = refuse([*words, "--documents", str(tmp_path / "docs.jsonl"), "--print"], capsys)
+    assert "docs.jsonl:2:" in error
+
+
 def test_a_place_for_results_is_asked_for(
     tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
