@@ -124,7 +124,8 @@ def test_a_size_above_the_models_is_named_before_any_work(
 
 @pytest.mark.parametrize("dims", [(0,), (8, 8)])
 def test_sizes_are_different_and_above_zero(dims: tuple[int, ...], catalogue: Path) -> None:
-    faults = [problem.where for problem in mteb(catalogue, *dims).check(Glance())]  # type: ignore[arg-type]
+    problems = mteb(catalogue, *dims).check(Glance())  # type: ignore[arg-type]
+    faults = [problem.where for problem in problems if problem.severity == "error"]
     assert faults == ["dims"]
 
 
