@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,22 @@ def test_installed_plugins_are_loaded_where_none_are_given(
 def test_a_launcher_is_named_by_a_text(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no launcher 'locall'"):
         run_recipe(two_steps(), tmp_path / "out", toy(), launcher="locall")
+
+
+@pytest.mark.parametrize("call", ["check_recipe", "run_recipe", "merge"])
+def test_threads_that_wait_are_asked_to_sleep_before_torch_is_imported(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    given = {"check_recipe": ({},), "run_recipe": ({}, tmp_path), "merge": (["a"],)}[call]
+    options = {"out": tmp_path / "out"} if call == "merge" else {}
+    for before, after in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+        if before is not None:
+            monkeypatch.setenv("OMP_WAIT_POLICY", before)
+        with contextlib.suppress(EmbergeError):
+            getattr(emberge, call)(*given, **options)
+        assert os.environ["OMP_WAIT_POLICY"] == after
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────
