@@ -25,7 +25,7 @@ WRONG = {
     "only: [papers], split: test": "no evaluation set 'papers'; did you mean 'probe_papers'",
     "only: [probe_languages], split: test": "is of kind classification",
     "split: test": "is of kind classification",
-    "only: [probe_papers]": "makes no development halves; write split: test",
+    "only: [probe_papers]": "makes no development sets; write split: test",
 }
 
 
