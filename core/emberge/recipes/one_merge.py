@@ -13,7 +13,6 @@ from typing import Any
 from emberge.contracts import Machine
 from emberge.errors import RecipeError, is_temporary
 from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
-from emberge.interpreter import set_torch_defaults
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checked_run import warn_or_raise
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
@@ -54,7 +53,6 @@ def merge(
     Raises:
         RecipeError: if `out` exists, or the check finds an error.
     """
-    set_torch_defaults()
     plugins = plugins or load_plugins()
     given = {"strategy": strategy, "base": base, "weights": weights, **options}
     given = {name: value for name, value in given.items() if value is not None}

@@ -224,14 +224,18 @@ def test_threads_that_wait_are_asked_to_sleep_before_torch_is_imported(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    given = {"check_recipe": ({},), "run_recipe": ({}, tmp_path), "merge": (["a"],)}[call]
-    options = {"out": tmp_path / "out"} if call == "merge" else {}
+    recipe = parse_recipe(two_steps(), toy())
+    options: dict[str, dict[str, Any]] = {
+        "check_recipe": {"recipe": {}},
+        "run_recipe": {"recipe": recipe, "out": tmp_path, "plugins": toy(), "quiet": True},
+        "merge": {"models": ["./none"], "out": tmp_path / "out"},
+    }
     for before, after in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
         monkeypatch.delenv("OMP_WAIT_POLICY")
         if before is not None:
             monkeypatch.setenv("OMP_WAIT_POLICY", before)
         with contextlib.suppress(EmbergeError):
-            getattr(emberge, call)(*given, **options)
+            getattr(emberge, call)(**options[call])
         assert os.environ["OMP_WAIT_POLICY"] == after
 
 
