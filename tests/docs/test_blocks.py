@@ -1,4 +1,4 @@
-"""Every block of the documentation works: recipes are checked, commands and Python are run, in order."""
+"""Every block of the documentation works: recipes are checked and rehearsed, commands and Python are run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emberge import load_plugins
 from emberge.cli.arguments import parse
 from emberge.errors import RecipeError
 
-from tests.docs.pages import DOCS, PAGES, README, READMES, Block, blocks, inline_commands, name
+from tests.docs.pages import (
+    DOCS,
+    PAGES,
+    README,
+    READMES,
+    Block,
+    blocks,
+    inline_commands,
+    name,
+    only_checked,
+)
 from tests.docs.workplace import write_data, write_folder, write_models
 from tests.support.commands import environment, python
 from tests.support.media_models import media_model
@@ -22,6 +33,14 @@ from tests.support.places import ROOT
 ALL = [*PAGES, *READMES]
 WALKED = [*PAGES, README]  # the plugins' README has tests of its own
 Done = tuple[int, str, int, str]
+# Recipes whose rehearsal takes ten seconds or more, as it exports, searches or trains many models.
+SLOW = {"forgetting.yaml", "gate.yaml", "queries.yaml", "rules.yaml", "serve.yaml", "weights.yaml"}
+
+
+def steps_of(page: Path) -> list[dict[str, Any]]:
+    """A page's blocks as the walk takes them; recipes that the page only shows are rehearsed."""
+    rehearsed = [block for block in only_checked(page) if block.title not in SLOW]
+    return [{**block.plain(), "rehearse": block in rehearsed} for block in blocks(page)]
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +58,7 @@ def walked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """Each page's blocks as a reader does them, all in one process: most of the time goes to imports."""
     root = tmp_path_factory.mktemp("pages")
     folders = {name(page): write_folder(name(page), shared, root / name(page)) for page in WALKED}
-    todo = [
-        (str(folders[name(page)]), [block.plain() for block in blocks(page)]) for page in WALKED
-    ]
+    todo = [(str(folders[name(page)]), steps_of(page)) for page in WALKED]
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.walk"],
         input=json.dumps(todo),
@@ -65,6 +82,15 @@ def test_what_a_page_shows_works(page: Path, walked: dict[str, list[Done]]) -> N
         if code
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", [p for p in WALKED if only_checked(p)], ids=name)
+def test_recipes_that_a_page_only_shows_are_rehearsed(
+    page: Path, walked: dict[str, list[Done]]
+) -> None:
+    rehearsed = {line for line, what, *_ in walked[name(page)] if what.startswith("rehearse ")}
+    shown = {block.line for block in only_checked(page) if block.title not in SLOW}
+    assert shown <= rehearsed
 
 
 @pytest.mark.parametrize("page", ALL, ids=name)
@@ -132,6 +158,7 @@ def test_a_newcomer_needs_at_most_ten_commands_to_a_model_of_three_fine_tunes() 
 
 
 LONG = [(page, block) for page in PAGES for block in blocks(page) if block.long and block.is_recipe]
+LONG += [(page, b) for page in PAGES for b in only_checked(page) if b.title in SLOW]
 
 
 @pytest.mark.slow
