@@ -78,27 +78,28 @@ def score_tasks(
 class _ShareOfProgress:
     """Workspace of one evaluator for one model, whose progress is reported as a share of the step's.
 
-    `model` is (its place from 0, the number of models, its name), and `evaluator` (its place, their number).
+    `_model` is (its place from 0, the number of models, its name), `_evaluator` (its place, their number). No
+    field has the name of an attribute of a workspace, which it would hide.
     """
 
-    workspace: Workspace
-    model: tuple[int, int, str]
-    evaluator: tuple[int, int]
+    _workspace: Workspace
+    _model: tuple[int, int, str]
+    _evaluator: tuple[int, int]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.workspace, name)
+        return getattr(self._workspace, name)
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Report the evaluator's progress as a share of the step's."""
-        (place, models, name), (column, evaluators) = self.model, self.evaluator
+        (place, models, name), (column, evaluators) = self._model, self._evaluator
         share = done / total if total else 0.0
         if models > 1:
             text = f"model {place + 1} of {models}: {name}{' · ' if note else ''}{note}"
-            self.workspace.progress(place + (column + share) / evaluators, models, "models", text)
+            self._workspace.progress(place + (column + share) / evaluators, models, "models", text)
         elif evaluators > 1:
-            self.workspace.progress(column + share, evaluators, "evaluators", note)
+            self._workspace.progress(column + share, evaluators, "evaluators", note)
         else:
-            self.workspace.progress(done, total, unit, note)
+            self._workspace.progress(done, total, unit, note)
 
 
 class ScoreStore:
