@@ -1,13 +1,13 @@
-# emberge without a set-up: docker build -t emberge . ; docker run --rm -v "$PWD:/work" emberge run recipe.yaml --out out
+# emberge without a set-up: docker build -t emberge . ; docker run --rm -v "$PWD:/data" emberge run recipe.yaml --out out
 # Torch is its CPU build, a tenth of the other's size. For GPUs name the index of your CUDA:
 #   docker build --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 -t emberge:cuda .
-#   docker run --rm --gpus all -v "$PWD:/work" emberge:cuda doctor
+#   docker run --rm --gpus all -v "$PWD:/data" emberge:cuda doctor
 
 FROM python:3.11-slim-bookworm AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python -m venv /opt/emberge
-ENV PATH=/opt/emberge/bin:$PATH
+RUN python -m venv /venv
+ENV PATH=/venv/bin:$PATH
 WORKDIR /src
 COPY constraints.txt ./
 # First and alone: what follows finds torch in place and does not fetch the default build for CUDA.
@@ -25,12 +25,12 @@ RUN pip install --constraint constraints.txt ".[$EXTRAS]"
 FROM python:3.11-slim-bookworm
 RUN groupadd --gid 10001 emberge \
     && useradd --uid 10001 --gid emberge --create-home emberge \
-    && install --directory --owner emberge --group emberge /work
-COPY --from=build /opt/emberge /opt/emberge
-ENV PATH=/opt/emberge/bin:$PATH \
-    HF_HOME=/home/emberge/.cache/huggingface \
+    && install --directory --owner emberge --group emberge /data /models
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH \
+    HF_HOME=/models \
     PYTHONUTF8=1
-WORKDIR /work
+WORKDIR /data
 USER 10001:10001
 ENTRYPOINT ["emberge"]
 CMD ["--help"]

@@ -75,7 +75,7 @@ def test_the_image_runs_emberge_as_a_user_without_rights() -> None:
     assert json.loads(of("ENTRYPOINT")[-1]) == ["emberge"]
     assert json.loads(of("CMD")[-1]) == ["--help"]
     copies = [arguments for name, arguments in final if name == "COPY"]
-    assert copies == ["--from=build /opt/emberge /opt/emberge"], "no sources and no caches"
+    assert copies == ["--from=build /venv /venv"], "no sources and no caches"
 
 
 def test_all_that_the_wheel_is_built_of_is_copied_and_nothing_else_is_sent() -> None:

@@ -360,6 +360,7 @@ ROOMS: Mapping[str, Room] = {
         ),
         compiled=True,
     ),
+    "adapt": _rest_of("adapt"),
     "bidirlm": _rest_of("bidirlm"),
     "boom": _rest_of("boom"),
     "codiemb": _rest_of("codiemb"),
