@@ -70,7 +70,7 @@ class AdaptResult(os.PathLike[str]):
         return self.outcome.has_gain
 
     def load(self, **options: Any) -> SentenceTransformer:
-        """Load the model and return it; `options` are those of `SentenceTransformer`."""
+        """Load the model without network and remote code; `options` are others of `SentenceTransformer`."""
         return self._get_step(MODEL).load(**options)
 
     def _get_step(self, name: str) -> StepResult:

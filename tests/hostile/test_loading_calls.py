@@ -28,10 +28,16 @@ RULES: dict[str, dict[str, object]] = {
 CALLS = {
     "core/emberge/model_folder/tokenizers.py": ["AutoTokenizer.from_pretrained"],
     "core/emberge/model_folder/parameter_count.py": ["AutoModel.from_config"],
+    "core/emberge/recipes/run/step_result.py": ["SentenceTransformer"],
     "core/emberge/tensor_files/pickles.py": ["torch.load"],
     "core/emberge/testing/training.py": ["SentenceTransformer"],
     "plugins/emberge_demo/random_tower.py": ["AutoModel.from_pretrained"],
     "plugins/emberge_data/steps/cross_encoder.py": ["CrossEncoder"],
+    "plugins/emberge_data/steps/generate/local_author.py": [
+        "kind.from_pretrained",
+        "AutoConfig.from_pretrained",
+        "AutoTokenizer.from_pretrained",
+    ],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],
     "plugins/emberge_encoder/trunk_weights.py": [

@@ -36,6 +36,7 @@ def test_readers_and_steps_are_registered_by_these_names() -> None:
         "decontaminate",
         "deduplicate",
         "filter_negatives",
+        "generate_queries",
         "mine_hard_negatives",
         "score_pairs",
         "split",

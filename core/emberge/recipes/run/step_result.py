@@ -61,7 +61,7 @@ class StepResult(os.PathLike[str]):
         return path_text(self.path)
 
     def load(self, **options: Any) -> SentenceTransformer:
-        """Load the model and return it; `options` are those of `SentenceTransformer`.
+        """Load the model without network and remote code; `options` are others of `SentenceTransformer`.
 
         Raises:
             EmbergeError: if the step makes no model.
@@ -69,7 +69,9 @@ class StepResult(os.PathLike[str]):
         folder = self.model  # refused before the seconds of the import
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(folder, **options)
+        return SentenceTransformer(
+            folder, local_files_only=True, trust_remote_code=False, **options
+        )
 
     @property
     def scores(self) -> Any:

@@ -90,6 +90,10 @@ class ChatServer:
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (option, fault) of options that are wrong, without a request."""
         try:
+            json.dumps(self.request, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            yield "request", f"a field has a value that JSON does not have ({error})"
+        try:
             is_safe = is_safe_for_secrets(self.url)
         except EmbergeError as error:
             yield "endpoint", str(error)

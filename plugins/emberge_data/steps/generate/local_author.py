@@ -58,10 +58,12 @@ class OpenAuthor:
 
         self._options, self._device = options, device
         with quiet_transformers():
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
             self._has_encoder = bool(config.is_encoder_decoder)
             self._tokenizer: Any = AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=False, padding_side="left"
+                folder, trust_remote_code=False, local_files_only=True, padding_side="left"
             )
             self._model = self._load(folder)
         if self._tokenizer.pad_token_id is None:

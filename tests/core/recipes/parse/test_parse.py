@@ -111,7 +111,7 @@ def test_a_recipe_has_a_seed_steps_and_keys_of_its_own() -> None:
         ("sed: 1\nsteps: {c: {corpus: 3}}", "1: a recipe has no 'sed'; did you mean 'seed'?"),
         (
             "vars: 1\nsteps: {c: {corpus: 3}}",
-            "1: a recipe has no 'vars'; it has seed, steps and x-…",
+            "1: a recipe has no 'vars'; it has seed, plugins, steps and x-…",
         ),
         ("seed: 0.5\nsteps: {c: {corpus: 3}}", "1: the seed needs a whole number from 0, not"),
         ("seed: -1\nsteps: {c: {corpus: 3}}", "1: the seed needs a whole number from 0, not"),

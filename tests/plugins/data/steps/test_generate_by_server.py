@@ -434,6 +434,18 @@ def test_options_that_would_give_a_key_away_are_found_by_the_check(
     assert "sk-abcdef" not in problems[0].message
 
 
+@pytest.mark.parametrize("temperature", [float("nan"), float("inf"), {1, 2}])
+def test_a_field_of_the_request_that_json_does_not_have_is_found_by_the_check(
+    handbook: Path, temperature: object
+) -> None:
+    by = ChatServer(
+        endpoint="https://example.com/v1", model="m", request={"temperature": temperature}
+    )
+    made = GenerateQueries(documents=DataRef(str(handbook)), by=by)
+    problems = [p for p in made.check(Glance()) if p.severity == "error"]
+    assert [p.where for p in problems] == ["by.request"]
+
+
 def test_a_missing_key_is_a_warning_of_the_check(
     handbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
