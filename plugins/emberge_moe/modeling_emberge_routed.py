@@ -238,8 +238,8 @@ def _route(
 ) -> None:
     """Replace the feed-forward block at a path by a router and copies of the block."""
     block = model.get_submodule(path)
-    expert = Chain(block, modules) if modules else block
-    routed = Routed(expert, config)
+    expert = BlockModules(block, modules) if modules else block
+    routed = RoutedFeedForward(expert, config)
     if not modules:
         model.set_submodule(path, routed)
         return
@@ -250,7 +250,7 @@ def _route(
         block.set_submodule(name, nn.Identity())
 
 
-class Chain(nn.Module):
+class BlockModules(nn.Module):
     """Modules that run one after the other, under the paths that they have in `block`."""
 
     def __init__(self, block: nn.Module, paths: Sequence[str]) -> None:
@@ -307,7 +307,7 @@ class Router(nn.Module):
         return logits, gates, experts
 
 
-class Routed(nn.Module):
+class RoutedFeedForward(nn.Module):
     """A router and experts, copies of one dense block at the start."""
 
     def __init__(self, expert: nn.Module, config: EmbergeRoutedConfig) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from tests.support.sources import CORE, PLUGINS, ROOT, python_files
 
-# It is copied into models, where it is code by itself.
-ALONE = PLUGINS / "emberge_moe" / "modeling_emberge_routed.py"
-
 
 def classes(file: Path) -> list[str]:
     """The classes at a module's top."""
@@ -21,7 +18,7 @@ def classes(file: Path) -> list[str]:
 def test_no_class_name_stands_twice() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for file in python_files(CORE, PLUGINS):
-        for name in classes(file) if file != ALONE else ():
+        for name in classes(file):
             homes[name].append(str(file.relative_to(ROOT)))
     assert len(homes) > 500
     assert not {name: files for name, files in homes.items() if len(files) > 1}

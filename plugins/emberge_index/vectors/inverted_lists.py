@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ADVICE = "build it again from its float vectors"
+# Most links of a centre in a graph; faiss reads any number, and a build with it takes that much memory.
+_MOST_LINKS = 1024
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,10 @@ def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
     if not isinstance(centres, faiss.IndexFlat | faiss.IndexHNSWFlat):
         kind = type(centres).__name__
         raise DataError(f"{path}: the centres of its lists are in an {kind}; {_ADVICE}")
+    if isinstance(centres, faiss.IndexHNSWFlat):
+        links = centres.hnsw.nb_neighbors(1)
+        if not 1 <= links <= _MOST_LINKS:
+            raise DataError(f"{path}: the graph of its centres has {links:,} links each; {_ADVICE}")
     lists = inner.invlists
     count = sum(lists.list_size(number) for number in range(lists.nlist))
     is_sound = lists.nlist == inner.nlist and lists.code_size == 4 * inner.d
@@ -214,4 +220,18 @@ def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
         raise DataError(
             f"{path}: has {count:,} vectors in {inner.nlist:,} lists, and the centres of lists are learnt "
             f"from at least as many vectors; {_ADVICE} with fewer lists"
+        )
+    _require_known_ids(path, outer, inner)
+
+
+def _require_known_ids(path: Path, outer: Any, inner: Any) -> None:
+    """Refuse ids of the lists that are places, in a map of ids or a direct map, and lie outside of it."""
+    faiss = _load_faiss()
+    if outer is inner and inner.direct_map.type != faiss.DirectMap.Array:
+        return
+    ids = InvertedRows(path, inner.ntotal, inner.d, None, outer).inner_ids
+    if ids.size and not 0 <= ids.min() <= ids.max() < inner.ntotal:
+        raise DataError(
+            f"{path}: its lists have ids from {ids.min():,} to {ids.max():,}, places among "
+            f"{inner.ntotal:,} vectors; {_ADVICE}"
         )

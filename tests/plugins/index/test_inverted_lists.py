@@ -128,6 +128,48 @@ def test_vectors_that_faiss_left_out_when_they_were_added_are_counted(
     assert "599 vectors of the 600" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", [10**9, -1])
+@pytest.mark.parametrize("kind", ["IDMap,IVF8,Flat", "IVF8,Flat"])
+def test_ids_outside_of_their_map_are_refused(
+    tmp_path: Path, kind: str, wrong: int, capsys: Capture
+) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    path = tmp_path / "old.faiss"
+    write_index(path, kind, vectors(ROWS, 24), faiss.METRIC_L2)
+    index = faiss.read_index(str(path))
+    inner = faiss.extract_index_ivf(index)
+    if "IDMap" not in kind:
+        inner.make_direct_map()
+        faiss.write_index(index, str(path))
+    lists = inner.invlists
+    ids = np.array(faiss.rev_swig_ptr(lists.get_ids(0), lists.list_size(0)))
+    content = path.read_bytes()
+    assert content.count(ids.tobytes()) == 1
+    path.write_bytes(content.replace(ids.tobytes(), np.array([wrong, *ids[1:]]).tobytes()))
+    assert translate(tmp_path) == 2
+    assert f"{wrong:,}" in capsys.readouterr().err
+    order = ["--by", str(tmp_path / "by"), "--out", str(tmp_path / "order.npy")]
+    assert main(["refresh", str(path), *order]) == 2
+    assert f"{wrong:,}" in capsys.readouterr().err
+    assert {one.name for one in tmp_path.iterdir()} == {"by", "old.faiss"}
+
+
+def test_a_graph_of_centres_with_endless_links_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    write_translation(tmp_path / "by", 24, 16)
+    path = tmp_path / "old.faiss"
+    write_index(path, "IVF8_HNSW16,Flat", vectors(ROWS, 24), faiss.METRIC_L2)
+    index = faiss.read_index(str(path))  # what is taken from it lives as long as it
+    graph = faiss.downcast_index(index.quantizer).hnsw
+    ends = faiss.vector_to_array(graph.cum_nneighbor_per_level)
+    content = path.read_bytes()
+    assert content.count(ends.tobytes()) == 1
+    longer = np.concatenate([ends[:2], ends[2:] + 2**28])
+    path.write_bytes(content.replace(ends.tobytes(), longer.astype(ends.dtype).tobytes()))
+    assert translate(tmp_path) == 2
+    assert "links" in capsys.readouterr().err
+    assert {one.name for one in tmp_path.iterdir()} == {"by", "old.faiss"}
+
+
 def test_fewer_vectors_than_lists_are_refused_before_anything_is_written(
     tmp_path: Path, capsys: Capture
 ) -> None:
