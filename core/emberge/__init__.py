@@ -11,13 +11,13 @@ from typing import Any
 
 import lazy_loader
 
-_load_own, _list_own, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load_name, _list_names, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
     """Return a public name of emberge, or a function that a plugin adds."""
     if name in __all__:
-        return _load_own(name)
+        return _load_name(name)
     # Python asks for a module's name here before it imports the module, also while plugins load.
     if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is not None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -27,10 +27,10 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the names of emberge and of plugins' functions, for notebooks that complete them."""
+    """Return the names of emberge and of plugins' functions, which notebooks complete."""
     from emberge.plugins import list_functions
 
-    return sorted({*_list_own(), *list_functions()})
+    return sorted({*_list_names(), *list_functions()})
 
 
 __version__ = "0.1.0"

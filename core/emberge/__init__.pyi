@@ -1,6 +1,6 @@
 """Public names for authors of components: each with the module that defines it."""
 
-import typing
+import emberge_adapt
 
 from .contracts.backbone import Auxiliary as Auxiliary
 from .contracts.backbone import Backbone as Backbone
@@ -112,5 +112,6 @@ from .seeds import stable_seed as stable_seed
 
 __version__: str
 
-# Functions of plugins, such as `emberge.adapt`, which are known only where the plugins are installed.
-def __getattr__(name: str) -> typing.Any: ...
+# The function of emberge's own plugin, for type checkers alone: at run time `__getattr__` asks the plugins.
+# A `__getattr__` here would hide misspelt names from type checkers.
+adapt = emberge_adapt.adapt

@@ -23,7 +23,7 @@ from emberge.errors import CheckpointError, PluginError
 _CLASS_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _AUTO_FILES = ("auto_mappings.py", "configuration_auto.py")
 _TYPE_ENTRY = re.compile(r'"([\w.-]+)"[,:] "\w+Config"')
-# Largest sizes that are built, by their names in configs: more than any model has, and a build beyond them
+# Upper limits of the sizes in a config, by key. No published model reaches one, and building a larger model
 # would take minutes.
 _LARGEST = {
     "hidden_size": 2**17,
@@ -112,7 +112,7 @@ def find_config_class(model_type: str | None) -> Any:
             plugin, architecture = _ADDED[model_type]
             try:
                 _register(model_type, architecture)
-            except Exception as error:
+            except Exception as error:  # importing a plugin's modules runs any code
                 raise PluginError(
                     f"architecture '{model_type}' of plugin '{plugin}' cannot be loaded: {error!r}"
                 ) from error

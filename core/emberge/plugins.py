@@ -382,7 +382,7 @@ def find_function(name: str) -> Callable[..., Any]:
         raise PluginError(
             f"emberge.{name} is of the plugin '{name}', which {BLOCK} leaves out; remove it there"
         )
-    hint = suggest(name, [*plugins.functions, *_face_names()])
+    hint = suggest(name, [*plugins.functions, *_list_public_names()])
     raise AttributeError(f"emberge has no '{name}'{hint}{plugins.blocked_hint}")
 
 
@@ -415,7 +415,7 @@ def load_plugins(files: Iterable[Path] = (), *, block: Iterable[str] | None = No
     return plugins
 
 
-def _face_names() -> Sequence[str]:
+def _list_public_names() -> Sequence[str]:
     """Return emberge's own public names; the package is imported before each of its modules."""
     names: Sequence[str] = sys.modules[__package__].__all__
     return names
@@ -423,7 +423,10 @@ def _face_names() -> Sequence[str]:
 
 def _is_name_of_emberge(name: str) -> bool:
     """Return whether `emberge.<name>` is a public name or a module without any plugin."""
-    return name in _face_names() or importlib.util.find_spec(f"{__package__}.{name}") is not None
+    return (
+        name in _list_public_names()
+        or importlib.util.find_spec(f"{__package__}.{name}") is not None
+    )
 
 
 def _require_file_name(name: Any) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import emberge
 import emberge.merging
 import pytest
+from emberge import load_plugins
 
 from tests.support.sources import (
     CORE,
@@ -108,6 +109,13 @@ def users() -> set[tuple[str, str]]:
 
 def test_every_public_name_has_a_user() -> None:
     assert sorted(set(PAIRS) - users()) == []
+
+
+def test_the_stub_declares_the_functions_of_our_plugins_and_hides_no_misspelt_name() -> None:
+    body = ast.parse((CORE / "__init__.pyi").read_text("utf-8")).body
+    declared = {ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)}
+    assert declared == load_plugins().functions.keys()
+    assert "__getattr__" not in {n.name for n in body if isinstance(n, ast.FunctionDef)}
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:

@@ -101,7 +101,7 @@ VERBS = {
         "emberge verify ./copied/model --inputs ~/src/recipes",
     ),
     "doctor": (
-        "show what this machine has and what is missing for what: GPUs, memory, extras, caches, tokens",
+        "show what this machine has and which extras are missing: GPUs, memory, caches, token, libraries",
         "emberge doctor\nEMBERGE_BLOCK=ray emberge doctor",
     ),
     "safetensors": (

@@ -1,4 +1,4 @@
-"""The examination of this machine: what it has, and what is missing for what. It uses no network."""
+"""The examination of this machine by `emberge doctor`: hardware, libraries, plugins; without a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ PURPOSES = {
     "tensorboard": "event files of trainings",
 }
 """The use of each extra of emberge; those for developers are left out."""
-_KEY_VARIABLES = ("OPENAI_API_KEY",)
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Examination:
 
 
 def examine_machine(plugin_files: Iterable[Path] = ()) -> Examination:
-    """Examine versions, torch, GPUs, memory, disk, caches, tokens, plugins and extras."""
+    """Examine versions, torch, GPUs, memory, disk, caches, token, plugins and extras."""
     seen = Examination()
     system = f"Python {platform.python_version()}, {platform.platform()}"
     seen.add("emberge", [f"{importlib.metadata.version(_DISTRIBUTION)}, {system}"])
@@ -70,13 +69,14 @@ def examine_machine(plugin_files: Iterable[Path] = ()) -> Examination:
     seen.add("memory", [f"{human_size(measure_memory())}, {free} free"])
     seen.add("disk", [f"{human_size(shutil.disk_usage('.').free)} free in {Path.cwd()}"])
     seen.add("caches", _describe_caches(seen))
-    seen.add("tokens", _describe_tokens())
+    seen.add("token", [_describe_token()])
     seen.add("plugins", _describe_plugins(plugin_files, seen))
     seen.add("programs", [_describe_ffmpeg()])
     required, by_extra = _read_requirements()
     seen.add("libraries", _describe_libraries(required, seen))
     width = max(map(len, by_extra), default=0)
-    seen.add("extras", (_describe_extra(e, one, width) for e, one in sorted(by_extra.items())))
+    extras = sorted(by_extra.items())
+    seen.add("extras", (_describe_extra(name, needed, width) for name, needed in extras))
     return seen
 
 
@@ -84,7 +84,7 @@ def _import_torch(seen: Examination) -> Any:
     """Import torch and return it; None, with a fault, if that fails."""
     try:
         import torch
-    except Exception as error:
+    except Exception as error:  # a broken build fails in many ways: a library, a driver, a symbol
         seen.faults.append(
             f"torch cannot be imported ({error}); pip install torch, the build for your machine"
         )
@@ -130,34 +130,34 @@ def _describe_processor(torch: Any) -> str:
     return f"{text} (OMP_NUM_THREADS={limit})" if limit else text
 
 
-# ── caches and tokens ───────────────────────────────────────────────────────────────────────────
+# ── caches and token ────────────────────────────────────────────────────────────────────────────
 
 
 def _describe_caches(seen: Examination) -> Iterator[str]:
     from huggingface_hub.constants import HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE
 
-    hub, own = Path(HF_HUB_CACHE), _find_own_cache()
+    hub, cache = Path(HF_HUB_CACHE), _find_emberge_cache()
     repositories = len([*hub.glob("*--*")])
     offline = "; HF_HUB_OFFLINE is set: nothing is downloaded" if HF_HUB_OFFLINE else ""
     yield f"{_describe_folder(hub)}, {count_noun(repositories, 'repository')} of the hub{offline}"
     datasets = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME) / "datasets")
     if datasets.is_dir():
         yield f"{_describe_folder(datasets)}, datasets"
-    yield f"{_describe_folder(own)}, hashes and kernels of emberge"
-    for folder, variable in ((hub, "HF_HOME"), (own, "XDG_CACHE_HOME")):
+    yield f"{_describe_folder(cache)}, hashes and kernels of emberge"
+    for folder, variable in ((hub, "HF_HOME"), (cache, "XDG_CACHE_HOME")):
         if not os.access(_find_existing(folder), os.W_OK):
             seen.faults.append(
                 f"{folder} cannot be written to; set {variable} to a folder of yours"
             )
 
 
-def _find_own_cache() -> Path:
+def _find_emberge_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "emberge"
 
 
 def _find_existing(folder: Path) -> Path:
     """Return the folder, or the nearest of those around it that exists."""
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def _describe_folder(folder: Path) -> str:
@@ -176,14 +176,12 @@ def _measure_folder(folder: Path) -> int:
     return total
 
 
-def _describe_tokens() -> Iterator[str]:
-    """Say which tokens there are; none is ever shown."""
+def _describe_token() -> str:
+    """Return whether the hub's token is present, without the token."""
     from huggingface_hub import get_token
 
     hub_token = "present" if get_token() else "none; gated models and uploads need `hf auth login`"
-    yield f"hub: {hub_token}"
-    for variable in _KEY_VARIABLES:
-        yield f"{variable}: {'set' if os.environ.get(variable) else 'not set'}"
+    return f"hub: {hub_token}"
 
 
 def _describe_plugins(files: Iterable[Path], seen: Examination) -> Iterator[str]:
@@ -240,7 +238,9 @@ def _describe_libraries(required: list[Requirement], seen: Examination) -> Itera
     lacks = [*_find_lacks(required)]
     if lacks:
         names = " ".join(
-            f"'{one.name}{one.specifier}'" for one in required if [*_find_lacks([one])]
+            f"'{library.name}{library.specifier}'"
+            for library in required
+            if [*_find_lacks([library])]
         )
         seen.faults.append(f"{join_some(lacks, len(lacks))}; pip install {names}")
     fitting = len(required) - len(lacks)

@@ -59,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
-    except Exception as error:
+    except (
+        Exception
+    ) as error:  # a mistake in emberge, a plugin or a library: one line, no traceback
         return _show_unforeseen_error(error, debug)
 
 

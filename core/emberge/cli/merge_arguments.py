@@ -23,15 +23,15 @@ def read_merge(options: argparse.Namespace, plugins: Plugins) -> Recipe:
     if config.is_file():
         _refuse_options_beside(config, options)
         return read_merge_file(config, plugins, options.overrides)
-    given: dict[str, Any] = {
+    merge_options: dict[str, Any] = {
         "strategy": _read_strategy(options.strategy, options.overrides),
         "weights": _read_weights(options.weight) or None,
         "base": options.base,
         "template": options.template,
         "out_dtype": options.dtype,
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    return describe_merge(options.models, given, plugins, "command line")
+    merge_options = {name: value for name, value in merge_options.items() if value is not None}
+    return describe_merge(options.models, merge_options, plugins, "command line")
 
 
 def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
@@ -51,8 +51,8 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
         )
 
 
-def _read_weights(given: Iterable[str]) -> tuple[float, ...]:
-    words = [word for text in given for word in text.split(",")]
+def _read_weights(texts: Iterable[str]) -> tuple[float, ...]:
+    words = [word for text in texts for word in text.split(",")]
     try:
         return tuple(float(word) for word in words)
     except ValueError:

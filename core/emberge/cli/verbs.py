@@ -322,7 +322,7 @@ def safetensors(options: argparse.Namespace) -> int:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Show what this machine has, and what is missing for what."""
+    """Show hardware, libraries and extras; refuse a machine without a library that every recipe needs."""
     from emberge.cli.examination import examine_machine
 
     examination = examine_machine(options.plugin or ())

@@ -61,16 +61,15 @@ def run_recipe(
     checked = to_recipe(recipe, plugins)
     if not isinstance(recipe, Recipe):
         warn_or_raise(check_recipe(checked, plugins, out=out))
-    if isinstance(
-        recipe, Mapping
-    ):  # its evaluation data are kept in OUT, where launchers find them
+    if isinstance(recipe, Mapping):
+        # Its evaluation data are kept in OUT, where launchers find them.
         out_folder = OutFolder(out)
         out_folder.prepare()
         checked = to_recipe(recipe, plugins, out_folder.store / "given")
     if isinstance(launcher, str):
         launcher = read_component(launcher, Launcher, plugins, "launcher")
     return run_steps(
-        checked.require_sound(),
+        checked,
         out,
         plugins,
         machine=machine,

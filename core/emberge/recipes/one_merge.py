@@ -54,14 +54,14 @@ def merge(
         RecipeError: if `out` exists, or the check finds an error.
     """
     plugins = plugins or load_plugins()
-    given = {"strategy": strategy, "base": base, "weights": weights, **options}
-    given = {name: value for name, value in given.items() if value is not None}
+    options = {"strategy": strategy, "base": base, "weights": weights, **options}
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(models, str | os.PathLike):
-        if given:
-            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(given)}")
+        if options:
+            raise RecipeError(f"{models} defines the whole merge; leave out {', '.join(options)}")
         recipe = read_merge_file(Path(models), plugins)
     else:
-        recipe = describe_merge(models, given, plugins)
+        recipe = describe_merge(models, options, plugins)
     return run_one_merge(recipe, Path(out), plugins, machine=machine, quiet=quiet)
 
 

@@ -22,8 +22,7 @@ def _own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBERGE_BLOCK", "*")
-    for variable in ("HF_TOKEN", "OPENAI_API_KEY"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -49,7 +48,7 @@ def test_a_sound_machine_lacks_nothing(capsys: pytest.CaptureFixture[str]) -> No
     assert (code, err) == (0, "")
     labels = [line[:10].strip() for line in out.splitlines() if not line.startswith("  ")]
     assert labels[:5] == ["emberge", "torch", "GPUs", "processor", "memory"]
-    assert {"disk", "caches", "tokens", "plugins", "libraries", "extras"} <= {*labels}
+    assert {"disk", "caches", "token", "plugins", "libraries", "extras"} <= {*labels}
 
 
 def test_a_missing_extra_is_named_with_its_use_and_its_line_of_pip(
@@ -94,18 +93,15 @@ def test_a_gpu_that_torch_does_not_see_is_a_fault(
     assert f"there is a GPU driver ({tmp_path})" in err
 
 
-def test_tokens_are_present_or_not_and_never_shown(
+def test_a_token_is_present_or_not_and_never_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     out = doctor(capsys)[1]
     assert "hub: none" in out
-    assert "OPENAI_API_KEY: not set" in out
     monkeypatch.setattr("huggingface_hub.get_token", lambda: SECRET)
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     out = doctor(capsys)[1]
     assert "hub: present" in out
-    assert "OPENAI_API_KEY: set" in out
     assert SECRET not in out
 
 

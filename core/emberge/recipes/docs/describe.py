@@ -249,7 +249,7 @@ def _find_block(plugins: Plugins, name: str) -> _Block | None:
     for component in plugins.components:
         for option in _list_options(component, plugins):
             block = _find_record(option.form)
-            if block is not None and _fold(block.__name__) == _fold(name):
+            if block is not None and _fold_name(block.__name__) == _fold_name(name):
                 types[name] = block
                 users.setdefault(component.name, []).append(option.name)
     if not types:
@@ -259,7 +259,7 @@ def _find_block(plugins: Plugins, name: str) -> _Block | None:
     return _Block(types[name], rows, users)
 
 
-def _fold(name: str) -> str:
+def _fold_name(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "")
 
 
