@@ -179,8 +179,9 @@ class AdaptOutcome:
         weights = sum(file.stat().st_size for file in self.model_folder.glob("*.safetensors"))
         speed = ""
         if self.measured is not None and self.facts.document_tokens.mean > 0:
-            rate = 3 * self.measured.tokens_per_second / self.facts.document_tokens.mean
-            speed = f"; about {rate:,.0f} documents a second here, like the base"
+            length = min(self.facts.document_tokens.mean, self.plan.training.max_length)
+            rate = self.measured.encoded_per_second / length
+            speed = f"; like the base, by its training about {rate:,.0f} documents a second here"
         return f"{parameters / 1e6:,.1f} M parameters, {human_size(weights)}{speed}"
 
     def advise(self) -> Iterator[str]:

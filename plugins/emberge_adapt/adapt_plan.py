@@ -9,16 +9,24 @@ from typing import Any, Literal, get_args
 from emberge import RecipeError, suggest
 
 from emberge_adapt.adapt_data import DataKind
-from emberge_adapt.data_facts import SEARCH_TASKS, DataFacts
+from emberge_adapt.data_facts import DataFacts
 
 Effort = Literal["quick", "normal", "thorough"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+# Share of the training rows of each training, by the effort and the recipe's step.
+_SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
+    "quick": {"trained": (1.0,)},
+    "normal": {"half": (0.5, 0.5)},
+    "thorough": {"bag": (0.6, 0.6, 0.6), "full": (1.0,)},
+}
 
 # With fewer test queries, even large gains cannot be told from chance.
 FEWEST_TEST_QUERIES = 100
 # Fewest development queries by which weights are found; with fewer, the base gets a fixed share.
 FEWEST_DEV_QUERIES = 50
+# Kinds of tasks whose rows are a query and a document that answers it.
+_SEARCH_TASKS = frozenset({"retrieval", "reranking"})
 # Fewest rows among which negatives are mined.
 _FEWEST_TO_MINE = 100
 # Test and development parts: a share of the rows between two numbers, but at most a larger share.
@@ -67,11 +75,6 @@ class AdaptPlan:
     seed: int = 0
 
     @property
-    def is_search(self) -> bool:
-        """True if every row is a query and a document that answers it, so that negatives can be mined."""
-        return set(self.tasks) <= SEARCH_TASKS
-
-    @property
     def train_rows(self) -> int:
         """Number of rows to train on, about: some are duplicates or like test texts."""
         return self.rows - self.dev_rows - self.test_rows
@@ -79,7 +82,7 @@ class AdaptPlan:
     @property
     def mines(self) -> bool:
         """True if negatives are mined: rows are queries and documents, and there are enough to mine among."""
-        return self.is_search and self.train_rows >= _FEWEST_TO_MINE
+        return set(self.tasks) <= _SEARCH_TASKS and self.train_rows >= _FEWEST_TO_MINE
 
     @property
     def finds_weights(self) -> bool:
@@ -97,9 +100,17 @@ class AdaptPlan:
     @property
     def member_shares(self) -> tuple[float, ...]:
         """The share of the training rows that each member of the merge is trained on."""
-        return {"quick": (1.0,), "normal": (0.5, 0.5), "thorough": (0.6, 0.6, 0.6, 1.0)}[
-            self.effort
-        ]
+        return list_shares(self.effort)
+
+    @property
+    def member_steps(self) -> tuple[str, ...]:
+        """Names of the steps of the trainings: `half`, or `bag` and `full`."""
+        return tuple(_SHARES[self.effort])
+
+
+def list_shares(effort: Effort) -> tuple[float, ...]:
+    """Return the share of the training rows that each training of an effort sees."""
+    return tuple(share for shares in _SHARES[effort].values() for share in shares)
 
 
 def require_effort(word: str) -> Effort:

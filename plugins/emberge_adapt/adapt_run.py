@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 from emberge import (
@@ -23,9 +24,11 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.files import UnsoundFileError, disk_space_problems, read_regular
+from emberge.files import UnsoundFileError, disk_space_problems, open_regular, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
+from emberge.results import OutFolder
+from emberge.tensor_files import read_header
 from emberge.wording import count_noun, printable
 
 from emberge_adapt.adapt_data import AdaptData, recognise_data
@@ -37,6 +40,7 @@ from emberge_adapt.adapt_plan import (
     Effort,
     choose_training,
     hold_out,
+    list_shares,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
 from emberge_adapt.recipe_text import BRIDGE, write_recipe
@@ -56,6 +60,13 @@ RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
 # Standard deviation of a query's difference between two models, about, in points.
 _SPREAD_OF_QUERY = 20
 _RECIPE_BYTES = 1 << 20
+# Errors that numpy raises for headers that are no header, and we for what is no regular file.
+_NPY_ERRORS = (
+    *(ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError),
+    *(OSError, UnsoundFileError),
+)
+# Formats of vectors that the verb `translate` rewrites.
+_VECTOR_SUFFIXES = (".npy", ".safetensors", ".parquet", ".faiss", ".index")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,20 +116,23 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     """Read the data and the model's config, choose all settings, and write the recipe.
 
     Raises:
-        DataError: if the data cannot be used.
+        DataError: if the data, documents or vectors cannot be used.
         CheckpointError: if the model does not exist or is no encoder.
+        RecipeError: if documents are given for data that has its documents.
     """
     data = recognise_data(request.data, request.columns)
     for option in (request.test, request.documents, request.index):
         if option is not None and not Path(option).exists():
             raise DataError(f"{printable(option)}: there is no such file or folder")
-    if data.kind == "documents" and request.documents is not None:
+    if data.kind != "rows" and request.documents is not None:
         raise RecipeError(
-            "--documents goes with pairs; put further documents into the folder of DATA instead"
+            f"--documents goes with pairs; put further documents into {printable(request.data)} instead"
         )
     if not is_folder(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
-    folder = _locate_encoder(request.model, plugins)
+    folder, dimension = _locate_encoder(request.model, plugins)
+    if request.index is not None:
+        _require_index(Path(request.index), dimension)
     facts = read_facts(data, folder, plugins)
     if request.documents is not None:
         _require_documents(request.documents, data, plugins)
@@ -133,10 +147,15 @@ def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> Non
     They are read with the rows of the data's file; with other data, only a run reads them.
 
     Raises:
-        DataError: if there is no document, or a row has no text.
+        DataError: if they are no file, there is no document, or a row has no text.
     """
     from emberge.data import load_eval_set, pick_eval_sets
 
+    if not Path(documents).is_file():
+        raise DataError(
+            f"{printable(documents)}: further documents are in one file of rows with text, or with a "
+            "document in each line of a .txt file; write them to a file, or name the folder as DATA"
+        )
     path = Path(data.entry.get("path", ""))
     if data.kind != "rows" or not path.is_file() or path.suffix in (".yaml", ".yml"):
         return
@@ -169,7 +188,7 @@ def _build_plan(
         training=choose_training(
             facts,
             rows=facts.rows - dev_rows - test_rows,
-            share=_SMALLEST_SHARE[request.effort],
+            share=min(list_shares(request.effort)),
             parameters=parameters,
             length_limit=length_limit,
         ),
@@ -191,8 +210,8 @@ def _build_plan(
 
 
 def _has_rows(documents: str | None) -> bool:
-    """Return whether documents are in a file of rows, which mining reads, and not in lines or a folder."""
-    return documents is not None and Path(documents).is_file() and not documents.endswith(".txt")
+    """Return whether documents are in a file of rows, which mining reads, and not in lines."""
+    return documents is not None and not documents.lower().endswith(".txt")
 
 
 def _find_corpus(folder: Path) -> str:
@@ -200,12 +219,47 @@ def _find_corpus(folder: Path) -> str:
     return str(next(file for file in sorted(folder.iterdir()) if file.name.startswith("corpus.")))
 
 
-# The smallest share of the rows that a training of each effort sees.
-_SMALLEST_SHARE: Mapping[Effort, float] = {"quick": 1.0, "normal": 0.5, "thorough": 0.6}
+def _require_index(vectors: Path, dimension: int | None) -> None:
+    """Refuse vectors that are not as wide as the base's, as far as a header shows it, before any work.
+
+    The verb `translate` checks the other properties, and other formats, when it rewrites them.
+
+    Raises:
+        DataError: if the file is in no format of vectors, cannot be read, or has vectors of another width.
+    """
+    if vectors.suffix not in _VECTOR_SUFFIXES:
+        raise DataError(
+            f"{printable(vectors)}: is no file of vectors; name one in {', '.join(_VECTOR_SUFFIXES)}"
+        )
+    widths = _read_widths(vectors)
+    if dimension is not None and widths and dimension not in widths:
+        raise DataError(
+            f"{printable(vectors)}: its vectors have {widths[0]:,} numbers, and those of the base "
+            f"{dimension:,}; name the vectors' model by --model"
+        )
 
 
-def _locate_encoder(model: str, plugins: Plugins) -> Path:
-    """Return the folder of a model that embeds texts.
+def _read_widths(vectors: Path) -> list[int]:
+    """Return the widths of all tables in the file's header; none for formats that only `translate` reads."""
+    from numpy.lib.format import open_memmap
+
+    if vectors.suffix == ".safetensors":
+        specs, _ = read_header(vectors)
+        return [spec.shape[1] for spec in specs.values() if len(spec.shape) == 2]
+    if vectors.suffix != ".npy":
+        return []
+    try:
+        with open_regular(vectors):  # a pipe or a device would block
+            shape = open_memmap(vectors, mode="r").shape
+    except _NPY_ERRORS as error:
+        raise DataError(
+            f"{printable(vectors)}: is no npy file ({printable(error, 200)})"
+        ) from error
+    return list(shape[1:2])
+
+
+def _locate_encoder(model: str, plugins: Plugins) -> tuple[Path, int | None]:
+    """Return the folder of a model that embeds texts, and the size of its embeddings.
 
     Raises:
         CheckpointError: if there is no such model, or it is no encoder.
@@ -221,7 +275,7 @@ def _locate_encoder(model: str, plugins: Plugins) -> Path:
         raise CheckpointError(
             f"{printable(model)}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
         )
-    return folder
+    return folder, facts.dimension
 
 
 def _read_length_limit(folder: Path) -> int | None:
@@ -295,10 +349,16 @@ def _ignore_line(line: str) -> None:
 
 
 def _rewrite_index(vectors: str, out: Path, plugins: Plugins) -> None:
-    """Rewrite the vectors by the verb `translate`, unless an earlier call has done so."""
+    """Rewrite the vectors by the verb `translate`, unless an earlier call has done so.
+
+    A result that is older than the vectors or the map is replaced.
+    """
     target = rewritten_index(vectors, out)
+    sources = (Path(vectors), out / BRIDGE / "artifact.json")
     if target.exists():
-        return
+        if target.stat().st_mtime_ns >= max(file.stat().st_mtime_ns for file in sources):
+            return
+        target.unlink()
     verb = plugins.verbs["translate"]
     parser = argparse.ArgumentParser(prog="emberge translate")
     verb.add_options(parser)
@@ -316,7 +376,7 @@ def _measure(adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machi
     measured = read_measured(out / MEASURED_FILE, key)
     if measured is None:
         measured = measure_step(adaptation.plan, plugins, machine)
-        out.mkdir(parents=True, exist_ok=True)
+        OutFolder(out).prepare()
         write_measured(out / MEASURED_FILE, key, measured)
     return measured
 

@@ -26,8 +26,6 @@ FEWEST_ROWS = 50
 # The remedy for unknown columns in a recipe, and on the command line.
 _RECIPE_HINT = re.compile(r"write columns: .* in the entry")
 _COLUMNS_HINT = "write --columns query=…,document=… (and negative, score or label)"
-# Kinds of tasks whose rows are a query and a document that answers it.
-SEARCH_TASKS = frozenset({"retrieval", "reranking"})
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,6 @@ class DataFacts:
     examples: tuple[Example, ...] = ()
     notes: tuple[str, ...] = ()
     is_passages: bool = False
-
-    @property
-    def is_search(self) -> bool:
-        """True if every row is a query and a document that answers it."""
-        return set(self.tasks) <= SEARCH_TASKS
 
     @property
     def summary(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,8 +14,6 @@ from emberge_adapt.data_facts import COVERED_SHARE
 
 # Steps of the recipe that others read: the merged model, its scores, the report, the map of an index.
 MODEL, SCORES, REPORT, BRIDGE, THRESHOLDS = "model", "scores", "report", "bridge", "thresholds"
-# The trainings of each effort.
-_MEMBERS = {"quick": ("$trained",), "normal": ("$half",), "thorough": ("$bag", "$full")}
 # Points that the model may lose on tasks of other domains, and the largest near copies that a split divides.
 FORGETTING_LIMIT = 3
 _NEAR_COPY = 0.6
@@ -31,17 +30,12 @@ def write_measurement(plan: AdaptPlan) -> str:
     return "\n".join(_RecipeWriter(plan).measurement_lines()) + "\n"
 
 
-def member_references(plan: AdaptPlan) -> tuple[str, ...]:
-    """Return the references to the trainings that are merged: `$half`, or `$bag` and `$full`."""
-    return _MEMBERS[plan.effort]
-
-
 class _RecipeWriter:
     """The writer of one plan's recipe, block by block."""
 
     def __init__(self, plan: AdaptPlan) -> None:
         self.plan = plan
-        self.members = list(member_references(plan))
+        self.members = [f"${step}" for step in plan.member_steps]
         self.parts = "$generated" if plan.data_kind == "documents" else "$parts"
         self.trained_on = "$mined" if plan.mines else "$clean"
 
@@ -211,6 +205,7 @@ class _RecipeWriter:
     # ── trainings and merge ─────────────────────────────────────────────────────────────────────
 
     def _write_trainings(self) -> Iterator[str]:
+        share = self.plan.member_shares[0]
         yield ""
         if self.plan.effort == "quick":
             yield from _comment("One training on all rows.", 1)
@@ -219,12 +214,13 @@ class _RecipeWriter:
         elif self.plan.effort == "normal":
             yield from _comment(
                 "A model of one half of the rows and a model of the other: together they cost as much as "
-                "one training, and merged they forget less (BOOM, arXiv:2602.05787).",
+                "one training on all rows (BOOM, arXiv:2602.05787).",
                 1,
             )
             yield "  half:"
             yield "    foreach: {part: [first, rest]}"
-            yield "    train: {<<: *training, sampler: [bagging: {ratio: 0.5, part: $part}, *batches]}"
+            sampler = f"[bagging: {{ratio: {share}, part: $part}}, *batches]"
+            yield f"    train: {{<<: *training, sampler: {sampler}}}"
         else:
             yield from _comment(
                 "Three models of 60 % of the rows each, and one of all rows (BOOM, arXiv:2602.05787).",
@@ -232,7 +228,8 @@ class _RecipeWriter:
             )
             yield "  bag:"
             yield "    foreach: {draw: [1, 2, 3]}"
-            yield "    train: {<<: *training, sampler: [bagging: {ratio: 0.6, draw: $draw}, *batches]}"
+            sampler = f"[bagging: {{ratio: {share}, draw: $draw}}, *batches]"
+            yield f"    train: {{<<: *training, sampler: {sampler}}}"
             yield "  full:"
             yield "    train: {<<: *training, sampler: [*batches]}"
 
@@ -242,7 +239,7 @@ class _RecipeWriter:
         if self.plan.finds_weights:
             yield from _comment(
                 "Weights of the models and the base, by the part to choose by; equal weights where it "
-                "cannot tell them apart. The base restores what a training forgot.",
+                "cannot tell them apart. The base is a member for what the trainings forget.",
                 1,
             )
             yield "  found:"
@@ -256,8 +253,8 @@ class _RecipeWriter:
             yield f"    merge: {{models: [{members}, *base], weights: $found}}"
         else:
             yield from _comment(
-                "Half and half with the base, which restores what a training forgot. The part to choose "
-                "by cannot tell which weights are better.",
+                "Half and half with the base, for what the trainings forget. The part to choose by "
+                "cannot tell which weights are better.",
                 1,
             )
             yield f"  {MODEL}:"
@@ -367,11 +364,12 @@ def _escape(value: Any) -> Any:
 
 def _comment(text: str, level: int = 0) -> Iterator[str]:
     """Yield the text as the lines of a comment, indented by two spaces for each level."""
-    indent = "  " * level
-    line = f"{indent}#"
-    for word in text.split():
-        if len(line) + 1 + len(word) > _COMMENT_WIDTH and line.strip() != "#":
-            yield line
-            line = f"{indent}#"
-        line += f" {word}"
-    yield line
+    start = f"{'  ' * level}# "
+    yield from textwrap.wrap(
+        " ".join(text.split()),
+        _COMMENT_WIDTH,
+        initial_indent=start,
+        subsequent_indent=start,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

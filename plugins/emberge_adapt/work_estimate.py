@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts import Rehearsal
+from emberge.contracts import Rehearsal, is_sound_number
 from emberge.errors import EmbergeError
 from emberge.files import UnsoundFileError, read_json, write_json
 from emberge.wording import human_size
@@ -27,7 +27,7 @@ _TRAINING_PASSES = 3
 _PROBE_TEXTS, _PROBE_TOKENS = 7 * 150, 30
 # Merges that the search for weights really makes and scores.
 _REAL_MERGES = 5
-# Seconds of a step beside its model: it imports, reads, hashes, writes and draws.
+# Seconds of a step without the work of its model: it imports, reads, hashes, writes and draws.
 _SECONDS_A_STEP = 4.0
 # Bytes of a parameter in a model, and in the state of the one training that is under way.
 _MODEL_BYTES, _STATE_BYTES = 4, 12
@@ -35,10 +35,23 @@ _MODEL_BYTES, _STATE_BYTES = 4, 12
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """Speed of the base's training on this machine in tokens per second, and the process's peak memory."""
+    """Speed of the base's training on this machine in tokens per second, and the process's peak memory.
+
+    A ValueError is raised for numbers that no machine measures, as a file may have them.
+    """
 
     tokens_per_second: float
     memory: int | None
+
+    def __post_init__(self) -> None:
+        measures = [self.tokens_per_second, *([] if self.memory is None else [self.memory])]
+        if not all(is_sound_number(measure) and measure > 0 for measure in measures):
+            raise ValueError(f"speed {self.tokens_per_second!r}, memory {self.memory!r}")
+
+    @property
+    def encoded_per_second(self) -> float:
+        """Tokens per second that the base encodes, about."""
+        return self.tokens_per_second * _TRAINING_PASSES
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ def estimate_work(
     if plan.index is not None:
         encoded += 2 * train_rows * pair
     steps = 8 + 2 * members
-    seconds = (trained + encoded / _TRAINING_PASSES) / measured.tokens_per_second
+    seconds = trained / measured.tokens_per_second + encoded / measured.encoded_per_second
     return WorkEstimate(
         seconds=seconds + steps * _SECONDS_A_STEP,
         memory=measured.memory,

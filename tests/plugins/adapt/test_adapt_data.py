@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emberge import DataError, Plugins, RecipeError, load_plugins
-from emberge_adapt import AdaptData, DataFacts, read_columns, read_facts, recognise_data
+from emberge_adapt import read_columns, read_facts, recognise_data
 
 from tests.support.tiny import WORDS
 
@@ -92,16 +92,12 @@ def test_wrong_columns_are_refused_with_the_remedy(words: list[str], remedy: str
         read_columns(words)
 
 
-def facts_of(data: AdaptData, model: Path, plugins: Plugins) -> DataFacts:
-    return read_facts(data, model, plugins)
-
-
 def test_the_preview_shows_counts_columns_and_three_rows(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     rows = [{"question": f"file {i}", "answer": f"path of name {i % 50}"} for i in range(60)]
     (tmp_path / "faq.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    facts = facts_of(recognise_data(str(tmp_path / "faq.jsonl")), bert, plugins)
+    facts = read_facts(recognise_data(str(tmp_path / "faq.jsonl")), bert, plugins)
     first, columns, *examples = facts.preview()
     assert (facts.rows, facts.queries, facts.documents) == (60, 60, 50)
     assert "60 rows for retrieval: 60 queries, 50 documents" in first
@@ -114,7 +110,7 @@ def test_lengths_are_those_of_the_models_tokenizer(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     """The tiny tokenizer makes a token of a word, and adds two."""
-    facts = facts_of(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
+    facts = read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv"))), bert, plugins)
     assert (facts.query_tokens.mean, facts.query_tokens.most) == (6, 6)
     assert (facts.document_tokens.mean, facts.document_tokens.most) == (11, 11)
 
@@ -122,7 +118,7 @@ def test_lengths_are_those_of_the_models_tokenizer(
 def test_named_columns_are_read(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
     data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
-    assert facts_of(data, bert, plugins).rows == 60
+    assert read_facts(data, bert, plugins).rows == 60
 
 
 def test_unknown_columns_are_refused_with_the_option_that_names_them(
@@ -130,15 +126,14 @@ def test_unknown_columns_are_refused_with_the_option_that_names_them(
 ) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
     with pytest.raises(DataError, match=r"frage, antwort; write --columns query=…,document=…"):
-        facts_of(recognise_data(str(path)), bert, plugins)
+        read_facts(recognise_data(str(path)), bert, plugins)
 
 
 def test_negatives_of_the_rows_are_seen(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     rows = [{"query": f"a {i}", "pos": [f"b {i}"], "neg": [f"c {i}"]} for i in range(60)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    facts = facts_of(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins)
+    facts = read_facts(recognise_data(str(tmp_path / "a.jsonl")), bert, plugins)
     assert facts.has_negatives
-    assert facts.is_search
 
 
 def test_rows_without_a_partner_are_named_by_their_lines(
@@ -147,7 +142,7 @@ def test_rows_without_a_partner_are_named_by_their_lines(
     path = write_pairs(tmp_path / "a.csv")
     path.write_text(path.read_text("utf-8") + "lonely,\n,lonely\n", "utf-8")
     with pytest.raises(DataError) as caught:
-        facts_of(recognise_data(str(path)), bert, plugins)
+        read_facts(recognise_data(str(path)), bert, plugins)
     assert ":62:" in str(caught.value)
     assert ":63:" in str(caught.value)
 
@@ -158,7 +153,7 @@ def test_one_column_is_refused_with_the_remedy(
     path = tmp_path / "a.csv"
     path.write_text("text\n" + "a file\n" * 60, "utf-8")
     with pytest.raises(DataError, match=r"one column of texts.*folder of documents"):
-        facts_of(recognise_data(str(path)), bert, plugins)
+        read_facts(recognise_data(str(path)), bert, plugins)
 
 
 def test_a_file_that_is_not_utf_8_is_named_with_its_line(
@@ -167,12 +162,12 @@ def test_a_file_that_is_not_utf_8_is_named_with_its_line(
     path = write_pairs(tmp_path / "a.csv")
     path.write_bytes(path.read_bytes() + "für,über\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"a\.csv:62: .*save the file as UTF-8"):
-        facts_of(recognise_data(str(path)), bert, plugins)
+        read_facts(recognise_data(str(path)), bert, plugins)
 
 
 def test_a_handful_of_rows_is_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     with pytest.raises(DataError, match=r"49 rows.*add some"):
-        facts_of(recognise_data(str(write_pairs(tmp_path / "a.csv", 49))), bert, plugins)
+        read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv", 49))), bert, plugins)
 
 
 def write_beir(folder: Path, *parts: str, count: int = 60) -> Path:
@@ -191,7 +186,7 @@ def test_a_beir_set_gives_pairs_of_its_judgements(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     data = recognise_data(str(write_beir(tmp_path / "library", "train", "test")))
-    facts = facts_of(data, bert, plugins)
+    facts = read_facts(data, bert, plugins)
     assert (data.kind, data.judgements, data.has_own_test) == ("beir", "train", True)
     assert (facts.rows, facts.sets) == (60, ("library",))
     only_test = recognise_data(str(write_beir(tmp_path / "other", "test")))
@@ -208,7 +203,7 @@ def test_documents_are_counted_by_their_passages(
 ) -> None:
     for number in range(60):
         (tmp_path / f"{number}.md").write_text(f"# Guide {number}\n\nOpen the file.\n", "utf-8")
-    facts = facts_of(recognise_data(str(tmp_path)), bert, plugins)
+    facts = read_facts(recognise_data(str(tmp_path)), bert, plugins)
     first, shown, *_ = facts.preview()
     assert facts.rows == 60
     assert facts.sets == ("60 documents",)
@@ -220,4 +215,4 @@ def test_documents_without_text_are_refused(tmp_path: Path, bert: Path, plugins:
     for number in range(60):
         (tmp_path / f"{number}.md").write_text("\n", "utf-8")
     with pytest.raises(DataError):
-        facts_of(recognise_data(str(tmp_path)), bert, plugins)
+        read_facts(recognise_data(str(tmp_path)), bert, plugins)

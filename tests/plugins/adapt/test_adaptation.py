@@ -14,6 +14,7 @@ import emberge
 import numpy as np
 import pytest
 from emberge.cli.main import main
+from safetensors.numpy import save_file
 
 from tests.support.tiny import WORDS
 
@@ -98,20 +99,42 @@ def test_the_index_is_rewritten_for_the_model(run: Run) -> None:
     assert not np.allclose(old, new)
 
 
-def test_vectors_of_another_model_are_refused_and_the_model_is_shown(
+def test_vectors_that_changed_are_rewritten_again_or_refused_and_the_model_is_shown(
     run: Run,
 ) -> None:
     """The vectors change after the run, so that only the rewriting is done again."""
     vectors, new = run.out.parent / "vectors.npy", run.out / "new-vectors.npy"
-    content = vectors.read_bytes()
-    new.rename(run.out / "kept.npy")
-    np.save(vectors, np.load(vectors)[:, :5])
+    content, expected = vectors.read_bytes(), np.load(new)
+    np.save(vectors, 3 * np.load(vectors))  # no encoder of unit vectors makes these
     code, text = run.repeat()
-    vectors.write_bytes(content)
-    (run.out / "kept.npy").rename(new)
     assert code == 1
     assert "index       not rewritten" in text
     assert "gain  " in text
+    vectors.write_bytes(content)
+    assert run.repeat()[0] == run.code
+    assert np.array_equal(np.load(new), expected)
+
+
+def test_vectors_of_another_width_are_refused_before_any_work(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    words += ["--out", str(tmp_path / "out"), "--index"]
+    np.save(tmp_path / "narrow.npy", np.zeros((3, 5), np.float32))
+    (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    (tmp_path / "vectors.bin").write_bytes(b"")
+    save_file({"vectors": np.zeros((3, 5), np.float32)}, tmp_path / "narrow.safetensors")
+    for name, fault in {
+        "narrow.npy": "have 5 numbers",
+        "narrow.safetensors": "have 5 numbers",
+        "torn.npy": "no npy file",
+        "vectors.bin": "no file of vectors",
+    }.items():
+        error = refuse([*words, str(tmp_path / name)], capsys)
+        assert name in error
+        assert fault in error
+    assert not (tmp_path / "out").exists()
 
 
 def finished_folders(out: Path) -> set[str]:
@@ -129,14 +152,20 @@ def test_the_printed_recipe_is_the_same_run(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
-    """Without the report's result, only the report is made again."""
+    """Without the report's result, only the report is made again; a damaged measure is measured again."""
     before = finished_folders(run.out)
+    measure = run.out / "measured.json"
+    content = measure.read_text("utf-8")
+    damaged = {"tokens_per_second": "fast", "memory": None}
+    measure.write_text(json.dumps({**json.loads(content), "measured": damaged}), "utf-8")
     shutil.rmtree((run.out / "report").resolve())
     (run.out / "report").unlink()
     code, text = run.repeat()
     assert (code, finished_folders(run.out)) == (run.code, before)
     assert (run.out / "report" / "report.html").is_file()
     assert "gain" in text
+    assert json.loads(measure.read_text("utf-8"))["measured"]["tokens_per_second"] > 0
+    measure.write_text(content, "utf-8")  # other tests compare the speeds that the first run printed
 
 
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
@@ -224,6 +253,28 @@ def test_documents_without_text_are_refused_before_any_work(
     words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
     error = refuse([*words, "--documents", str(tmp_path / "docs.jsonl"), "--print"], capsys)
     assert "docs.jsonl:2:" in error
+
+
+def test_a_folder_of_further_documents_is_refused_before_any_work(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.txt").write_text("open\n", "utf-8")
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    error = refuse([*words, "--documents", str(tmp_path / "pages"), "--print"], capsys)
+    assert "pages: further documents are in one file" in error
+
+
+def test_further_documents_of_a_beir_set_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its test searches its corpus alone, so that they would be ignored."""
+    (tmp_path / "library" / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "../more.jsonl"):
+        (tmp_path / "library" / name).write_text("", "utf-8")
+    words = [str(tmp_path / "library"), "--documents", str(tmp_path / "more.jsonl")]
+    assert "library instead" in refuse(words, capsys)
 
 
 def test_a_place_for_results_is_asked_for(

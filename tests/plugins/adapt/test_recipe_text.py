@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -208,3 +209,11 @@ def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
     assert thorough.disk - once.disk == 2 * 4 * 22_000_000
     slow = MeasuredStep(tokens_per_second=500, memory=None)
     assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
+
+
+@pytest.mark.parametrize(
+    ("speed", "memory"), [("5", None), (math.nan, None), (math.inf, None), (0, None), (5.0, -1)]
+)
+def test_measures_that_no_machine_has_are_refused(speed: Any, memory: Any) -> None:
+    with pytest.raises(ValueError, match="speed"):
+        MeasuredStep(speed, memory)
