@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support.served import served
+
 KEY = "sk-" + "test" * 8
 
 
@@ -114,15 +116,8 @@ def completion(text: str, ended: str = "stop", **usage: int) -> bytes:
 
 @contextmanager
 def serving_chat(rule: Callable[[str], str | Wrong] = queries_by_rule) -> Iterator[ChatService]:
-    service = ChatService(rule)
-    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(ChatService(rule)) as service:
         yield service
-    finally:
-        service.shutdown()
-        thread.join()
-        service.server_close()
 
 
 if __name__ == "__main__":

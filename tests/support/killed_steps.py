@@ -11,14 +11,15 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support.fuse import DEATH, Fuse
+from tests.support.killed_at_random import killed_after
 from tests.support.killed_merge import digest
 from tests.support.killed_run import command, warm
 from tests.support.places import ROOT, SUPPORT
@@ -38,36 +39,82 @@ def contents(out: Path) -> dict[str, str]:
     return found
 
 
-def killed(line: Sequence[str], seconds: float) -> None:
-    """Run a command in a copy of this process, and kill that after some seconds."""
-    from emberge.cli.main import main
+class KilledRecipe:
+    """A recipe whose run is killed and then run again, and the result of an unharmed run."""
 
-    child = os.fork()
-    if not child:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(main(line))
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    def __init__(self, recipe: Path, root: Path) -> None:
+        self._place, whole = root / "place", root / "whole"
+        self.out = self._place / "out"
+        self._line = ["run", str(recipe), "--out", str(self.out)]
+        whole.mkdir()
+        warm(["run", str(recipe), "--out", str(root / "warm")])
+        began = time.monotonic()
+        assert command(["run", str(recipe), "--out", str(whole / "out")], Fuse()) == 0
+        self.seconds = time.monotonic() - began
+        self.calls: list[str] = json.loads((whole / "calls").read_text())
+        self._expected = contents(whole / "out")
+
+    def die_at(self, at: int) -> dict[str, Any]:
+        """Die right before the `at`-th call that changes the disk; return when that was."""
+        self._place.mkdir()
+        assert command(self._line, Fuse(at=at)) == DEATH
+        return {"at": at, "of": len(self.calls), "call": self.calls[at - 1]}
+
+    def die_after(self, seconds: float) -> dict[str, Any]:
+        """Die by a signal after some seconds; return when that was, and False if the run was faster."""
+
+        def work() -> None:
+            from emberge.cli.main import main as emberge
+
+            # Its progress is of no interest here.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            emberge(self._line)
+
+        self._place.mkdir()
+        killed = killed_after(seconds, work)
+        return {"after": seconds, "of": self.seconds, "killed": killed}
+
+    def die_in_turns(self, number: int, draw: random.Random) -> dict[str, Any]:
+        """Die before a random call if the number is odd, else at a random moment; return when that was."""
+        if number % 2:
+            return self.die_at(draw.randrange(1, len(self.calls) + 1))
+        return self.die_after(draw.uniform(0, self.seconds))
+
+    def run_again(self) -> dict[str, Any]:
+        """Run the same command to its end; return its exit code, and the files that are not as expected."""
+        code = command(self._line)
+        left, expected = contents(self.out), self._expected
+        other = sorted(n for n in {*left, *expected} if left.get(n) != expected.get(n))
+        shutil.rmtree(self._place)
+        return {"code": code, "other": other}
 
 
-def assert_same_bytes(text: str, place: Path, *, deaths: int, outside: int) -> None:
-    """Kill a recipe's run in a process of its own, and hold each that went on to one that was not killed."""
-    recipe = place / "recipe.yaml"
-    recipe.write_text(text)
+def read_deaths(script: str, *words: object) -> list[dict[str, Any]]:
+    """Run a script of this folder in a process of its own; return what it prints of each death."""
     path = os.pathsep.join([str(ROOT), *sys.path])
-    numbers = [str(deaths), str(outside)]
     run = subprocess.run(
-        [sys.executable, SUPPORT / "killed_steps.py", recipe, place / "work", *numbers],
+        [sys.executable, SUPPORT / script, *map(str, words)],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    found = [json.loads(line) for line in run.stdout.splitlines()]
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def assert_same_ends(deaths: Sequence[dict[str, Any]]) -> None:
+    """Hold each run that went on to the run that was not killed."""
+    assert [death for death in deaths if death["code"] != 0 or death["other"]] == []
+
+
+def assert_same_bytes(text: str, place: Path, *, deaths: int, outside: int) -> None:
+    """Kill a recipe's run in a process of its own, and hold each that went on to one that was not killed."""
+    recipe = place / "recipe.yaml"
+    recipe.write_text(text)
+    found = read_deaths("killed_steps.py", recipe, place / "work", deaths, outside)
     assert len(found) >= deaths + outside
-    assert [one for one in found if one["code"] != 0 or one["other"]] == []
+    assert_same_ends(found)
 
 
 def main(recipe: Path, root: Path, deaths: int, outside: int) -> None:
@@ -75,38 +122,16 @@ def main(recipe: Path, root: Path, deaths: int, outside: int) -> None:
 
     journal.INTERVAL = 0.0
     root.mkdir(parents=True)
-    whole, place = root / "whole", root / "place"
-    whole.mkdir()
-    line = ["run", str(recipe), "--out", str(whole / "out")]
-    warm(["run", str(recipe), "--out", str(root / "warm")])
-    began = time.monotonic()
-    assert command(line, Fuse()) == 0
-    seconds = time.monotonic() - began
-    expected = contents(whole / "out")
-    calls = json.loads((whole / "calls").read_text())
-    line = ["run", str(recipe), "--out", str(place / "out")]
-
-    def again(when: str, die: Callable[[], None]) -> None:
-        place.mkdir()
-        die()
-        code = command(line)
-        found = contents(place / "out")
-        other = sorted(n for n in {*found, *expected} if found.get(n) != expected.get(n))
-        print(json.dumps({"when": when, "code": code, "other": other}))
-        shutil.rmtree(place)
-
-    def fused(at: int) -> None:
-        assert command(line, Fuse(at=at)) == DEATH
-
+    runs = KilledRecipe(recipe, root)
+    calls = runs.calls
     # The model's own is among them: behind it the step has still to end.
     renames = [at for at, call in enumerate(calls, 1) if call in ("rename", "replace")]
     places = {number * len(calls) // (deaths + 1) for number in range(1, deaths + 1)}
     for at in sorted(places | {at + 1 for at in renames[-AROUND:]} & {*range(len(calls) + 1)}):
-        again(f"{at} {calls[at - 1]}", lambda at=at: fused(at))
+        print(json.dumps({**runs.die_at(at), **runs.run_again()}))
     drawn = random.Random(7)
     for _ in range(outside):
-        moment = drawn.random() * seconds
-        again(f"after {moment:.2f} s", lambda moment=moment: killed(line, moment))
+        print(json.dumps({**runs.die_after(drawn.random() * runs.seconds), **runs.run_again()}))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.support.served import served
 
 _JSON = {"Content-Type": "application/json"}
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
@@ -65,15 +66,8 @@ class Hub(ThreadingHTTPServer):
 
 @contextmanager
 def serving(root: Path) -> Iterator[Hub]:
-    hub = Hub(root)
-    thread = threading.Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(Hub(root)) as hub:
         yield hub
-    finally:
-        hub.shutdown()
-        thread.join()
-        hub.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -22,6 +22,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from tests.support.served import served
+
 COMMIT = "c" * 40
 _PIECE = 256 << 10
 
@@ -84,15 +86,8 @@ class RangeServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving_ranges(root: Path, faults: Faults | None = None) -> Iterator[RangeServer]:
-    server = RangeServer(root, faults)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with served(RangeServer(root, faults)) as server:
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,6 +12,8 @@ from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .distinct_texts import DistinctTexts as DistinctTexts
+from .document_rows import DocumentRow as DocumentRow
+from .document_rows import read_document_rows as read_document_rows
 from .entry import DataEntry as DataEntry
 from .entry import DataOrigin as DataOrigin
 from .evaluation.eval_data import eval_texts as eval_texts
@@ -28,6 +30,7 @@ from .first_rows import check_datasets as check_datasets
 from .first_rows import check_entries as check_entries
 from .installed_sources import first_paragraph as first_paragraph
 from .installed_sources import locate_package as locate_package
+from .installed_sources import parse_python as parse_python
 from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows

@@ -24,10 +24,19 @@ def parse_source(path: Path) -> tuple[ast.Module, str] | None:
     """Return a file's syntax tree and its text; None if this Python cannot parse the file."""
     try:
         source = path.read_bytes()
+        tree, text = parse_python(source), source.decode("utf-8-sig")
+    except (OSError, ValueError):
+        return None
+    return None if tree is None else (tree, text)
+
+
+def parse_python(source: bytes | str) -> ast.Module | None:
+    """Return the syntax tree of a source; None if this Python cannot parse it."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about other projects' code
-            return ast.parse(source), source.decode("utf-8-sig")
-    except (OSError, SyntaxError, ValueError, RecursionError):
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: nested too deeply
         return None
 
 

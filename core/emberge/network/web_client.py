@@ -30,8 +30,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _STRONG_ETAG = re.compile(r'"[^"]*"')
 # What stays as it is in an address: quoted already, or with a meaning.
 _SAFE_CHARACTERS = "%/:=&?~#+!$,;'@()*[]"
-LONGEST_WAIT = 60.0
-"""Largest number of seconds for which a server may ask to wait."""
+_LONGEST_WAIT = 60.0
 # Connections to a server that are kept open without use, and for how many seconds.
 _MOST_OPEN, _KEPT_OPEN = 8, 10.0
 
@@ -265,9 +264,9 @@ class WebClient:
 
 
 def read_wait(headers: Mapping[str, str]) -> float:
-    """Return the seconds that a server asks to wait, 0 if it asks for none; at most LONGEST_WAIT."""
+    """Return the seconds that a server asks to wait, 0 if it asks for none; at most 60."""
     wait = headers.get("retry-after", "").strip()
-    return min(float(wait), LONGEST_WAIT) if wait.isdigit() and len(wait) < 9 else 0.0
+    return min(float(wait), _LONGEST_WAIT) if wait.isdigit() and len(wait) < 9 else 0.0
 
 
 def _quote_address(location: str) -> str:

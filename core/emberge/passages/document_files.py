@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from emberge.contracts import BadRow, Reader
-from emberge.data import find_reader
+from emberge.contracts import Reader
+from emberge.data import read_document_rows
 from emberge.errors import DataError
 from emberge.files import UnsoundFileError, read_regular
 from emberge.passages.html_pages import read_html
@@ -42,7 +41,6 @@ _KINDS = ", ".join([*_TEXT_KINDS, ".pdf"])
 # Folders of programs rather than of documents, beside those whose names begin with a dot.
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
-_IDS = ("_id", "id")
 _PACKED = 3  # times that text is longer than its gzip file, about
 # Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
 _FIRST_PAGES = 10
@@ -231,19 +229,19 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
     documents: dict[str, SourceDocument] = {}
     without_text = 0
     has_more = False
-    for number, row in find_reader(path, readers).rows(path):
+    for row in read_document_rows(path, readers):
         if first is not None and len(documents) >= first:
             has_more = True
             break
-        where = f"{printable(path.name)}:{number}"
-        if isinstance(row, BadRow):
-            raise DataError(f"{where}: {printable(row.message)}")
-        document = _read_row(row, number, where)
-        if document.name in documents:
-            shown = printable(document.name, 80)
-            raise DataError(f"{where}: the id '{shown}' was given before; ids are unique")
+        name = f"row {row.number}" if row.name is None else row.name
+        if name in documents:
+            raise DataError(
+                f"{row.where}: the id '{printable(name, 80)}' was given before; ids are unique"
+            )
+        title = " ".join(row.title.split())
+        document = SourceDocument(name, title, (SourceSection((), row.text),))
         if document.has_text:
-            documents[document.name] = document
+            documents[name] = document
         else:
             without_text += 1
     if not documents:
@@ -255,18 +253,3 @@ def _read_rows(path: Path, readers: Sequence[Reader], first: int | None) -> Docu
     size = _measure(path) * (_PACKED if path.suffix == ".gz" else 1)
     share = min(1.0, read / max(1, size)) if has_more else 1.0
     return DocumentReading(tuple(documents.values()), warnings, share)
-
-
-def _read_row(row: Mapping[str, Any], number: int, where: str) -> SourceDocument:
-    text, title = row.get("text"), row.get("title")
-    title = "" if title is None else title
-    if not isinstance(text, str) or not isinstance(title, str):
-        columns = printable(", ".join(map(str, row)), 200)
-        raise DataError(
-            f"{where}: a document needs text in the column `text`, and in `title` if it is there (columns: "
-            f"{columns})"
-        )
-    name = next((row[key] for key in _IDS if row.get(key) is not None), f"row {number}")
-    if isinstance(name, bool) or not isinstance(name, str | int):
-        raise DataError(f"{where}: the id is text or a whole number, not a {type(name).__name__}")
-    return SourceDocument(str(name), " ".join(title.split()), (SourceSection((), text),))

@@ -63,17 +63,23 @@ class _HtmlReader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.builder, self.title = SectionBuilder(), ""
-        self._skipped: list[str] = []
+        self.builder = SectionBuilder()
+        self._title_pieces: list[str] = []
+        self._skipped, self._depth = "", 0
         self._pieces: list[str] = []
         self._heading, self._anchor = 0, ""
         self._in_title, self._preformatted, self._tight = False, 0, False
         self._link: tuple[str, int] | None = None
 
+    @property
+    def title(self) -> str:
+        """The text of the `<title>`."""
+        return " ".join(" ".join(self._title_pieces).split())
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._skipped or tag in _SKIPPED:
-            if tag in _SKIPPED:
-                self._skipped.append(tag)
+            self._skipped = self._skipped or tag
+            self._depth += tag == self._skipped
             return
         values = dict(attrs)
         if tag == "title":
@@ -90,8 +96,9 @@ class _HtmlReader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if self._skipped:
-            if tag in self._skipped:
-                del self._skipped[self._skipped.index(tag) :]
+            self._depth -= tag == self._skipped
+            if not self._depth:
+                self._skipped = ""
             return
         if tag == "title":
             self._in_title = False
@@ -106,7 +113,7 @@ class _HtmlReader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._in_title:
-            self.title = " ".join(f"{self.title} {data}".split())
+            self._title_pieces.append(data)
         elif not self._skipped:
             self._pieces.append(data)
 

@@ -20,7 +20,7 @@ LONGEST_PARAGRAPH = 20_000
 """Characters of a paragraph, with whose square the parser's time grows; no paragraph of text is as long."""
 # The beginning of a line that ends the paragraph before it.
 _NEW_BLOCK = re.compile(r"\s*(?:$|[-*+|#>]|\d{1,9}[.)]|```|~~~)")
-_TITLE = re.compile(r"^title:[ \t]*(.+?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE | re.IGNORECASE)
 
 
 def read_markdown(name: str, text: str, fallback_title: str) -> SourceDocument:
@@ -58,7 +58,7 @@ def _take_front_matter(text: str) -> tuple[str, str]:
     if matter is None:
         return "", text
     title = _TITLE.search(matter[1] or "")
-    return (title[1].strip("\"'") if title else ""), text[matter.end() :]
+    return (title[1].strip().strip("\"'") if title else ""), text[matter.end() :]
 
 
 class _MarkdownReader:

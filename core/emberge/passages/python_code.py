@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-import warnings
 from collections.abc import Iterator
 
-from emberge.data import first_paragraph
+from emberge.data import first_paragraph, parse_python
 from emberge.passages.source_document import SourceDocument, SourceSection
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -19,16 +18,15 @@ def read_python(name: str, text: str, fallback_title: str) -> SourceDocument | N
 
     The first section is the module's docstring. A class's section ends before its first method.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about other projects' code
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_python(text)
+    if tree is None:
         return None
-    # Not splitlines: form feeds end no line for `ast`.
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = text.split("\n")  # not splitlines: form feeds end no line for `ast`
+    try:
+        sections = [section for section in _list_sections(tree, lines, ()) if section.text.strip()]
+    except RecursionError:  # thousands of `elif` are nested as deeply
+        return None
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    sections = [section for section in _list_sections(tree, lines, ()) if section.text.strip()]
     docstring = ast.get_docstring(tree)
     if docstring:
         text = _encodable(docstring)

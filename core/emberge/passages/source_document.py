@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _NO_ANCHOR = re.compile(r"[^\w\- ]+")
@@ -57,7 +56,7 @@ class SectionBuilder:
     title: str = ""
     _stack: list[tuple[int, str]] = field(default_factory=list)
     _anchor: str = ""
-    _paragraphs: list[str] = field(default_factory=list)
+    _paragraphs: list[list[str]] = field(default_factory=list)
     _links: list[SourceLink] = field(default_factory=list)
     _sections: list[SourceSection] = field(default_factory=list)
 
@@ -85,9 +84,9 @@ class SectionBuilder:
         if not text.strip():
             return
         if tight and self._paragraphs:
-            self._paragraphs[-1] += f"\n{text}"
+            self._paragraphs[-1].append(text)
         else:
-            self._paragraphs.append(text)
+            self._paragraphs.append([text])
 
     def link(self, words: str, target: str) -> None:
         """Add a link of the current section."""
@@ -103,7 +102,7 @@ class SectionBuilder:
     def _close_section(self) -> None:
         if self._paragraphs or self._links:
             headings = tuple(words for _, words in self._stack)
-            text = "\n\n".join(self._paragraphs)
+            text = "\n\n".join("\n".join(lines) for lines in self._paragraphs)
             links = tuple(self._links)
             self._sections.append(SourceSection(headings, text, self._anchor, links=links))
         self._paragraphs, self._links, self._anchor = [], [], ""
@@ -120,15 +119,11 @@ def read_plain_text(name: str, text: str, fallback_title: str) -> SourceDocument
     builder = SectionBuilder()
     if len(paragraphs) > 1 and _is_title(paragraphs[0]):
         builder.title = " ".join(paragraphs.pop(0).split())
-    _add_paragraphs(builder, paragraphs)
+    for paragraph in paragraphs:
+        builder.paragraph(paragraph)
     return builder.build(name, fallback_title)
 
 
 def _is_title(paragraph: str) -> bool:
     line = paragraph.strip()
     return "\n" not in line and len(line) <= 100 and not line.endswith((".", "!", "?", ":", ";"))
-
-
-def _add_paragraphs(builder: SectionBuilder, paragraphs: Sequence[str]) -> None:
-    for paragraph in paragraphs:
-        builder.paragraph(paragraph)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
-    BadRow,
     Count,
     DataError,
     DataRef,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 SHOWN = 1000
 # Queries that are searched together: documents are read once for each such block.
 BLOCK = 16384
-IDS = ("_id", "id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,57 +249,23 @@ def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[s
     Raises:
         DataError: if a row has no text, and, at the end, if two different passages have the same `_id`.
     """
-    from emberge.wording import printable
+    from emberge.data import read_document_rows
+    from emberge.hashes import text_keys
 
     ids, texts, places = bytearray(), bytearray(), []
     for path in paths:
-        for number, row in _read_rows(path, readers):
-            text = _read_passage(row, f"{printable(path.name)}:{number}")
-            name = _read_id(row, f"{printable(path.name)}:{number}")
-            if name is not None:
-                from emberge.hashes import text_keys
-
-                ids += text_keys((name,))
+        for row in read_document_rows(path, readers):
+            text = f"{row.title} {row.text}".strip()
+            if not text:
+                raise DataError(
+                    f"{row.where}: the text is empty or only white space; fill or remove it"
+                )
+            if row.name is not None:
+                ids += text_keys((row.name,))
                 texts += text_keys((text,))
-                places.append((path, number))
+                places.append((path, row.number))
             yield text
     _refuse_clashes(ids, texts, places)
-
-
-def _read_rows(path: Path, readers: Sequence[Reader]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    from emberge.data import find_reader
-    from emberge.wording import printable
-
-    for number, row in find_reader(path, readers).rows(path):
-        if isinstance(row, BadRow):
-            raise DataError(f"{printable(path.name)}:{number}: {printable(row.message)}")
-        yield number, row
-
-
-def _read_passage(row: Mapping[str, Any], location: str) -> str:
-    from emberge.wording import printable
-
-    text, title = row.get("text"), row.get("title")
-    title = "" if title is None else title
-    if not isinstance(text, str) or not isinstance(title, str):
-        columns = printable(", ".join(map(str, row)), 200)
-        raise DataError(
-            f"{location}: a passage needs text in the column `text`, and in `title` if it is there (columns: "
-            f"{columns})"
-        )
-    passage = f"{title} {text}".strip()
-    if not passage:
-        raise DataError(f"{location}: the text is empty or only white space; fill or remove it")
-    return passage
-
-
-def _read_id(row: Mapping[str, Any], location: str) -> str | None:
-    passage_id = next((row[key] for key in IDS if row.get(key) is not None), None)
-    if isinstance(passage_id, bool) or not isinstance(passage_id, str | int | None):
-        raise DataError(
-            f"{location}: the id is text or a whole number, not a {type(passage_id).__name__}"
-        )
-    return None if passage_id is None else str(passage_id)
 
 
 def _refuse_clashes(ids: bytearray, texts: bytearray, places: Sequence[tuple[Path, int]]) -> None:

@@ -78,6 +78,11 @@ def test_a_web_page_is_read_without_menus_and_scripts(tmp_path: Path) -> None:
     assert page.sections[1].links[0].target == "b.html"
 
 
+def test_a_menu_within_a_menu_is_left_out_with_all_of_it(tmp_path: Path) -> None:
+    page = only(tmp_path / "a.html", "<nav>a<nav>b</nav><p>c</nav><p>Text.")
+    assert outline(page) == [((), "Text.")]
+
+
 def test_python_has_a_section_for_each_definition_with_its_docstring(tmp_path: Path) -> None:
     code = (
         '"""Tools.\n\nMore."""\nclass A:\n    """An A."""\n    x = 1\n'

@@ -131,7 +131,7 @@ class ChatServer:
             )
         if not _KEY.fullmatch(value):
             raise ChatServerError(
-                f"{self.key}: its value is no key, as it has spaces or other characters; set it anew"
+                f"{self.key}: its value is no key, as it has spaces or other characters; set it again"
             )
         return value
 
@@ -260,21 +260,14 @@ def _parse_reply(body: bytes) -> ModelReply | None:
         answer = json.loads(body.decode("utf-8"))
         choice = answer["choices"][0]
         content = choice["message"]["content"]
-        usage = answer.get("usage") or {}
+        ended = str(choice.get("finish_reason") or "")[:40]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
-    if not isinstance(content, str | None) or not isinstance(usage, Mapping):
+    if not isinstance(content, str | None):
         return None
     # Half of a surrogate pair, which JSON can have, cannot be written.
-    text = (content or "").encode("utf-8", "replace").decode()
-    return ModelReply(
-        text,
-        str(choice.get("finish_reason") or "")[:40],
-        _read_count(usage.get("prompt_tokens")),
-        _read_count(usage.get("completion_tokens")),
-    )
+    return ModelReply(_make_encodable(content or ""), _make_encodable(ended))
 
 
-def _read_count(value: Any) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40
-    return value if is_count else 0
+def _make_encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

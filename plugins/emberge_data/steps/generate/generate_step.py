@@ -122,10 +122,12 @@ class GenerateQueries(Step):
     """Seed of the parts; by default the recipe's."""
 
     def uploads_to(self) -> Sequence[str]:
-        servers = [one for one in (self.by, self.judge) if isinstance(one, ChatServer)]
+        servers = [author for author in (self.by, self.judge) if isinstance(author, ChatServer)]
         return tuple(
             dict.fromkeys(
-                one.url for one in servers if not any(one.list_faults()) and one.leaves_machine
+                server.url
+                for server in servers
+                if not any(server.list_faults()) and server.leaves_machine
             )
         )
 
@@ -292,7 +294,7 @@ class GenerateQueries(Step):
                 f"{count_noun(len(copies), 'document')} left out: nearly a copy of another one ({names})"
             )
         left_out = set(copies)
-        return [one for number, one in enumerate(documents) if number not in left_out]
+        return [document for number, document in enumerate(documents) if number not in left_out]
 
     def _cut(self, documents: Sequence[SourceDocument]) -> list[list[TextPassage]]:
         from emberge.passages import cut_document

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emberge.files import make_folder, read_json, write_json
+from emberge.files import UnsoundFileError, make_folder, read_json, write_json
 from emberge.hashes import stable_hash
 
 _REPLY_BYTES = 4 << 20
@@ -15,12 +15,10 @@ _REPLY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A reply: its text, why it ended (`stop`, `length`), and the tokens read and written, 0 if unknown."""
+    """A reply: its text, and why it ended (`stop`, `length`), "" if unknown."""
 
     text: str
     ended: str = ""
-    tokens_read: int = 0
-    tokens_written: int = 0
 
 
 class KeptReplies:
@@ -38,9 +36,10 @@ class KeptReplies:
         try:
             record = read_json(self._locate(key), limit=_REPLY_BYTES)
             reply = ModelReply(**record)
-        except (OSError, ValueError, TypeError):
+        except (OSError, UnsoundFileError, ValueError, TypeError):
             return None
-        return reply if _is_sound(reply) else None
+        is_text = isinstance(reply.text, str) and isinstance(reply.ended, str)
+        return reply if is_text else None
 
     def write(self, key: str, reply: ModelReply) -> None:
         """Keep the reply to a request."""
@@ -50,12 +49,3 @@ class KeptReplies:
 
     def _locate(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-
-def _is_sound(reply: ModelReply) -> bool:
-    counts = (reply.tokens_read, reply.tokens_written)
-    return (
-        isinstance(reply.text, str)
-        and isinstance(reply.ended, str)
-        and all(isinstance(count, int) for count in counts)
-    )

@@ -30,15 +30,16 @@ class LocalAuthor:
     def list_faults(self, context: Preflight) -> Iterator[str]:
         """Yield why the model cannot write, from its config."""
         from emberge.model_folder import read_object
+        from emberge.tensor_names import task_of
 
         folder = context.whole_model(self.model)
         path = folder / "config.json" if folder is not None else None
         if path is None or not path.is_file():
             return
-        architecture = str(next(iter(read_object(path).get("architectures") or ()), ""))
-        if not architecture.endswith(_WRITERS):
+        task = task_of(read_object(path))
+        if task not in _WRITERS:
             yield (
-                f"{self.model}: {architecture or 'the model'} does not write text; name a model with "
+                f"{self.model}: a model {task or 'without a head'} does not write text; name a model with "
                 "…ForConditionalGeneration or …ForCausalLM in its config.json"
             )
 

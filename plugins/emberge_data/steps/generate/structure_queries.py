@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -117,7 +117,7 @@ def _list_candidates(
     document: SourceDocument,
     passages: Sequence[TextPassage],
     start: int,
-    links: Mapping[int, Sequence[str]],
+    links: Mapping[int, Iterable[str]],
 ) -> Iterator[_Candidate]:
     """Yield the queries that a document offers; `start` is the index of its first passage."""
     is_code = document.name.endswith(".py")
@@ -162,11 +162,11 @@ def _find_first_sentence(text: str) -> Iterator[str]:
 
 def _resolve_links(
     documents: Sequence[SourceDocument], passages: Sequence[Sequence[TextPassage]]
-) -> dict[int, list[str]]:
-    """Map the index of a passage to the words of the links of other documents that lead to it."""
+) -> dict[int, dict[str, None]]:
+    """Map the index of a passage to the words of other documents' links to it, each once and in order."""
     numbers = _name_pages(documents)
     places = _index_places(documents, passages)
-    words_by_place: dict[int, list[str]] = {}
+    words_by_place: dict[int, dict[str, None]] = defaultdict(dict)
     for number, document in enumerate(documents):
         for section in document.sections:
             for link in section.links:
@@ -174,8 +174,8 @@ def _resolve_links(
                 if target is None or target[0] == number or _is_idle(link.words):
                     continue
                 place = places.get(target, places.get((target[0], "")))
-                if place is not None and link.words not in words_by_place.setdefault(place, []):
-                    words_by_place[place].append(link.words)
+                if place is not None:
+                    words_by_place[place][link.words] = None
     return words_by_place
 
 

@@ -13,7 +13,6 @@ from emberge_data.steps.text_similarity import normalise, words
 
 MIN_WORDS = 8
 """Words of a passage from which it gets queries; of a shorter one, other passages say the same."""
-REPEATED = "stands for several passages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def drop_repeated(queries: Iterable[WrittenQuery]) -> list[WrittenQuery]:
     for query in listed:
         key = normalise(query.text)
         if not query.fault and len(places[key]) > 1:
-            query = replace(query, fault=REPEATED)
+            query = replace(query, fault="stands for several passages")
         elif not query.fault and key in seen:
             query = replace(query, fault="written twice for one passage")
         seen.add(key)

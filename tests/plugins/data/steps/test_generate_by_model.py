@@ -101,11 +101,16 @@ def test_a_model_that_writes_nonsense_ends_the_step(causal: Path, tmp_path: Path
 def test_a_model_that_does_not_write_is_found_by_the_check(tmp_path: Path, causal: Path) -> None:
     folder = write_handbook(tmp_path / "docs", documents=2)
     encoder = tiny.checkpoint(tmp_path / "encoder", "bert")
+    odd = tiny.checkpoint(tmp_path / "odd", "bert")
+    config = json.loads((odd / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps({**config, "architectures": 5}))
     documents = DataRef(str(folder))
     step = GenerateQueries(documents=documents, by=author(encoder), judge=author(causal))
     problems = list(step.check(Glance()))
     assert [(p.where, p.severity) for p in problems] == [("by.model", "error")]
     assert "does not write text" in problems[0].message
+    (problem,) = GenerateQueries(documents=documents, by=author(odd)).check(Glance())
+    assert (problem.where, problem.severity) == ("by.model", "error")
 
 
 def test_a_model_without_its_head_is_refused(tmp_path: Path) -> None:

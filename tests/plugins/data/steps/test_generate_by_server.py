@@ -17,6 +17,7 @@ from emberge.contracts import Rehearsal
 from emberge_data.steps.generate import chat_server
 from emberge_data.steps.generate.chat_server import ChatServer, TokenPrice
 from emberge_data.steps.generate.generate_step import GenerateQueries
+from emberge_data.steps.generate.prompts import read_queries
 
 from tests.support.bench import Bench
 from tests.support.chat_server import (
@@ -260,10 +261,10 @@ def passage_of(prompt: str) -> str:
 def test_a_reply_that_is_no_query_drops_its_passage_and_is_counted(
     tmp_path: Path, handbook: Path, reply: Callable[[str], str | Wrong], fault: str
 ) -> None:
-    first = threading_safe_first()
+    is_second = second_of_prompts()
 
     def rule(prompt: str) -> str | Wrong:
-        return reply(prompt) if first(prompt) else queries_by_rule(prompt)
+        return reply(prompt) if is_second(prompt) else queries_by_rule(prompt)
 
     with serving_chat(rule) as service:
         bench = run(step(service, handbook, server={"parallel": 1}), tmp_path / "run")
@@ -273,8 +274,8 @@ def test_a_reply_that_is_no_query_drops_its_passage_and_is_counted(
     assert count == 1
 
 
-def threading_safe_first() -> Callable[[str], bool]:
-    """Tell whether a prompt is the second one that is asked."""
+def second_of_prompts() -> Callable[[str], bool]:
+    """Return a function that is true of the second prompt that it gets."""
     seen: list[str] = []
 
     def is_second(prompt: str) -> bool:
@@ -282,6 +283,41 @@ def threading_safe_first() -> Callable[[str], bool]:
         return len(seen) == 2
 
     return is_second
+
+
+def test_white_space_in_a_reply_takes_no_time_without_an_end() -> None:
+    began = time.process_time()
+    assert read_queries(f'1. Query{" " * 200_000}of it\n- "b c"') == ["Query of it", "b c"]
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"text": 5}',
+        '{"text": null, "ended": "stop"}',
+        '{"text": "a", "more": 1}',
+        '{"text": "\\ud800"}',
+        '["text"]',
+        "{",
+        "[" * 10_000,
+        "",
+    ],
+)
+def test_a_kept_reply_that_is_damaged_is_asked_for_again(
+    tmp_path: Path, handbook: Path, content: str
+) -> None:
+    with serving_chat() as service:
+        made = step(service, handbook, limit=2)
+        bench = run(made, tmp_path / "run")
+        expected = (bench.folder / "train.jsonl").read_bytes()
+        first, second = sorted(bench.store.glob("replies/*/*.json"))
+        first.write_text(content)
+        with second.open("r+b") as file:
+            file.truncate(1 << 30)
+        run(made, tmp_path / "run")
+        assert len(service.asked) == 4
+    assert (bench.folder / "train.jsonl").read_bytes() == expected
 
 
 def test_too_many_bad_replies_end_the_step_and_are_kept(tmp_path: Path) -> None:

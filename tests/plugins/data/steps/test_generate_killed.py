@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.killed_generating import PARALLEL
+from tests.support.killed_steps import assert_same_ends, read_deaths
 
-ROOT = Path(__file__).parents[4]
 
-
-def die(root: Path, deaths: int) -> list[dict[str, Any]]:
-    path = os.pathsep.join([str(ROOT), *sys.path])
-    run = subprocess.run(
-        [sys.executable, ROOT / "tests/support/killed_generating.py", root / "work", str(deaths)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = [json.loads(line) for line in run.stdout.splitlines()]
-    assert len(found) == deaths
-    return found
+def die(root: Path, count: int) -> list[dict[str, Any]]:
+    deaths = read_deaths("killed_generating.py", root / "work", count)
+    assert len(deaths) == count
+    return deaths
 
 
 def check(deaths: list[dict[str, Any]]) -> None:
-    assert [one for one in deaths if one["code"] != 0 or one["other"]] == []
-    assert [one for one in deaths if one["again"]["kept"]] == []
-    assert [one for one in deaths if one["again"]["on their way"] > PARALLEL] == []
+    assert_same_ends(deaths)
+    assert [death for death in deaths if death["again"]["kept"]] == []
+    assert [death for death in deaths if death["again"]["on their way"] > PARALLEL] == []
 
 
 def test_a_generation_that_is_killed_goes_on(tmp_path: Path) -> None:
