@@ -244,17 +244,15 @@ def _pair_models(
     compare: Iterable[tuple[ModelRef, ModelRef]], models: Mapping[str, tuple[Scored, Model]]
 ) -> Iterator[tuple[str, str]]:
     """Yield the names of each pair of models; a pair at several sizes, seeds or indexes is several pairs."""
+    keys = {
+        name: (scored.reference.text, (scored.size, scored.drawn, scored.index))
+        for name, (scored, _) in models.items()
+    }
     for reference, other in compare:
-        for name, (scored, _) in models.items():
-            for other_name, (rival, _) in models.items():
-                is_alike = (scored.size, scored.drawn, scored.index) == (
-                    *(rival.size, rival.drawn, rival.index),
-                )
-                is_pair = (scored.reference.text, rival.reference.text) == (
-                    *(reference.text, other.text),
-                )
-                if is_pair and is_alike:
-                    yield name, other_name
+        for name, other_name in itertools.product(keys, repeat=2):
+            (text, column), (other_text, other_column) = keys[name], keys[other_name]
+            if (text, other_text) == (reference.text, other.text) and column == other_column:
+                yield name, other_name
 
 
 def _judge_demands(

@@ -513,20 +513,20 @@ class _TextsOfTasks:
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
         """Add texts that the running call has embedded so far."""
-        self._tell(done)
+        self._report_share(done)
 
     def embedded(self, texts: int) -> None:
         """Add a finished call that embedded so many texts."""
         self._embedded += texts
-        self._tell(0)
+        self._report_share(0)
 
     def end(self) -> None:
         """Count the running task as done."""
         self._tasks.end()
 
-    def _tell(self, more: int) -> None:
+    def _report_share(self, more: int) -> None:
         share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
-        self._tasks.tell(0.95 * share)
+        self._tasks.report(0.95 * share)
 
 
 def _build_local_name(name: str, split: str) -> str:

@@ -21,7 +21,7 @@ from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hu
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
-# The parts of a catalogue that are not for training: their noun, and what makes them.
+# Noun and remedy, if it is missing, of each part of a catalogue besides the training sets.
 PARTS: Mapping[str, tuple[str, str]] = {
     "dev": ("development sets", "a step split makes them"),
     "test": ("test sets", "a step split makes them if it has the option `test: 0.1`"),

@@ -104,8 +104,8 @@ class EvalSource:
     """Kind of task of a file of rows; by default sts if there is a score, classification if there is a label,
     else retrieval."""
     documents: DataRef | None = None
-    """File or folder with further documents that are searched: rows with a text and, if known, an id and a
-    title, or a `.txt` file with a document per line. Positives may be ids of these documents."""
+    """File or folder of documents to search in addition to the texts of the rows. Rows of documents need a
+    text, and may have an id and a title; a `.txt` file has a document per line. Positives may be such ids."""
     domain: Domain | None = None
     """Domain of a set that no catalogue lists; by default "in"."""
     instruction: str = ""

@@ -1,4 +1,4 @@
-"""The progress of work with parts, such as the tasks of an evaluation, which says which part of how many."""
+"""Progress of work in parts, such as the tasks of an evaluation, by the running part's number and name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from emberge.wording import plural
 
 
 class PartProgress:
-    """Progress of `count` parts, one after the other, that never falls back.
+    """Progress of `count` parts, one after the other; it never decreases.
 
-    `report` is called like `Workspace.progress`, with the number of parts that are done; its note is the
-    running part's: `task 3 of 8: scifact`. Within a part, a share that is smaller than an earlier one counts
-    as that one, as the parts of a part may be counted again from their start.
+    `report` is called like `Workspace.progress`, with the number of finished parts and a note that names the
+    running part: `task 3 of 8: scifact`. A share of a part that is smaller than an earlier share is reported
+    as the earlier one, because work within a part may be counted from 0 several times.
     """
 
     def __init__(self, report: Callable[..., None], noun: str, count: int) -> None:
@@ -26,10 +26,10 @@ class PartProgress:
         """Begin the next part."""
         self._number += 1
         self._part = f"{self._noun} {self._number:.0f} of {self._count}: {name}"
-        self.tell(0)
+        self.report(0)
 
-    def tell(self, share: float, note: str = "") -> None:
-        """Report how much of the running part is done, from 0 to 1, and what happens in it."""
+    def report(self, share: float, note: str = "") -> None:
+        """Report the finished share of the running part, from 0 to 1, and a note on its present work."""
         done = self._number - 1 + min(max(share, 0), 1)
         self._furthest = max(self._furthest, min(done, self._count))
         text = f"{self._part} · {note}" if note and self._part else self._part or note
@@ -37,4 +37,4 @@ class PartProgress:
 
     def end(self) -> None:
         """Report the running part as done."""
-        self.tell(1)
+        self.report(1)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 SHARE = 0.1
 TRAIN, DEV, TEST = range(3)
-ENOUGH_ROWS = 100
 _NOUNS = {TRAIN: "training", DEV: "development", TEST: "test"}
 
 
@@ -198,8 +197,9 @@ class Split(DataStep):
                     f"{name}: the {_NOUNS[part]} part has {count:,} of {wanted_count:,} rows, as other "
                     "groups of rows that share texts are too large"
                 )
-            if part == TEST and count < ENOUGH_ROWS and not workspace.rehearsal:
-                workspace.warn(f"the test part: {describe_small_set(name, count, 'row')}")
+            small_set = describe_small_set(name, count, "row") if part == TEST else None
+            if small_set is not None and not workspace.rehearsal:
+                workspace.warn(f"the test part: {small_set}")
 
     def _count_wanted(self, dataset: StoredDataset) -> dict[int, int]:
         """Return the largest number of a set's rows in each part that is not for training.
@@ -246,7 +246,7 @@ class Split(DataStep):
     def _link_rows(
         self, texts: RowTexts, datasets: Sequence[StoredDataset]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, things): row indices and the texts or labels by which these rows are grouped."""
+        """Return row indices, and the number of a text or label that each of these rows has."""
         import numpy as np
 
         rows, shared_items = texts.own()
@@ -327,8 +327,8 @@ def _explain_too_large(dataset: StoredDataset, groups: Numbers, part: str) -> st
 def group_rows(count: int, rows: Numbers, shared_items: Numbers) -> Numbers:
     """Return each row's group number [count]; rows that share a text or label are in one group.
 
-    `rows[i]` has the text or label `things[i]`. Groups are numbered in the order of their
-    first rows.
+    Row `rows[i]` has the text or label `shared_items[i]`. Groups are numbered in the order of their first
+    rows.
     """
     import numpy as np
     from scipy.sparse import coo_array

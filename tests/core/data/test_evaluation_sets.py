@@ -118,7 +118,7 @@ def test_each_half_has_its_judgements(tmp_path: Path) -> None:
         [{"_id": f"d{n}", "text": f"text {n}"} for n in range(3)],
         {
             "qrels.tsv": "query-id\tcorpus-id\tscore\nq0\td0\t2\nq0\td1\t0\n",
-            "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t -1 \n",
+            "qrels_dev.tsv": "q1\td1\t1\n\n  \nq2\td2\t 1 \nq2\td0\t-1\n",
         },
     )
     assert half(tmp_path, "retrieval") == RetrievalData(
@@ -126,7 +126,10 @@ def test_each_half_has_its_judgements(tmp_path: Path) -> None:
         {"q0": "question 0"},
         {"q0": {"d0": 2, "d1": 0}},
     )
-    assert half(tmp_path, "retrieval", "dev").relevant == {"q1": {"d1": 1}, "q2": {"d2": -1}}
+    assert half(tmp_path, "retrieval", "dev").relevant == {
+        "q1": {"d1": 1},
+        "q2": {"d2": 1, "d0": -1},
+    }
     (tmp_path / "qrels.tsv").unlink()
     with pytest.raises(DataError, match=r"has no qrels\.tsv with the judgements of its test half"):
         half(tmp_path, "retrieval")
@@ -143,6 +146,24 @@ def test_a_file_without_judgements_is_refused(tmp_path: Path, text: str) -> None
     )
     with pytest.raises(DataError, match=r"qrels\.tsv: there are no judgements"):
         half(tmp_path, "retrieval")
+
+
+def test_a_query_without_a_grade_above_0_is_refused_in_the_halves_that_are_scored(
+    tmp_path: Path,
+) -> None:
+    text = "q\td\t0\nr\td\t0\nr\te\t1\n"
+    retrieval(
+        tmp_path,
+        [{"_id": "q", "text": "a"}, {"_id": "r", "text": "b"}],
+        [{"_id": "d", "text": "c"}, {"_id": "e", "text": "d"}],
+        {"qrels.tsv": "query-id\tcorpus-id\tscore\n" + text, "qrels_train.tsv": text},
+    )
+    with pytest.raises(DataError, match=r"qrels\.tsv:2: .*'q'.*remove its lines"):
+        half(tmp_path, "retrieval")
+    assert list(half(tmp_path, "retrieval", "train").relevant) == ["q", "r"]
+    context: Any = Announced(None)
+    _, (fault,) = check_eval_sets(context, EvalSource(path=DataRef(str(tmp_path))))
+    assert "qrels.tsv:2:" in fault
 
 
 def test_a_heading_is_one_in_the_first_line_alone(tmp_path: Path) -> None:

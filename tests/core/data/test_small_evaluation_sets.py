@@ -27,9 +27,9 @@ def write_questions(path: Path, count: int, answers: int = 1) -> Path:
 def test_a_small_set_is_told_with_half_widths_of_its_intervals(tmp_path: Path) -> None:
     (warning,) = warnings_of(write_questions(tmp_path / "few.csv", 49))
     assert "set 'few' has 49 queries" in warning
-    # 1.96 * 40 / sqrt(49) and half of it
-    assert "of a score is about ± 11 points" in warning
-    assert "of a difference between two models about ± 6," in warning
+    # 1.96 * 33 / sqrt(49) and 1.96 * 12 / sqrt(49)
+    assert "of a score is about ± 9 points" in warning
+    assert "of a model's gain over its base about ± 3," in warning
 
 
 @pytest.mark.parametrize(("count", "is_small"), [(99, True), (100, False)])

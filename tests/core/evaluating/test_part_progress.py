@@ -15,7 +15,7 @@ def told_by(noun: str, count: int) -> tuple[PartProgress, list[tuple[Any, ...]]]
 def test_the_note_says_which_part_of_how_many() -> None:
     parts, told = told_by("task", 3)
     parts.begin("scifact")
-    parts.tell(0.5, "queries")
+    parts.report(0.5, "queries")
     parts.end()
     parts.begin("nfcorpus")
     assert told == [
@@ -31,7 +31,7 @@ def test_it_never_falls_back() -> None:
     for name in "ab":
         parts.begin(name)
         for share in (0.2, 0.9, 0.1, 1.5, -1):  # as when a part counts several things
-            parts.tell(share)
+            parts.report(share)
         parts.end()
     done = [report[0] for report in told]
     assert done == sorted(done)
@@ -41,5 +41,5 @@ def test_it_never_falls_back() -> None:
 
 def test_what_comes_before_the_first_part_counts_as_nothing_of_it() -> None:
     parts, told = told_by("task", 2)
-    parts.tell(0, "loading")
+    parts.report(0, "loading")
     assert told == [(0, 2, "tasks", "loading")]

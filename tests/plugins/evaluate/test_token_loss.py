@@ -153,6 +153,17 @@ def test_losses_from_the_place_before_are_those_of_a_causal_head(
     assert found["code"].result["scored_tokens"] == places
 
 
+def test_progress_names_the_set_before_it_is_scored(models: list[Path], place: Path) -> None:
+    bench: Any = Bench(place / "bench")
+    one = evaluator(place)
+    list(one.evaluate(model_at(models[0]), one.plan(bench), bench))
+    assert bench.told == [
+        (done, 2, "tasks", f"task {number} of 2: {name}")
+        for number, name in enumerate(SETS, 1)
+        for done in (number - 1, number)
+    ]
+
+
 def test_bits_per_byte_are_the_loss_of_all_tokens_over_the_bytes(
     models: list[Path], stranger: Path, place: Path
 ) -> None:

@@ -225,6 +225,8 @@ def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_pat
     assert bench.told[-1][:3] == (2, 2, "tasks")
     notes = list(dict.fromkeys(told[3] for told in bench.told))
     assert [note.partition(": ")[0] for note in notes] == ["task 1 of 2", "task 2 of 2"]
+    assert any(0 < share < 1 for share in done), "texts that the running task has embedded"
+    assert any(1 < share < 2 for share in done)
 
 
 def test_an_evaluation_leaves_no_trace_in_global_random_numbers(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from emberge.contracts import MEDIA_KINDS, plain_text
+from emberge.contracts import MEDIA_KINDS, Split, plain_text
 from emberge.data.entry import EvalSet
 from emberge.data.evaluation.eval_data import RetrievalData
 from emberge.data.file_summary import format_path
@@ -18,6 +18,7 @@ from emberge.errors import DataError
 from emberge.wording import printable
 
 _GRADE = re.compile(r"-?[0-9]{1,9}")
+Judgement = tuple[int, tuple[str, str, int]]
 PlacedRows = Iterable[tuple[str, Mapping[str, Any]]]
 
 
@@ -33,10 +34,10 @@ def read_retrieval(
     """Join documents, the queries with a judgement in this half, and the judgements.
 
     Raises:
-        DataError: if a row has no id or text, an id occurs twice, or a judgement names an unknown id.
+        DataError: if a row has no id or text, an id occurs twice, a judgement names an unknown id, or a query
+            has no relevant document.
     """
-    path = find_judgement_file(eval_set, split)
-    judgements = _read_judgements(path)
+    path, judgements = read_judgements(eval_set, split)
     texts = _read_texts(queries, media, titled=False)
     documents = _read_texts(corpus, media, titled=True)
     relevant: dict[str, dict[str, int]] = {}
@@ -62,7 +63,7 @@ def read_retrieval(
 def reduce_corpus(
     documents: dict[str, str], relevant: Mapping[str, Mapping[str, int]], limit: int, name: str
 ) -> dict[str, str]:
-    """Return the documents that are judged for a query, and `limit` others, chosen by the set's name."""
+    """Return all judged documents, and of the other documents an even sample of `limit`."""
     needed = {document for grades in relevant.values() for document in grades}
     other_documents = sorted(
         (d for d in documents if d not in needed), key=lambda d: even_place(name, d)
@@ -71,7 +72,7 @@ def reduce_corpus(
     return {document: text for document, text in documents.items() if document in names}
 
 
-def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
+def _find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     """Return the file with the judgements of one half.
 
     Raises:
@@ -86,7 +87,14 @@ def find_judgement_file(eval_set: EvalSet, split: str) -> Path:
     )
 
 
-def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
+def read_judgements(eval_set: EvalSet, split: str) -> tuple[Path, list[Judgement]]:
+    """Return the file with the judgements of one half, and its judgements: line, (query, document, grade).
+
+    Raises:
+        DataError: if there is no such file, a line cannot be read, or a query of a half that is scored, `test`
+            or `dev`, has no grade above 0: whatever a model finds, its score would be 0.
+    """
+    path = _find_judgement_file(eval_set, split)
     judgements = []
     for line, text in read_text_lines(path):
         cells = text.split("\t")
@@ -99,7 +107,19 @@ def _read_judgements(path: Path) -> list[tuple[int, tuple[str, str, int]]]:
         judgements.append((line, (cells[0], cells[1], int(cells[2]))))
     if not judgements:
         raise DataError(f"{format_path(path)}: there are no judgements")
-    return judgements
+    if split in get_args(Split):
+        _require_relevant(path, judgements)
+    return path, judgements
+
+
+def _require_relevant(path: Path, judgements: Sequence[Judgement]) -> None:
+    answered = {query for _, (query, _, grade) in judgements if grade > 0}
+    for line, (query, _, _) in judgements:
+        if query not in answered:
+            raise DataError(
+                f"{format_path(path)}:{line}: no document has a grade above 0 for the query "
+                f"'{printable(query, 80)}', so that nothing could be right; remove its lines, or correct them"
+            )
 
 
 def _read_texts(rows: PlacedRows, media: MediaValues, *, titled: bool) -> dict[str, str]:

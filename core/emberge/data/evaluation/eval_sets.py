@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge.contracts import BadRow, Reader, TaskKind
+from emberge.contracts import Reader, TaskKind
 from emberge.data.data_sources import find_reader
 from emberge.data.entry import Columns, DataEntry, EvalSet
 from emberge.data.evaluation.beir_files import read_retrieval
@@ -19,7 +19,11 @@ from emberge.data.evaluation.eval_data import (
     RerankingData,
 )
 from emberge.data.evaluation.rows_retrieval import join_rows
-from emberge.data.evaluation.searched_documents import SearchedDocuments, read_searched_documents
+from emberge.data.evaluation.searched_documents import (
+    SearchedDocuments,
+    read_placed_rows,
+    read_searched_documents,
+)
 from emberge.data.file_summary import (
     DataDecisions,
     FileSummary,
@@ -53,7 +57,8 @@ def load_eval_set(
     within the texts; their bytes are kept in `store` or, if it is None, until the process ends.
 
     Raises:
-        DataError: if a file is missing or a row cannot be used; names file and line.
+        DataError: if a file is missing, a row cannot be used, or no document is relevant to a query; names
+            file and line.
     """
     if not eval_set.folder.is_dir():
         raise DataError(
@@ -110,13 +115,8 @@ class _HalfReader:
         return find_half_file(self.eval_set, stem, self.readers)
 
     def plain(self, stem: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield `file:line` and each row of a file."""
-        path = self.file(stem)
-        file_label = format_path(path)
-        for line, row in find_reader(path, self.readers).rows(path):
-            if isinstance(row, BadRow):
-                raise DataError(f"{file_label}:{line}: {printable(row.message)}")
-            yield f"{file_label}:{line}", row
+        """Return an iterator over `file:line` and each row of a file."""
+        return read_placed_rows(self.file(stem), self.readers)
 
     def rows(self, stem: str, task: TaskKind) -> tuple[list[Row], DataDecisions]:
         """Read rows in the format of training files, with the same checks."""

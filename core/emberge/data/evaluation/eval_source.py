@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts import BadRow, DataRef, Reader, Split, TaskKind
 from emberge.data.catalogue import instruction_prompt, load_catalogue
-from emberge.data.data_sources import PARTS, find_reader, list_part
+from emberge.data.data_sources import PARTS, Resolve, find_reader, list_part
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalRows, EvalSet, EvalSource
 from emberge.data.file_summary import format_path
 from emberge.data.rows.columns import ColumnLayout, LayoutError
@@ -19,7 +19,6 @@ from emberge.wording import printable
 
 _DESCRIPTIONS = ("name", "domain", "instruction", "prompt")
 _OF_ROWS = ("columns", "task", "documents", "score_range")
-Resolve = Callable[[DataRef], Path | None]
 
 
 def pick_eval_sets(

@@ -16,6 +16,7 @@ from emberge.hashes import stable_hash
 from emberge.wording import printable
 
 _REMEDY = "remove it, or add one"
+_MOST_GRADE = 10**9 - 1  # largest that the reader of BEIR's layout takes
 
 
 def write_python_set(
@@ -31,10 +32,13 @@ def write_python_set(
             document; names the dict and the id.
     """
     questions = {
-        name: _read_text(value, f"queries: '{name}'") for name, value in _names(queries, "queries")
+        name: _read_text(value, f"queries: '{name}'")
+        for name, value in _yield_named(queries, "queries")
     }
-    documents = {name: _read_document(value, name) for name, value in _names(corpus, "corpus")}
-    grades = {name: _read_grades(value, name) for name, value in _names(relevant, "relevant")}
+    documents = {
+        name: _read_document(value, name) for name, value in _yield_named(corpus, "corpus")
+    }
+    grades = {name: _read_grades(value, name) for name, value in _yield_named(relevant, "relevant")}
     if not questions:
         raise DataError("queries: there is no query")
     _require_known(questions, documents, grades)
@@ -59,7 +63,7 @@ def write_python_set(
     return fill_once(folder / f"data-{key[:16]}", fill)
 
 
-def _names(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, Any]]:
+def _yield_named(values: Mapping[Any, Any], label: str) -> Iterator[tuple[str, Any]]:
     """Yield each id as text with its value."""
     seen: set[str] = set()
     for key, value in values.items():
@@ -105,7 +109,7 @@ def _read_grades(value: Any, name: str) -> dict[str, int]:
     """Return the grade of each relevant document of a query; those of a set are sorted by their ids."""
     place = f"relevant: '{printable(name, 80)}'"
     if isinstance(value, Mapping):
-        pairs = list(_names(value, place))
+        pairs = list(_yield_named(value, place))
     elif isinstance(value, AbstractSet | Sequence) and not isinstance(value, str | bytes):
         pairs = [(document, 1) for document in map(str, value)]
         pairs = sorted(pairs) if isinstance(value, AbstractSet) else pairs
@@ -114,10 +118,11 @@ def _read_grades(value: Any, name: str) -> dict[str, int]:
             f"{place} needs a set or list of ids, or ids with grades, not {type(value).__name__}"
         )
     for document, grade in pairs:
-        if isinstance(grade, bool) or not isinstance(grade, numbers.Integral):
+        is_number = isinstance(grade, numbers.Integral) and not isinstance(grade, bool)
+        if not is_number or abs(int(grade)) > _MOST_GRADE:
             raise DataError(
-                f"{place}: the grade of '{printable(document, 80)}' is a whole number, not "
-                f"{printable(repr(grade), 40)}"
+                f"{place}: the grade of '{printable(document, 80)}' is a whole number of up to nine digits, "
+                f"not {printable(repr(grade), 40)}"
             )
     return {document: int(grade) for document, grade in pairs}
 

@@ -1,9 +1,10 @@
-"""Further documents that an evaluation searches: rows with text, id and title, or a document per line."""
+"""Documents to search in addition to the texts of rows: with text, id and title, or one per line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ def read_searched_documents(
     documents = SearchedDocuments(format_path(path))
     for file in _list_document_files(path, readers):
         if file.name.lower().endswith(_LINES):
-            for _, line in _take(read_text_lines(file), limit):
+            for _, line in islice(read_text_lines(file), limit):
                 if line.strip():
                     documents.add(plain_text(line))
             continue
-        for where, row in _take(_read_placed_rows(file, readers), limit):
+        for where, row in islice(read_placed_rows(file, readers), limit):
             _add_row(documents, where, row, media)
     if not documents.texts:
         raise DataError(f"{documents.place}: there are no documents; give a file with texts")
@@ -89,15 +90,14 @@ def _list_document_files(path: Path, readers: Sequence[Reader]) -> list[Path]:
     return corpora[:1] or files
 
 
-def _take(rows: Iterator[Any], limit: int | None) -> Iterator[Any]:
-    from itertools import islice
-
-    return islice(rows, limit)
-
-
-def _read_placed_rows(
+def read_placed_rows(
     file: Path, readers: Sequence[Reader]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield `file:line` and each row of a file.
+
+    Raises:
+        DataError: if a row cannot be read; names file and line.
+    """
     for line, row in find_reader(file, readers).rows(file):
         where = f"{format_path(file)}:{line}"
         if isinstance(row, BadRow):

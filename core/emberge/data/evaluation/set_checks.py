@@ -1,4 +1,4 @@
-"""Checks of evaluation sets before a run: what a half lacks, first rows, and sets that are too small."""
+"""Checks of evaluation sets before a run: missing files, unusable first rows and unusable judgements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from emberge.contracts import DataRef, Preflight, Split
 from emberge.data.data_sources import PARTS
-from emberge.data.entry import DataEntry, EvalSet, EvalSource
+from emberge.data.entry import DataEntry, EvalRows, EvalSet, EvalSource
+from emberge.data.evaluation.beir_files import read_judgements
 from emberge.data.evaluation.eval_source import pick_eval_sets, pick_named
 from emberge.data.evaluation.searched_documents import read_searched_documents
 from emberge.data.first_rows import check_entries
@@ -54,13 +55,22 @@ def _list_announced_sets(
 
 def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterator[str]:
     missing = lacking_half(eval_set, split)
-    if missing is not None or eval_set.rows is None:
-        yield from [missing] if missing is not None else []
-        return
+    if missing is not None:
+        yield missing
+    elif eval_set.rows is not None:
+        yield from _find_row_faults(eval_set, eval_set.rows, context)
+    elif eval_set.task == "retrieval":
+        try:
+            read_judgements(eval_set, split)
+        except DataError as error:
+            yield str(error)
+
+
+def _find_row_faults(eval_set: EvalSet, rows: EvalRows, context: Preflight) -> Iterator[str]:
     entry = DataEntry(
-        path=DataRef(str(eval_set.rows.path)),
+        path=DataRef(str(rows.path)),
         name=eval_set.name,
-        columns=eval_set.rows.columns,
+        columns=rows.columns,
         task=eval_set.task,
         score_range=eval_set.score_range,
     )
@@ -68,12 +78,10 @@ def _find_faults(eval_set: EvalSet, split: Split, context: Preflight) -> Iterato
     yield from (str(problem) for problem in checked.problems)
     for head in checked.heads:
         context.note(f"evaluation: {head.title}", head.lines)
-    if eval_set.rows.documents is not None:
-        media = MediaValues(MediaFolder(beside=eval_set.rows.path.parent))
+    if rows.documents is not None:
+        media = MediaValues(MediaFolder(beside=rows.path.parent))
         try:
-            read_searched_documents(
-                eval_set.rows.documents, context.readers, media, _FIRST_DOCUMENTS
-            )
+            read_searched_documents(rows.documents, context.readers, media, _FIRST_DOCUMENTS)
         except DataError as error:
             yield str(error)
 

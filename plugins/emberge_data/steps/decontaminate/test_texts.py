@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from emberge import DataError, EvalSet, EvalSource, Evaluator, Preflight, Problem, Workspace
-from emberge.contracts import Side
+from emberge.contracts import Side, Split
 from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_set, pick_eval_sets
 
 from emberge_data.steps.text_similarity import normalise
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    Split = Literal["test", "dev"]
 
 
 # Distinct test texts in memory at a time: about 4 kB each, with a thousand characters.
