@@ -24,6 +24,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
+from emberge.data import describe_small_set, load_eval_set, pick_eval_sets
 from emberge.files import UnsoundFileError, disk_space_problems, open_regular, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
@@ -35,7 +36,6 @@ from emberge_adapt.adapt_data import AdaptData, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
-    FEWEST_TEST_QUERIES,
     AdaptPlan,
     Effort,
     choose_training,
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from emberge import Launcher, Machine, Plugins
 
 RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
-# Standard deviation of a query's difference between two models, about, in points.
-_SPREAD_OF_QUERY = 20
 _RECIPE_BYTES = 1 << 20
 # Errors that numpy raises for headers that are no header, and we for what is no regular file.
 _NPY_ERRORS = (
@@ -104,12 +102,9 @@ class Adaptation:
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
             f"texts of up to {training.max_length} tokens"
         )
-        if plan.test is None and plan.test_rows < FEWEST_TEST_QUERIES:
-            smallest = 1.96 * _SPREAD_OF_QUERY / max(1, plan.test_rows) ** 0.5
-            yield (
-                f"warning: with {plan.test_rows} test queries only gains above about {smallest:.0f} points "
-                "can be told from chance; add pairs, or real queries by --test"
-            )
+        warning = describe_small_set("test", plan.test_rows) if plan.test is None else None
+        if warning is not None:
+            yield f"warning: {warning}: add pairs, or real queries by --test"
 
 
 def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
@@ -149,8 +144,6 @@ def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> Non
     Raises:
         DataError: if they are no file, there is no document, or a row has no text.
     """
-    from emberge.data import load_eval_set, pick_eval_sets
-
     if not Path(documents).is_file():
         raise DataError(
             f"{printable(documents)}: further documents are in one file of rows with text, or with a "

@@ -59,9 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
-    except (
-        Exception
-    ) as error:  # a mistake in emberge, a plugin or a library: one line, no traceback
+    except Exception as error:
+        # A mistake in emberge, a plugin or a library gets one line; --debug shows the traceback.
         return _show_unforeseen_error(error, debug)
 
 

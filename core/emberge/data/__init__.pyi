@@ -5,17 +5,14 @@ from .catalogue_file import write_catalogue as write_catalogue
 from .catalogue_file import write_entries as write_entries
 from .catalogue_file import write_json_rows as write_json_rows
 from .data_sources import expand as expand
-from .data_sources import find_reader as find_reader
 from .data_sources import in_domain_tasks as in_domain_tasks
 from .dataset_loading import count_datasets as count_datasets
 from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
 from .distinct_texts import DistinctTexts as DistinctTexts
-from .document_rows import DocumentRow as DocumentRow
 from .document_rows import read_document_rows as read_document_rows
 from .entry import DataEntry as DataEntry
-from .entry import DataOrigin as DataOrigin
 from .evaluation.eval_data import eval_texts as eval_texts
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets

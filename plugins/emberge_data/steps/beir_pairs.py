@@ -34,7 +34,8 @@ class BeirPairs(Step):
     Every query with a relevant document (Thakur et al., 2021, arXiv:2104.08663) becomes a row: its positives
     are the documents with a grade above 0, titles in front, and its negatives those with the grade 0. Queries
     without a relevant document are left out of the training judgements, and an error in others. Documents
-    without a judgement are in no row; mining finds negatives among them: `mine_hard_negatives: {data: $pairs, corpus: ./scifact/corpus.jsonl, …}`.
+    without a judgement are in no row; mining finds negatives among them:
+    `mine_hard_negatives: {data: $pairs, corpus: ./scifact/corpus.jsonl, …}`.
 
     Example:
         pairs:

@@ -196,14 +196,7 @@ def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
     faiss = _load_faiss()
     if type(inner) is not faiss.IndexIVFFlat:
         raise DataError(f"{path}: its inverted lists are nested in ways not known here; {_ADVICE}")
-    centres = faiss.downcast_index(inner.quantizer)
-    if not isinstance(centres, faiss.IndexFlat | faiss.IndexHNSWFlat):
-        kind = type(centres).__name__
-        raise DataError(f"{path}: the centres of its lists are in an {kind}; {_ADVICE}")
-    if isinstance(centres, faiss.IndexHNSWFlat):
-        links = centres.hnsw.nb_neighbors(1)
-        if not 1 <= links <= _MOST_LINKS:
-            raise DataError(f"{path}: the graph of its centres has {links:,} links each; {_ADVICE}")
+    _require_known_centres(path, faiss.downcast_index(inner.quantizer))
     lists = inner.invlists
     count = sum(lists.list_size(number) for number in range(lists.nlist))
     is_sound = lists.nlist == inner.nlist and lists.code_size == 4 * inner.d
@@ -222,6 +215,18 @@ def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
             f"from at least as many vectors; {_ADVICE} with fewer lists"
         )
     _require_known_ids(path, outer, inner)
+
+
+def _require_known_centres(path: Path, centres: Any) -> None:
+    """Refuse centres of lists that are neither in a table nor in a graph with a possible number of links."""
+    faiss = _load_faiss()
+    if not isinstance(centres, faiss.IndexFlat | faiss.IndexHNSWFlat):
+        kind = type(centres).__name__
+        raise DataError(f"{path}: the centres of its lists are in an {kind}; {_ADVICE}")
+    if isinstance(centres, faiss.IndexHNSWFlat):
+        links = centres.hnsw.nb_neighbors(1)
+        if not 1 <= links <= _MOST_LINKS:
+            raise DataError(f"{path}: the graph of its centres has {links:,} links each; {_ADVICE}")
 
 
 def _require_known_ids(path: Path, outer: Any, inner: Any) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
 from emberge.data import (
-    DataOrigin,
     DistinctTexts,
     check_entries,
     data_sources,
@@ -23,7 +22,7 @@ from emberge.data import (
     load_datasets,
     read_plain_rows,
 )
-from emberge.data.entry import Catalogue
+from emberge.data.entry import Catalogue, DataOrigin
 from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
@@ -360,7 +359,7 @@ def test_a_hub_set_is_named_with_all_that_chooses_it() -> None:
 
 
 def test_the_reader_of_the_longest_ending_is_taken(tmp_path: Path) -> None:
-    from emberge.data import find_reader
+    from emberge.data.data_sources import find_reader
 
     assert type(find_reader(tmp_path / "a.TSV.GZ", READERS)) is Delimited
     with pytest.raises(DataError, match=r"known: \.csv, .*\.tsv\.gz"):

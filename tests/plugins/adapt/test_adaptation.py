@@ -165,7 +165,9 @@ def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
     assert (run.out / "report" / "report.html").is_file()
     assert "gain" in text
     assert json.loads(measure.read_text("utf-8"))["measured"]["tokens_per_second"] > 0
-    measure.write_text(content, "utf-8")  # other tests compare the speeds that the first run printed
+    measure.write_text(
+        content, "utf-8"
+    )  # other tests compare the speeds that the first run printed
 
 
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(

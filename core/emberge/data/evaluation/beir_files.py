@@ -91,8 +91,8 @@ def read_judgements(eval_set: EvalSet, split: str) -> tuple[Path, list[Judgement
     """Return the file with the judgements of one half, and its judgements: line, (query, document, grade).
 
     Raises:
-        DataError: if there is no such file, a line cannot be read, or a query of a half that is scored, `test`
-            or `dev`, has no grade above 0: whatever a model finds, its score would be 0.
+        DataError: if there is no such file, a line cannot be read, or a query of the test or dev half has no
+            grade above 0, so that each model's score would be 0.
     """
     path = _find_judgement_file(eval_set, split)
     judgements = []

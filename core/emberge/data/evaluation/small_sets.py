@@ -19,10 +19,10 @@ from emberge.wording import count_noun
 
 _ENOUGH = 100
 _MOST_ROWS = 20_000  # rows looked at, for a set of few queries with many documents each
-# Standard deviation over queries, in points of nDCG@10, of a score and of a fine-tuned model's difference from
-# its base. Measured with all-MiniLM-L6-v2 and 30 trainings and merges of it on samples of humaneval, medquad,
-# nl2bash, nq, scifact and squad (163 or 300 queries each): median of the sets' medians over models. By set
-# the medians are from 14 to 38, and from 6 (nq) to 21 (nl2bash).
+# Standard deviation over queries, in points of nDCG@10, of a score and of a fine-tuned model's difference
+# from its base. Measured with all-MiniLM-L6-v2 and 30 trainings and merges of it on samples of humaneval,
+# medquad, nl2bash, nq, scifact and squad (163 or 300 queries each): median of the sets' medians over models.
+# By set the medians are from 14 to 38, and from 6 (nq) to 21 (nl2bash).
 _SCORE_SPREAD = 33.0
 _DIFFERENCE_SPREAD = 12.0
 
@@ -55,8 +55,8 @@ def describe_small_set(name: str, count: int, noun: str = "query") -> str | None
     score, difference = (1.96 * s / count**0.5 for s in (_SCORE_SPREAD, _DIFFERENCE_SPREAD))
     return (
         f"set '{name}' has {count_noun(count, noun)}; with so few, the 95 % interval of a score is about ± "
-        f"{score:.0f} points, and that of a model's gain over its base about ± {difference:.0f}, so that smaller "
-        f"gains cannot be told from chance; take {_ENOUGH} or more"
+        f"{score:.0f} points, and that of a model's gain over its base about ± {difference:.0f}, so that "
+        f"smaller gains cannot be told from chance; take {_ENOUGH} or more"
     )
 
 

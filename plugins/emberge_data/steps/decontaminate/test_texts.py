@@ -11,7 +11,6 @@ from emberge.data import check_eval_sets, eval_texts, lacking_half, load_eval_se
 
 from emberge_data.steps.text_similarity import normalise
 
-
 # Distinct test texts in memory at a time: about 4 kB each, with a thousand characters.
 AT_ONCE = 100_000
 _HALVES: tuple[Split, ...] = ("test", "dev")

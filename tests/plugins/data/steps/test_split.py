@@ -211,7 +211,7 @@ def test_the_test_part_is_an_evaluation_set_and_warned_of_if_it_is_small(tmp_pat
     assert eval_set.name == "a"
     (warning,) = [text for text in bench.warnings if "test part" in text]
     assert f"set 'a' has {len(rows)} rows" in warning
-    assert "about ± 25 points" in warning or len(rows) != 10
+    assert "about ± 20 points" in warning or len(rows) != 10
 
 
 def test_parts_that_are_too_large_together_leave_none_to_train_on(tmp_path: Path) -> None:
