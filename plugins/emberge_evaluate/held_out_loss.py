@@ -30,7 +30,7 @@ from emberge import (
     component,
 )
 from emberge.contracts import dimension_problems, loss_problems
-from emberge.evaluating import PartProgress, safe_file_name
+from emberge.evaluating import safe_file_name
 from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
@@ -139,13 +139,11 @@ class HeldOutLoss(BatchOptions, Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         datasets = {dataset.info.name: dataset for dataset in self._load(workspace)}
-        parts = PartProgress(workspace.progress, "task", len(tasks))
-        for task in tasks:
-            parts.begin(task.name)
-            losses = self._measure_batches(
-                self._make_job(model.folder, datasets[task.name], workspace), workspace
-            )
-            parts.end()
+        for number, task in enumerate(tasks, 1):
+            with workspace.part("task", number, len(tasks), task.name):
+                losses = self._measure_batches(
+                    self._make_job(model.folder, datasets[task.name], workspace), workspace
+                )
             units = Units("batch", "mean", losses)
             yield TaskScore(task, sum(losses) / len(losses), units, {"batches": len(losses)})
 

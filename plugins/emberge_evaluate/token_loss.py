@@ -35,7 +35,6 @@ from emberge import (
     component,
 )
 from emberge.contracts import BatchPart, prediction_problems
-from emberge.evaluating import PartProgress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,11 +147,10 @@ class TokenLossOnTexts(Evaluator):
             progress=lambda *_: None,
             warn=workspace.warn,
         ) as session:
-            parts = PartProgress(workspace.progress, "task", len(tasks))
-            for task in tasks:
-                parts.begin(task.name)
-                yield self._score_dataset(task, datasets[task.name], session)
-                parts.end()
+            for number, task in enumerate(tasks, 1):
+                with workspace.part("task", number, len(tasks), task.name):
+                    score = self._score_dataset(task, datasets[task.name], session)
+                yield score
 
     def _score_dataset(self, task: TaskInfo, dataset: Dataset, session: Session) -> TaskScore:
         import numpy as np

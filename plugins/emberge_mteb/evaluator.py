@@ -34,7 +34,6 @@ from emberge import (
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
-from emberge.evaluating import PartProgress
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
@@ -320,7 +319,7 @@ class Mteb(Evaluator):
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
-        progress = _TextsOfTasks(workspace, len(tasks))
+        progress = _TaskTexts(workspace)
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with silence_mteb():
@@ -332,20 +331,20 @@ class Mteb(Evaluator):
                 workspace,
                 lambda old, place: self._load(old, workspace, progress, Path(media) / place),
             )
-            for task in tasks:
+            for number, task in enumerate(tasks, 1):
                 source = sources[task.plain_name]
-                with silence_mteb():
-                    mteb_task, texts = source.make()
-                    searched_model = indexes.searched(task, source.asked)
-                progress.begin(task.name, texts)
-                score, units, result = score_task(mteb_task, searched_model)
+                with workspace.part("task", number, len(tasks), task.name):
+                    with silence_mteb():
+                        mteb_task, texts = source.make()
+                        searched_model = indexes.searched(task, source.asked)
+                    progress.begin(texts)
+                    score, units, result = score_task(mteb_task, searched_model)
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
                         "(all similarities are equal); counted as 0"
                     )
                     score = 0.0
-                progress.end()
                 yield TaskScore(task, score, units, result)
 
     def figures(self, scores: Mapping[str, Mapping[str, TaskScore]]) -> list[dict[str, Any]]:
@@ -435,7 +434,7 @@ class Mteb(Evaluator):
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _load(
-        self, model: Model, workspace: Workspace, progress: _TextsOfTasks, media: Path
+        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
     ) -> MtebModel:
         from emberge.model_folder import read_settings
 
@@ -469,7 +468,7 @@ class Mteb(Evaluator):
         )
 
     def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TextsOfTasks
+        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TaskTexts
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
@@ -499,17 +498,16 @@ class Mteb(Evaluator):
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
 
 
-class _TextsOfTasks:
-    """Progress of a model's tasks by the texts that each of them has embedded so far."""
+class _TaskTexts:
+    """Progress of a running task by the texts that it has embedded so far."""
 
-    def __init__(self, workspace: Workspace, tasks: int) -> None:
-        self._tasks = PartProgress(workspace.progress, "task", tasks)
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
         self._texts = self._embedded = 0
 
-    def begin(self, name: str, texts: int) -> None:
+    def begin(self, texts: int) -> None:
         """Start a task that embeds about `texts` texts; 0 if the number is unknown."""
         self._texts, self._embedded = texts, 0
-        self._tasks.begin(name)
 
     def embedding(self, done: int, total: int, unit: str = "texts") -> None:
         """Add texts that the running call has embedded so far."""
@@ -520,13 +518,10 @@ class _TextsOfTasks:
         self._embedded += texts
         self._report_share(0)
 
-    def end(self) -> None:
-        """Count the running task as done."""
-        self._tasks.end()
-
     def _report_share(self, more: int) -> None:
+        # After the last text, the task is still to be scored.
         share = min(1.0, (self._embedded + more) / self._texts) if self._texts else 0.0
-        self._tasks.report(0.95 * share)
+        self._workspace.progress(0.95 * share, 1)
 
 
 def _build_local_name(name: str, split: str) -> str:

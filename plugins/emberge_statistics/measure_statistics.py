@@ -190,7 +190,10 @@ class MeasureStatistics(BatchOptions, Step):
         facts = _collect_facts(workspace)
         for number, (label, model) in enumerate(models.items()):
             work = workspace.work / f"measured-{number}"
-            with workspace.whole_model(model) as folder:
+            with (
+                workspace.part("model", number + 1, len(models), label),
+                workspace.whole_model(model) as folder,
+            ):
                 statistics_files, known_facts = measure_on_data(
                     "gram" if self.measure == "gram" else "fisher",
                     self._build_job(workspace, folder, datasets),

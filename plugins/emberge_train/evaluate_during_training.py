@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,3 +150,9 @@ class _QuietWorkspace:
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Discard the progress."""
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        """Run the block; its progress is discarded."""
+        return nullcontext()

@@ -71,6 +71,7 @@ class FindWeights(SearchOptions):
         from emberge_weights.layers.layer_search import LayerSearch, open_members
         from emberge_weights.members import SetEmbedder, plan_members
         from emberge_weights.real_merges import (
+            describe_merge,
             merge_and_embed,
             pick_anchors,
             pick_trials,
@@ -96,7 +97,11 @@ class FindWeights(SearchOptions):
             max_length=self.max_length,
             workspace=workspace,
         )
-        members = [embedder.member(model) for model in models]
+        models_to_embed = len(models) + self.anchors + self.trials + bool(self.layers)
+        members = []
+        for number, model in enumerate(models, 1):
+            with workspace.part("model", number, models_to_embed, model.name):
+                members.append(embedder.member(model))
         seed = workspace.seed
         base = self.base is not None
         found_search = search(
@@ -111,12 +116,11 @@ class FindWeights(SearchOptions):
         anchors = pick_anchors(found_search, self.anchors)
         fixed = len(fixed_candidates(len(models) - base, base, self.base_share))
         places = [*anchors, *pick_trials(found_search, self.trials, fixed, seed)]
-        merged = [
-            merge_and_embed(
-                models, members, found_search.weights[candidate], self.strategy, embedder
-            )
-            for candidate in places
-        ]
+        merged = []
+        for number, candidate in enumerate(places, len(models) + 1):
+            weights = found_search.weights[candidate]
+            with workspace.part("model", number, models_to_embed, describe_merge(models, weights)):
+                merged.append(merge_and_embed(models, members, weights, self.strategy, embedder))
         real = None
         if places:
             real = score_merges(found_search, places, len(anchors), embedder.sets, members, merged)
@@ -133,5 +137,7 @@ class FindWeights(SearchOptions):
                 embedder=embedder,
                 seed=seed,
             )
-            result = replace(result, layers=layered.run(found_search.weights[result.chosen]))
+            with workspace.part("model", models_to_embed, models_to_embed, "weights by layer"):
+                layers = layered.run(found_search.weights[result.chosen])
+            result = replace(result, layers=layers)
         return result.write(workspace)

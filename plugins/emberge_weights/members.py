@@ -153,7 +153,7 @@ class SetEmbedder:
             encoder,
             model=f"{key} {backbone!r}",
             name=name,
-            progress=lambda done, total, unit: self.workspace.progress(done, total, unit, name),
+            progress=self.workspace.progress,
         )
         prompting = Prompting(self.prompt, encoder.prompts)
 
@@ -162,12 +162,13 @@ class SetEmbedder:
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
         vectors_by_set = []
-        for weight_set in self.sets:
-            queries = embed(weight_set, weight_set.queries, "query")
-            documents = (
-                queries
-                if weight_set.itself
-                else embed(weight_set, weight_set.documents, "document")
-            )
+        for number, weight_set in enumerate(self.sets, 1):
+            with self.workspace.part("set", number, len(self.sets), weight_set.name):
+                queries = embed(weight_set, weight_set.queries, "query")
+                documents = (
+                    queries
+                    if weight_set.itself
+                    else embed(weight_set, weight_set.documents, "document")
+                )
             vectors_by_set.append(SideVectors(queries, documents))
         return vectors_by_set

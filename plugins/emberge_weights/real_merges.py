@@ -115,8 +115,13 @@ def merge_and_embed(
         return members[used_members[0]]
     inputs = member_inputs(models, weights.tolist())
     with merged_folder(inputs, strategy, embedder.workspace) as folder:
-        name = ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used_members)
-        return embedder.merged(folder, folder.name, name)
+        return embedder.merged(folder, folder.name, describe_merge(models, weights))
+
+
+def describe_merge(models: Sequence[Model], weights: Array) -> str:
+    """Return the weights and names of the members that have a weight, as text."""
+    used_members = np.flatnonzero(weights).tolist()
+    return ", ".join(f"{weights[number]:.2f} {models[number].name}" for number in used_members)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader
 from emberge.contracts import Reference, Rehearsal
 from emberge.merging import whole_model
+from emberge.recipes.run.step_progress import StepProgress
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
 
@@ -46,6 +47,9 @@ class Bench:
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     many: dict[str, list[Model]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._progress = StepProgress(lambda *report: self.told.append(report))
 
     @property
     def folder(self) -> Path:
@@ -80,7 +84,12 @@ class Bench:
         raise NotImplementedError
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        self.told.append((done, total, unit, note))
+        self._progress.report(done, total, unit, note)
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        return self._progress.part(noun, number, count, name)
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         self.metrics[name] = value

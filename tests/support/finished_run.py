@@ -9,6 +9,7 @@ import random
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,11 @@ class FinishedRun:
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         assert 0 <= done <= total
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         raise AssertionError("a report logs nothing")

@@ -238,6 +238,16 @@ class Workspace(Protocol):
         """
         ...
 
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        """Run a `with` block as part `number`, from 1, of `count`; with a `name`, progress names the part.
+
+        Progress within the block is a share of the part, its note begins with `model 2 of 3: name`, and the
+        step's progress never decreases from the first part to the last. Parts can be nested.
+        """
+        ...
+
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         """Log a number, such as a loss at an optimizer step."""
         ...

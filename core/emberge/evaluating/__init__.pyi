@@ -1,6 +1,5 @@
 """Public names of evaluating, each with the module that defines it."""
 
-from .part_progress import PartProgress as PartProgress
 from .score_file import SCORES_FILE as SCORES_FILE
 from .score_file import read_scores as read_scores
 from .score_file import write_scores as write_scores

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,11 @@ def score_model(
     """
     scores: dict[str, TaskScore] = {}
     for column, (evaluator, tasks) in enumerate(plans):
-        share = _ShareOfProgress(workspace, (place, of, name), (column, len(plans)))
-        scores |= score_tasks(evaluator, model, tasks, share)
-        if of > 1 or len(plans) > 1:  # an evaluator whose scores are all stored reports nothing
-            share.progress(1, 1)
+        with (
+            workspace.part("model", place + 1, of, name if of > 1 else ""),
+            workspace.part("evaluator", column + 1, len(plans)),
+        ):
+            scores |= score_tasks(evaluator, model, tasks, workspace)
     for task, score in scores.items():
         workspace.metric(f"score/{task}/{name}", score.score)
     return scores
@@ -72,34 +73,6 @@ def score_tasks(
                 store.write(model, score)
                 scores[score.task.name] = score
     return {name: score for name, score in scores.items() if score is not None}
-
-
-@dataclass
-class _ShareOfProgress:
-    """Workspace of one evaluator for one model, whose progress is reported as a share of the step's.
-
-    `_model` is (its place from 0, the number of models, its name), `_evaluator` (its place, their number). No
-    field has the name of an attribute of a workspace, which it would hide.
-    """
-
-    _workspace: Workspace
-    _model: tuple[int, int, str]
-    _evaluator: tuple[int, int]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._workspace, name)
-
-    def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Report the evaluator's progress as a share of the step's."""
-        (place, models, name), (column, evaluators) = self._model, self._evaluator
-        share = done / total if total else 0.0
-        if models > 1:
-            text = f"model {place + 1} of {models}: {name}{' · ' if note else ''}{note}"
-            self._workspace.progress(place + (column + share) / evaluators, models, "models", text)
-        elif evaluators > 1:
-            self._workspace.progress(column + share, evaluators, "evaluators", note)
-        else:
-            self._workspace.progress(done, total, unit, note)
 
 
 class ScoreStore:

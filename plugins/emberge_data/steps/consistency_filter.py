@@ -95,7 +95,7 @@ class ConsistencyFilter(TaughtStep):
             len(arranged.dataset), self.shard_size, workspace.seed, arranged.name
         )
         for shard, rows in enumerate(shards_of_rows):
-            workspace.progress(shard, len(shards_of_rows), "shards", arranged.name)
+            workspace.progress(shard, len(shards_of_rows), "shards")
             for space in spaces:
                 pairs, higher = _count_shard(arranged, space, rows, self.limits(workspace))
                 is_kept[pairs] &= higher < self.top_k

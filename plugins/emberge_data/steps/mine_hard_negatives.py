@@ -158,7 +158,7 @@ class MineHardNegatives(TaughtStep):
             workspace.work / "mined" / str(number),
             len(arranged.queries),
             lambda queries: choose(spaces, queries, passages, choice, limits).places,
-            lambda done, total: workspace.progress(done, total, "queries", arranged.name),
+            lambda done, total: workspace.progress(done, total, "queries"),
         )
         if not any((block >= 0).any() for block in blocks):
             raise DataError(self._explain_nothing(arranged, spaces, passages))

@@ -103,8 +103,11 @@ class ScorePairs(DataStep):
             for number, dataset in enumerate(datasets)
         ]
         with self._load_scorer(workspace) as (scale, scorer):
-            for dataset, scores in zip(datasets, scores_by_set, strict=True):
-                self._fill(dataset, scores, scorer(dataset), workspace)
+            for number, (dataset, scores) in enumerate(
+                zip(datasets, scores_by_set, strict=True), 1
+            ):
+                with workspace.part("set", number, len(datasets), dataset.info.name):
+                    self._fill(dataset, scores, scorer(dataset), workspace)
         if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
         figures = {dataset.info.name: _Figures() for dataset in datasets}
@@ -124,9 +127,7 @@ class ScorePairs(DataStep):
         from emberge.ranks import join_ranks
 
         ranks = join_ranks(workspace.machine.device)
-        show_progress = partial(
-            workspace.progress, total=len(dataset), unit="rows", note=dataset.info.name
-        )
+        show_progress = partial(workspace.progress, total=len(dataset), unit="rows")
         scores.fill(score, rank=ranks.rank, ranks=ranks.size, done=show_progress)
         if ranks.size > 1:  # each waits for all, however long that takes
             key = f"scored/{workspace.id}/{dataset.info.name}"

@@ -79,29 +79,41 @@ class TaughtStep(DataStep):
         from emberge.ranks import join_ranks
 
         sets = [self.arranged(dataset, workspace) for dataset in self.load(workspace)]
-        spaces = self._embed_sets(sets, workspace)
+        with workspace.part("stage", 1, 2):
+            spaces = self._embed_sets(sets, workspace)
         if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
-        return self.finish(
-            workspace,
-            (
-                (arranged.dataset, self.outcomes(number, arranged, spaces[number], workspace))
-                for number, arranged in enumerate(sets)
-            ),
-            {"teachers": [str(teacher.model) for teacher in self.teachers]},
-        )
+
+        def yield_outcomes(number: int, arranged: ArrangedSet) -> Iterator[Outcome]:
+            with workspace.part("set", number + 1, len(sets), arranged.name):
+                yield from self.outcomes(number, arranged, spaces[number], workspace)
+
+        with workspace.part("stage", 2, 2):
+            return self.finish(
+                workspace,
+                (
+                    (arranged.dataset, yield_outcomes(number, arranged))
+                    for number, arranged in enumerate(sets)
+                ),
+                {"teachers": [str(teacher.model) for teacher in self.teachers]},
+            )
 
     def _embed_sets(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
         """Return the vectors of each set by each teacher, with one teacher in memory at a time."""
         from emberge_data.steps.search.space import Space
 
         spaces_by_set: list[list[Space]] = [[] for _ in sets]
-        for teacher in self.teachers:
-            with teacher.opened(workspace) as teacher_model:
-                for spaces, arranged in zip(spaces_by_set, sets, strict=True):
-                    queries = teacher_model.queries(arranged.queries, arranged.dataset)
-                    documents = teacher_model.documents(arranged.documents, arranged.dataset)
-                    spaces.append(Space(queries, documents, workspace.machine.device))
+        for place, teacher in enumerate(self.teachers, 1):
+            with (
+                workspace.part("teacher", place, len(self.teachers), teacher.model.text),
+                teacher.opened(workspace) as teacher_model,
+            ):
+                for number, arranged in enumerate(sets):
+                    with workspace.part("set", number + 1, len(sets), arranged.name):
+                        queries = teacher_model.queries(arranged.queries, arranged.dataset)
+                        documents = teacher_model.documents(arranged.documents, arranged.dataset)
+                    space = Space(queries, documents, workspace.machine.device)
+                    spaces_by_set[number].append(space)
         return spaces_by_set
 
     def limits(self, workspace: Workspace) -> SearchMemory:

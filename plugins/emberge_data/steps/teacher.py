@@ -111,9 +111,7 @@ class Teacher:
                 model=f"{model.fingerprint} {self.backbone!r}",
                 dtype=self.dtype,
                 name=model.name,
-                progress=lambda done, total, unit: workspace.progress(
-                    done, total, unit, model.name
-                ),
+                progress=workspace.progress,
                 ranks=join_ranks(workspace.machine.device),
             )
             yield OpenTeacher(self, model.name, store, workspace)

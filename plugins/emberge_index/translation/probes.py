@@ -150,5 +150,5 @@ def _open_store(
             encoder,
             model=f"{model.fingerprint} {backbone!r}",
             name=model.name,
-            progress=lambda done, total, unit: workspace.progress(done, total, unit, model.name),
+            progress=workspace.progress,
         )

@@ -142,19 +142,20 @@ class TwoModels(Step):
         probes = self.probes(workspace)
         kind, ridge, rank = self.form
         embedded = []
-        for option in ("old", "new"):
+        for number, option in enumerate(("old", "new"), 1):
             prompts_by_side: dict[Side, str | None] = dict.fromkeys(PROMPTS)
             prompts_by_side[self.side] = getattr(self, f"{option}_prompt")
-            embedded.append(
-                embed(
-                    getattr(self, option),
-                    probes,
-                    workspace,
-                    backbone=self.backbone,
-                    max_length=self.max_length,
-                    prompts=prompts_by_side,
+            with workspace.part("part", number, 3, f"vectors by {getattr(self, option)}"):
+                embedded.append(
+                    embed(
+                        getattr(self, option),
+                        probes,
+                        workspace,
+                        backbone=self.backbone,
+                        max_length=self.max_length,
+                        prompts=prompts_by_side,
+                    )
                 )
-            )
         old, new = embedded
         first, second = (new, old) if self.backwards else (old, new)
         source, target = first.of(self.side), second.of(self.side)
@@ -162,15 +163,16 @@ class TwoModels(Step):
         problem = problem or few_texts(len(source), source.dimension, kind, ridge)
         if problem is not None:
             raise DataError(problem)
-        folds = fit_folds(
-            source,
-            target,
-            folds_of(probes.of(self.side)),
-            kind,
-            ridge=ridge,
-            rank=rank,
-            progress=lambda done, total: workspace.progress(done, total, "ridges"),
-        )
+        with workspace.part("part", 3, 3, "fit"):
+            folds = fit_folds(
+                source,
+                target,
+                folds_of(probes.of(self.side)),
+                kind,
+                ridge=ridge,
+                rank=rank,
+                progress=lambda done, total: workspace.progress(done, total, "ridges"),
+            )
         header = TranslationHeader(
             kind,
             self.side,

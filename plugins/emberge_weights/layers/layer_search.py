@@ -79,8 +79,8 @@ class LayerSearch:
         sizes = [len(weight_set.queries) for weight_set in self.sets]
         first, second = next(halves(sizes, stable_seed(self.seed, "layers")))
         fits = [
-            self._fit_half(flat, labelled, half, name)
-            for half, name in ((first, "1"), (second, "2"))
+            self._fit_half(flat, labelled, half, number)
+            for number, half in ((1, first), (2, second))
         ]
         embedder = dataclasses.replace(self.embedder, sets=self.sets)
         sides = [merge_and_embed(self.models, self.members, flat, self.strategy, embedder)]
@@ -119,23 +119,22 @@ class LayerSearch:
             )
 
     def _fit_half(
-        self, flat: Array, labelled: Sequence[LabelledTexts], units: Sequence[Places], name: str
+        self, flat: Array, labelled: Sequence[LabelledTexts], units: Sequence[Places], number: int
     ) -> Array:
         work = self.embedder.workspace
         rounds = min(ROUNDS, work.rehearsal.steps) if work.rehearsal else ROUNDS
-        return fit_coefficients(
-            flat,
-            len(self.blocks),
-            self.forward,
-            labelled,
-            units,
-            seed=stable_seed(self.seed, f"layers {name}"),
-            rounds=rounds,
-            work=work.work / f"layers-{name}",
-            progress=lambda done: work.progress(
-                done, rounds, "rounds", f"fit {name} of 2 by layer"
-            ),
-        )
+        with work.part("fit", number, 2, "a half of the texts"):
+            return fit_coefficients(
+                flat,
+                len(self.blocks),
+                self.forward,
+                labelled,
+                units,
+                seed=stable_seed(self.seed, f"layers {number}"),
+                rounds=rounds,
+                work=work.work / f"layers-{number}",
+                progress=lambda done: work.progress(done, rounds, "rounds"),
+            )
 
     def _make_tensor_weights(self, coefficients: Array, flat: Array) -> list[PerTensor]:
         return [

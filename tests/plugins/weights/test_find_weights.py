@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from tests.plugins.weights.places import write_sets
 from tests.support import tiny
 from tests.support.result_folders import folders
+from tests.support.step_reports import assert_never_decreases, record_reports
 from tests.support.tolerance import assert_combined
 
 RECIPE = """
@@ -84,6 +85,19 @@ def test_what_is_found_is_what_a_merge_takes(
     norm = "embeddings.LayerNorm.weight"
     states = [load_file(f / "model.safetensors")[norm] for f in (bert, *berts, results["merged"])]
     assert_combined(states[-1], states[:-1], weights)
+
+
+def test_progress_is_by_member_and_real_merge(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = record_reports(monkeypatch, "found")
+    text = RECIPE.replace("candidates: 60", "candidates: 60\n      anchors: 3")
+    run(place, text, plugins)
+    assert_never_decreases(reports, 7, "models")
+    assert reports[-1][0] == 7
+    notes = [note for *_, note in reports]
+    assert "model 2 of 7: b · set 3 of 3: same-dev" in notes
+    assert "model 5 of 7: 0.33 a, 0.33 b, 0.33 c · set 1 of 3: asked-dev" in notes
 
 
 def test_the_result_foretells_real_merges_and_says_what_members_are_worth(

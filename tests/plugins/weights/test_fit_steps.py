@@ -26,7 +26,7 @@ from emberge_weights.members import (
     member_inputs,
     plan_members,
 )
-from emberge_weights.real_merges import merge_and_embed, merged_folder
+from emberge_weights.real_merges import describe_merge, merge_and_embed, merged_folder
 from emberge_weights.weight_sets import WeightSet
 
 from tests.support.bench import Bench, model_at
@@ -168,12 +168,12 @@ def test_a_search_by_layer_shows_its_fits_and_takes_few_steps_in_a_rehearsal(
         embedder=embedder,
         seed=0,
     ).run(np.array([0.25, 0.75]))
-    rounds = [one for one in bench.told if one[2] == "rounds"]
-    assert rounds == [
-        (done, 2, "rounds", f"fit {name} of 2 by layer") for name in "12" for done in (1, 2)
+    assert [told for told in bench.told if told[2] == "fits"] == [
+        (number - 1 + done / 2, 2, "fits", f"fit {number} of 2: a half of the texts")
+        for number in (1, 2)
+        for done in (0, 1, 2, 2)
     ]
-    notes = [note for *_, unit, note in bench.told if unit != "rounds"]
-    assert {*notes} >= {"weighed by layer", f"0.25 {models[0].name}, 0.75 {models[1].name}"}
+    assert "near" in {note for *_, unit, note in bench.told if unit != "fits"}
     assert found.blocks == blocks.names
     assert found.coefficients.shape == (len(blocks), 2)
     np.testing.assert_allclose(found.coefficients.sum(1), 1, atol=1e-6)
@@ -218,13 +218,16 @@ def test_vectors_are_those_of_texts_with_their_prompts_before_length_one(
     np.testing.assert_allclose(asked.documents[:], own(TEXTS[::-1], ""), **near)
     assert free.documents is free.queries
     np.testing.assert_allclose(alike.documents[:], own(TEXTS[::-1], "list "), **near)
-    assert {note for *_, note in bench.told} == {"first"}
+    notes = [
+        f"set {number} of 3: {name}" for number, name in enumerate(("asked", "free", "asked"), 1)
+    ]
+    assert list(dict.fromkeys(note for *_, note in bench.told)) == notes
     assert any(bench.store.iterdir())
     assert not (bench.work / "vectors").exists()
     bench.told.clear()
     (short, *_) = embedder_of(bench, None, 3).merged(berts[0], "key", "merged")
     np.testing.assert_allclose(short.queries[:], own(TEXTS, "", 3), **near)
-    assert {note for *_, note in bench.told} == {"merged"}
+    assert list(dict.fromkeys(note for *_, note in bench.told)) == notes
     assert any((bench.work / "vectors").iterdir())
 
 
@@ -254,5 +257,9 @@ def test_a_merge_is_in_its_folder_until_its_vectors_are_read(
     weights = np.array([0.5, 0.0, 0.5])
     sides = merge_and_embed(models, given, weights, Linear(), embedder)
     assert len(sides) == 3
-    name = f"0.50 {models[0].name}, 0.50 {models[2].name}"
-    assert {note for *_, note in bench.told} == {name}
+    assert {note for *_, note in bench.told} == {
+        "set 1 of 3: asked",
+        "set 2 of 3: free",
+        "set 3 of 3: asked",
+    }
+    assert describe_merge(models, weights) == f"0.50 {models[0].name}, 0.50 {models[2].name}"

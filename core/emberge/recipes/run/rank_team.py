@@ -190,6 +190,12 @@ class FollowerWorkspace(StepWorkspace):
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
         """Ignore progress: the first rank reports it."""
 
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> contextlib.AbstractContextManager[None]:
+        """Run the block; the first rank reports its progress."""
+        return contextlib.nullcontext()
+
     def metric(self, name: str, value: float, at: int | None = None) -> None:
         """Ignore a number: the first rank logs it."""
 

@@ -27,6 +27,7 @@ from emberge.plugins import Plugins
 from emberge.recipes.recipe import RecipeStep, parts_of
 from emberge.recipes.references import Targets
 from emberge.recipes.run.run_log import JsonLineFile, StepListener
+from emberge.recipes.run.step_progress import StepProgress
 from emberge.results import OutFolder
 from emberge.tensor_files import versions
 
@@ -90,6 +91,7 @@ class StepWorkspace:
         self._warned: set[str] = set()
         self._since: tuple[float, float] | None = None
         self._lock = threading.Lock()
+        self._progress = StepProgress(self._forward_progress)
 
     def close(self) -> None:
         """Close the files."""
@@ -165,6 +167,14 @@ class StepWorkspace:
         return result.folder, result.artifact
 
     def progress(self, done: float, total: float, unit: str = "", note: str = "") -> None:
+        self._progress.report(done, total, unit, note)
+
+    def part(
+        self, noun: str, number: int, count: int, name: str = ""
+    ) -> AbstractContextManager[None]:
+        return self._progress.part(noun, number, count, name)
+
+    def _forward_progress(self, done: float, total: float, unit: str, note: str) -> None:
         with self._lock:
             event, file = self._event.due() or not total, self._file.due() or not total
             if self._since is None or done < self._since[1]:  # a new phase: the rate starts again

@@ -69,11 +69,13 @@ def embed_rows(
     datasets: Sequence[StoredDataset], teacher: Teacher, workspace: Workspace, *, positives: bool
 ) -> RowVectors:
     """Return the vectors of all rows, those of positives only if requested; each rank embeds a share."""
+    anchors, positive_vectors = [], []
     with teacher.opened(workspace) as teacher_model:
-        anchors = [_embed_anchors(dataset, teacher_model, workspace) for dataset in datasets]
-        positive_vectors = [
-            _embed_positives(dataset, teacher_model, workspace) for dataset in datasets if positives
-        ]
+        for number, dataset in enumerate(datasets, 1):
+            with workspace.part("set", number, len(datasets), dataset.info.name):
+                anchors.append(_embed_anchors(dataset, teacher_model, workspace))
+                if positives:
+                    positive_vectors.append(_embed_positives(dataset, teacher_model, workspace))
     counts = [count for *_, each in positive_vectors for count in each]
     return RowVectors(
         _join_vectors(anchors),

@@ -218,7 +218,7 @@ def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path)
         (("b", "y", None, None), "fewer than 2 negatives"),
         (("c", "by", None, None), "negatives mined"),
     ]
-    assert around.seen == [(0, 2, "queries", "rows")]
+    assert around.seen == [(0, 2, "queries")]
     assert (tmp_path / "mined" / "7" / "0.npy").is_file()
 
 
@@ -335,13 +335,13 @@ def test_rows_keep_the_positives_that_are_found_again(tmp_path: Path) -> None:
         (("c", "", (0.25,), None), "positives"),
         (None, "no positive among the 2 nearest"),
     ]
-    assert around.seen == [(0, 1, "shards", "rows")]
+    assert around.seen == [(0, 1, "shards")]
     wide = dataclasses.replace(step, top_k=3)
     found = outcomes(wide, around, *rows, cosines=cosines)
     assert [after and after[0] for after, _ in found] == ["ab", "c", "d"]
     alone = dataclasses.replace(step, shard_size=1, top_k=1)
     assert len(outcomes(alone, around, *rows, cosines=cosines)) == 3
-    assert around.seen[-3:] == [(n, 3, "shards", "rows") for n in range(3)]
+    assert around.seen[-3:] == [(n, 3, "shards") for n in range(3)]
     few = [{"query": "q", "pos": ["a"]}, {"query": "a", "pos": ["b"]}]
     arranged = step.arranged(dataset(tmp_path, *few), around)
     crossed = Space(

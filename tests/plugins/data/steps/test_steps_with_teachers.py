@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from emberge.cli.main import main
 
+from tests.support.step_reports import assert_never_decreases, record_reports
 from tests.support.tiny import WORDS
 
 Row = Mapping[str, Any]
@@ -76,6 +77,24 @@ def test_mined_negatives_are_other_passages_of_the_set(run: Run) -> None:
     for row in found:
         assert len(set(row["neg"])) == 5
         assert set(row["neg"]) <= passages - set(row["pos"])
+
+
+@pytest.mark.parametrize("kind", ["mine_hard_negatives", "consistency_filter"])
+def test_progress_is_by_set_and_never_decreases(
+    kind: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = record_reports(monkeypatch, "made")
+    data = [
+        {"path": str(write(tmp_path / f"{name}.jsonl", pairs(20, n)))}
+        for n, name in enumerate("ab")
+    ]
+    path = recipe(tmp_path, kind, [str(bert), str(bert)], data)
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert_never_decreases(reports, 2, "stages")
+    assert reports[-1][0] == 2
+    notes = [note for *_, note in reports]
+    assert f"teacher 2 of 2: {bert} · set 1 of 2: a" in notes
+    assert "set 2 of 2: b" in notes
 
 
 def test_all_positives_of_a_query_are_spared_over_rows_and_so_is_the_query_itself(run: Run) -> None:

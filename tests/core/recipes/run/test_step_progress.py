@@ -1,0 +1,83 @@
+"""Progress within parts says which part of how many runs, and never decreases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from emberge.recipes.run.step_progress import StepProgress
+
+
+@pytest.fixture
+def told() -> list[tuple[Any, ...]]:
+    return []
+
+
+@pytest.fixture
+def progress(told: list[tuple[Any, ...]]) -> StepProgress:
+    return StepProgress(lambda *report: told.append(report))
+
+
+def test_without_parts_reports_are_forwarded_as_they_are(progress: StepProgress, told: Any) -> None:
+    progress.report(3, 4, "bytes", "a tensor")
+    progress.report(1, 4, "bytes")
+    progress.report(0, 0, note="loading rows")
+    assert told == [(3, 4, "bytes", "a tensor"), (1, 4, "bytes", ""), (0, 0, "", "loading rows")]
+
+
+def test_the_note_says_which_part_of_how_many(progress: StepProgress, told: Any) -> None:
+    with progress.part("task", 1, 3, "scifact"):
+        progress.report(5, 10, "texts", "queries")
+    with progress.part("task", 2, 3, "nfcorpus"):
+        pass
+    assert told == [
+        (0, 3, "tasks", "task 1 of 3: scifact"),
+        (0.5, 3, "tasks", "task 1 of 3: scifact · queries"),
+        (1, 3, "tasks", "task 1 of 3: scifact"),
+        (1, 3, "tasks", "task 2 of 3: nfcorpus"),
+        (2, 3, "tasks", "task 2 of 3: nfcorpus"),
+    ]
+
+
+def test_nested_parts_are_shares_of_the_outermost(progress: StepProgress, told: Any) -> None:
+    with progress.part("model", 2, 4, "base"), progress.part("set", 3, 4, "nq"):
+        progress.report(1, 2, "texts")
+        assert told[-1] == (1 + 2.5 / 4, 4, "models", "model 2 of 4: base · set 3 of 4: nq")
+    assert told[-1] == (2, 4, "models", "model 2 of 4: base")
+
+
+def test_a_part_without_others_is_named_and_not_counted(progress: StepProgress, told: Any) -> None:
+    with progress.part("model", 1, 1, "base"), progress.part("set", 1, 1):
+        progress.report(3, 4, "texts", "queries")
+    assert (3, 4, "texts", "base · queries") in told
+    with progress.part("model", 1, 1, "base"), progress.part("set", 2, 2, "nq"):
+        assert told[-1] == (1, 2, "sets", "base · set 2 of 2: nq")
+
+
+def test_it_never_decreases_within_parts(progress: StepProgress, told: Any) -> None:
+    for number, name in enumerate("ab", 1):
+        with progress.part("model", number, 2, name), progress.part("set", 1, 1):
+            for share in (0.2, 0.9, 0.1, 1.5, -1):  # as when several things are counted
+                progress.report(share, 1)
+            progress.report(0, 0, note="loading rows")
+    done = [report[0] for report in told]
+    assert done == sorted(done)
+    assert done[-1] == 2
+    assert max(report[0] for report in told if "model 1" in report[3]) == 1
+
+
+def test_the_first_part_begins_again_at_nothing(progress: StepProgress, told: Any) -> None:
+    """As when a step embeds with several models, and then merges several."""
+    for _ in range(2):
+        for number in (1, 2):
+            with progress.part("model", number, 2):
+                pass
+    assert [report[0] for report in told] == [0, 1, 1, 2] * 2
+
+
+def test_a_part_that_fails_is_not_done_and_ends(progress: StepProgress, told: Any) -> None:
+    with pytest.raises(ValueError, match="broken"), progress.part("model", 1, 2, "base"):
+        raise ValueError("broken")
+    assert told == [(0, 2, "models", "model 1 of 2: base")]
+    progress.report(1, 7, "rows")
+    assert told[-1] == (1, 7, "rows", "")
