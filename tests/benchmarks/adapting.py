@@ -3,12 +3,12 @@
     OMP_NUM_THREADS=1 python -m tests.benchmarks.adapting OUT --sets squad medquad nl2bash stsb_en stsb_zh
 
 Each set is a training set of ../shared/data alone: its first `--rows` rows as a CSV file of pairs, as a user
-has them. The recipe is that of `emberge adapt FILE --effort normal`, with one change: its trainings and its
-merge are repeated for three seeds, on one split. sentence-transformers trains on the rows of the same step
-(`clean`), as long as both halves together, with its defaults: AdamW, a rate of 5e-5 that falls to zero, no
-warm-up; MultipleNegativesRankingLoss, or CoSENTLoss for scored pairs. Batches and the longest text are ours
-on both sides. All models are scored on the test part of the split, on the probe sets, and on the sets of
-../shared/data that nobody trains on. The table has the gain of both over the base on the test, the difference
+has them, and the next `--test-rows` rows as the test. The recipe is that of `emberge adapt FILE --test TEST
+--effort normal`, with one change: its trainings and its merge are repeated for three seeds, on one split.
+sentence-transformers trains on the rows of the same step (`clean`), as long as both halves together, with its
+defaults: AdamW, a rate of 5e-5 that falls to zero, no warm-up; MultipleNegativesRankingLoss, or CoSENTLoss for
+scored pairs. Batches and the longest text are ours on both sides. All models are scored on the test, on the
+probe sets, and on the sets of ../shared/data that nobody trains on. The table has the gain of both over the base on the test, the difference
 of the gains, what each forgot elsewhere, and that difference, each with its 95 % interval over test examples
 and seeds. Killed, it goes on.
 """
@@ -48,10 +48,10 @@ SEEDS = (1, 2, 3)
 PEER = "sentence-transformers"
 
 
-def write_pairs(name: str, rows: int, path: Path) -> None:
-    """Write the first rows of a training set as a CSV file of pairs, scored if the set is."""
+def write_pairs(name: str, rows: range, path: Path) -> None:
+    """Write these rows of a training set as a CSV file of pairs, scored if the set is."""
     with gzip.open(DATA / "train" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        taken = [json.loads(line) for line in itertools.islice(lines, rows)]
+        taken = [json.loads(line) for line in itertools.islice(lines, rows.start, rows.stop)]
     is_scored = "pos_scores" in taken[0]
     head = ["sentence1", "sentence2", "score"] if is_scored else ["query", "positive"]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -156,14 +156,15 @@ def count_steps(half: Path) -> int:
     return int(json.loads((half / "artifact.json").read_text("utf-8"))["details"]["steps"])
 
 
-def compare_on_set(name: str, rows: int, out: Path) -> list[Comparison]:
+def compare_on_set(name: str, rows: int, test_rows: int, out: Path) -> list[Comparison]:
     """Adapt to one set and train the other side; return the comparisons of the table's row."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    pairs = folder / "pairs.csv"
-    write_pairs(name, rows, pairs)
+    pairs, test = folder / "pairs.csv", folder / "test.csv"
+    write_pairs(name, range(rows), pairs)
+    write_pairs(name, range(rows, rows + test_rows), test)
     plugins = emberge.load_plugins()
-    adaptation = prepare(AdaptRequest(data=str(pairs), model=MODEL), plugins)
+    adaptation = prepare(AdaptRequest(data=str(pairs), test=str(test), model=MODEL), plugins)
     recipe = yaml.safe_load(adaptation.recipe_text)
     steps = repeat_over_seeds(recipe)
     trained = {key: step for key, step in steps.items() if key not in {"scores", "report"}}
@@ -221,13 +222,14 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--test-rows", type=int, default=1500)
     options = parser.parse_args()
     columns = ("adapt, gain", "trainer, gain", "difference")
     print(f"| set | {' | '.join(columns)} | {' | '.join(f'elsewhere: {c}' for c in columns)} |")
     print(f"|---|{'---|' * 6}")
     rows = []
     for name in options.sets:
-        rows.append(compare_on_set(name, options.rows, options.out))
+        rows.append(compare_on_set(name, options.rows, options.test_rows, options.out))
         print_row(name, rows[-1])
     print_row("*mean*", average(rows))
 
