@@ -70,6 +70,7 @@ class AdaptPlan:
     documents: str | None = None
     mining_corpus: str | None = None
     test: str | None = None
+    test_kind: DataKind = "rows"
     index: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0

@@ -32,7 +32,7 @@ from emberge.results import OutFolder
 from emberge.tensor_files import read_header
 from emberge.wording import count_noun, printable
 
-from emberge_adapt.adapt_data import AdaptData, recognise_data
+from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
@@ -196,10 +196,26 @@ def _build_plan(
         documents=documents,
         mining_corpus=documents if _has_rows(documents) else None,
         test=test,
+        test_kind="rows" if test is None else _recognise_test(test, request.columns),
         index=request.index,
         columns=request.columns,
         seed=request.seed,
     )
+
+
+def _recognise_test(test: str, columns: Mapping[str, str]) -> DataKind:
+    """Return the kind of the test's data.
+
+    Raises:
+        DataError: if it has no queries.
+    """
+    kind = recognise_data(test, columns).kind
+    if kind == "documents":
+        raise DataError(
+            f"{printable(test)}: has documents and no queries; a test is a file of rows with queries and "
+            "their documents, or a BEIR set"
+        )
+    return kind
 
 
 def _has_rows(documents: str | None) -> bool:

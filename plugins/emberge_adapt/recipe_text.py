@@ -270,12 +270,13 @@ class _RecipeWriter:
         return {"path": _escape(self.plan.test), **columns}
 
     def _test_entry(self) -> dict[str, Any]:
-        """Return the entry of the test with all documents that are searched."""
+        """Return the entry of the test with all documents that are searched; a BEIR set has its own."""
         entry = self._test_rows()
-        is_beir = self.plan.data_kind == "beir" and self.plan.test == self.plan.data["path"]
+        if self.plan.test_kind == "beir":
+            return entry
         if self.plan.data_kind == "documents" and self.plan.test is not None:
             entry["documents"] = "$generated"
-        elif self.plan.documents is not None and not is_beir:
+        elif self.plan.documents is not None:
             entry["documents"] = _escape(self.plan.documents)
         return entry
 

@@ -6,11 +6,11 @@ Each set is a training set of ../shared/data alone: its first `--rows` rows as a
 has them, and the next `--test-rows` rows as the test. The recipe is that of `emberge adapt FILE --test TEST
 --effort normal`, with one change: its trainings and its merge are repeated for three seeds, on one split.
 sentence-transformers trains on the rows of the same step (`clean`), as long as both halves together, with its
-defaults: AdamW, a rate of 5e-5 that falls to zero, no warm-up; MultipleNegativesRankingLoss, or CoSENTLoss for
-scored pairs. Batches and the longest text are ours on both sides. All models are scored on the test, on the
-probe sets, and on the sets of ../shared/data that nobody trains on. The table has the gain of both over the base on the test, the difference
-of the gains, what each forgot elsewhere, and that difference, each with its 95 % interval over test examples
-and seeds. Killed, it goes on.
+defaults: AdamW, a rate of 5e-5 that falls to zero, no warm-up; MultipleNegativesRankingLoss, or CoSENTLoss
+for scored pairs. Batches and the longest text are ours on both sides. All models are scored on the test, on
+the probe sets, and on the sets of ../shared/data that nobody trains on. The table has the gain of both over
+the base on the test, the difference of the gains, what each forgot elsewhere, and that difference, each with
+its 95 % interval over test examples and seeds. Killed, it goes on.
 """
 
 from __future__ import annotations

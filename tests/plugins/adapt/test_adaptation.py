@@ -234,6 +234,17 @@ def test_a_missing_test_file_is_named(
     assert "real.csv" in refuse(words, capsys)
 
 
+def test_a_test_without_queries_is_refused(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.md").write_text("open\n", "utf-8")
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
+    error = refuse([*words, "--test", str(tmp_path / "pages"), "--print"], capsys)
+    assert "pages: has documents and no queries" in error
+
+
 @pytest.mark.parametrize(("name", "mined"), [("docs.jsonl", True), ("docs.txt", False)])
 def test_further_documents_are_searched_and_rows_of_them_mined(
     tmp_path: Path, bert: Path, name: str, mined: bool, capsys: pytest.CaptureFixture[str]

@@ -133,6 +133,17 @@ def test_real_queries_search_all_documents() -> None:
     assert evaluated(steps)[0] == {"path": "real.csv", "documents": "$generated"}
 
 
+@pytest.mark.parametrize("kind", ["documents", "rows"])
+def test_a_beir_set_as_the_test_searches_its_own_documents(kind: Any) -> None:
+    """Passages of the same documents would be answers that count as wrong."""
+    given = {"path": "handbook"}
+    more = {"documents": "more.jsonl"} if kind == "rows" else {}
+    plan = replace(
+        PLAN, data=given, data_kind=kind, test="scifact", test_kind="beir", test_rows=0, **more
+    )
+    assert evaluated(steps_of(plan))[0] == {"path": "scifact"}
+
+
 def test_a_beir_set_is_judged_by_its_own_test() -> None:
     data = {"path": "scifact"}
     plan = replace(
@@ -141,6 +152,7 @@ def test_a_beir_set_is_judged_by_its_own_test() -> None:
         data_kind="beir",
         judgements="train",
         test="scifact",
+        test_kind="beir",
         test_rows=0,
         documents="scifact/corpus.jsonl",
         mining_corpus="scifact/corpus.jsonl",
