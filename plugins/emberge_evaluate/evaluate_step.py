@@ -295,8 +295,8 @@ class Evaluate(Step):
         """Yield a problem if forgetting is required and no task can show it."""
         if forgetting_group(tasks) is None and any(r.forgetting is not None for r in self.require):
             yield (
-                "forgetting is required, and no task is known to be nobody's training domain; name such "
-                "under 'elsewhere', or give `domain` in the catalogue"
+                "forgetting is required, and no task is known to be of a domain that no training had; name "
+                "such tasks under 'elsewhere', or give `domain` in the catalogue"
             )
 
     def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:

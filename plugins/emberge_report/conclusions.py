@@ -11,7 +11,7 @@ from emberge_report.charts.markup import Child, tag
 from emberge_report.page.tables import points, signed
 
 # Words for the tasks that forgetting is measured on.
-WHERE = {"elsewhere": "that are nobody's training domain", "out": "out of domain"}
+WHERE = {"elsewhere": "of domains that no training had", "out": "out of domain"}
 
 
 def conclusions(scores: Scores, merged: Mapping[str, Sequence[str]]) -> list[Child]:
@@ -101,18 +101,14 @@ def _describe_forgetting(scores: Scores) -> Child:
 
 def loss_in_words(forgotten: Estimate, less: bool) -> str:
     """Return a phrase on how much a model forgot that claims no more than the interval allows."""
+    verb = "loses" if forgotten.mean > 0 else "gains"
+    text = f"{verb} {points(abs(forgotten.mean), less)}"
     if forgotten.interval is None:
-        verb = "loses" if forgotten.mean > 0 else "gains"
-        return f"{verb} {points(abs(forgotten.mean), less)}, no interval known"
-    low, high = forgotten.interval
-    if high < 0:
-        return (
-            f"gains {points(-forgotten.mean, less)} [{points(-high, less)}, {points(-low, less)}]"
-        )
+        return f"{text}, no interval known"
+    low, high = forgotten.interval if forgotten.mean > 0 else [-x for x in forgotten.interval[::-1]]
     if low > 0:
-        return f"loses {points(forgotten.mean, less)} [{points(low, less)}, {points(high, less)}]"
-    interval_text = f"[{signed(low, less)}, {signed(high, less)}]"
-    return f"loses {signed(forgotten.mean, less)} {interval_text}, which may be nothing"
+        return f"{text} [{points(low, less)}, {points(high, less)}]"
+    return f"{text} [{signed(low, less)}, {signed(high, less)}], which may be chance"
 
 
 def _describe_model(
