@@ -1,8 +1,9 @@
-"""Generations killed on the way: `python killed_generating.py ROOT DEATHS`.
+"""Generations killed on the way: `python killed_generating.py ROOT DEATHS [adapt]`.
 
-Queries are written and judged by a server of this process. Prints one JSON line for each death: the moment,
-what differs from an unharmed run when the same command has run again, how many requests that were kept were
-sent again, and how many others.
+Queries are written and judged by a server of this process. With `adapt` the recipe is that of `emberge adapt`
+on the documents, from the first request to the scores of a tiny model. Prints one JSON line for each death:
+the moment, what differs from an unharmed run when the same command has run again, how many requests that were
+kept were sent again, and how many others.
 """
 
 from __future__ import annotations
@@ -12,20 +13,44 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from tests.support import tiny
 from tests.support.chat_server import ChatService, Wrong, completion, queries_by_rule, serving_chat
 from tests.support.handbook import write_handbook
-from tests.support.killed_steps import KilledRecipe
+from tests.support.killed_steps import KilledRecipe, contents, contents_without_times
 
 PARALLEL = 3
-RECIPE = """
-steps:
-  generated:
-    generate_queries:
-      documents: {documents}
-      by: &server {{endpoint: "{url}", model: m, parallel: {parallel}}}
-      judge: *server
-"""
+
+
+def write_generation(documents: Path, server: dict[str, Any]) -> dict[str, Any]:
+    """A recipe of the step alone."""
+    step = {"documents": str(documents), "by": server, "judge": server}
+    return {"steps": {"generated": {"generate_queries": step}}}
+
+
+def write_adaptation(documents: Path, server: dict[str, Any]) -> dict[str, Any]:
+    """The recipe that `emberge adapt` writes, with the server, for a tiny model that need not get better."""
+    from emberge import load_plugins
+    from emberge_adapt import AdaptRequest, prepare
+
+    model = tiny.checkpoint(documents.parent / "bert")
+    request = AdaptRequest(data=str(documents), model=str(model))
+    recipe: dict[str, Any] = yaml.safe_load(prepare(request, load_plugins()).recipe_text)
+    steps = recipe["steps"]
+    steps["generated"]["generate_queries"] |= {"by": server, "judge": server}
+    for name in ("train", "half"):
+        if name in steps:
+            training = steps[name]["train"]
+            training["learning_rate"] = float(
+                training["learning_rate"]
+            )  # PyYAML takes 5e-5 for text
+    steps["mined"]["mine_hard_negatives"]["margin"] = None  # to a random model, all texts are alike
+    del steps["scores"]["evaluate"]["require"]
+    del steps["report"]  # it tells how long everything took
+    return {"seed": recipe["seed"], "steps": steps}
 
 
 def rule(prompt: str) -> Wrong:
@@ -50,15 +75,17 @@ def count_again(service: ChatService, before: list[str], kept: set[str]) -> dict
     return {"kept": len(of_kept), "on their way": len(again) - len(of_kept)}
 
 
-def main(root: Path, deaths: int) -> None:
+def main(root: Path, deaths: int, kind: str) -> None:
     root.mkdir(parents=True)
-    documents = write_handbook(root / "docs", documents=24)
+    adapts = kind == "adapt"
+    documents = write_handbook(root / "docs", documents=120 if adapts else 24)
     recipe = root / "recipe.yaml"
     draw = random.Random(2)
     with serving_chat(rule) as service:
-        text = RECIPE.format(documents=documents, url=service.url, parallel=PARALLEL)
-        recipe.write_text(text, "utf-8")
-        runs = KilledRecipe(recipe, root)
+        server = {"endpoint": service.url, "model": "m", "parallel": PARALLEL}
+        content = (write_adaptation if adapts else write_generation)(documents, server)
+        recipe.write_text(json.dumps(content), "utf-8")
+        runs = KilledRecipe(recipe, root, contents_without_times if adapts else contents)
         for number in range(deaths):
             service.asked.clear()
             died = runs.die_in_turns(number, draw)
@@ -71,4 +98,4 @@ def main(root: Path, deaths: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *(sys.argv[3:] or ["generate"]))

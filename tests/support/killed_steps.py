@@ -7,6 +7,7 @@ when the same command has run again from what an unharmed run leaves.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.support.killed_run import command, warm
 from tests.support.places import ROOT, SUPPORT
 
 AROUND = 6
+# Keys of times in the files of results, by emberge and by mteb.
+_TIMES = frozenset(("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date"))
 
 
 def contents(out: Path) -> dict[str, str]:
@@ -39,10 +42,36 @@ def contents(out: Path) -> dict[str, str]:
     return found
 
 
+def contents_without_times(out: Path) -> dict[str, str]:
+    """Return the files of all results without the times in them, in which two runs differ."""
+    found = {}
+    for name in sorted(one.name for one in out.iterdir() if one.is_symlink()):
+        result = (out / name).resolve()
+        for path in sorted(result.rglob("*")):
+            if path.name in ("artifact.json", "metrics.jsonl", "README.md") or path.is_dir():
+                continue
+            content = path.read_bytes()
+            if path.suffix == ".json":
+                content = json.dumps(_drop_times(json.loads(content))).encode()
+            place = path.relative_to(result).as_posix()
+            found[f"{name}/{place}"] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def _drop_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        lasting = {key: one for key, one in value.items() if key not in _TIMES}
+        return {key: _drop_times(one) for key, one in lasting.items()}
+    return [_drop_times(one) for one in value] if isinstance(value, list) else value
+
+
 class KilledRecipe:
     """A recipe whose run is killed and then run again, and the result of an unharmed run."""
 
-    def __init__(self, recipe: Path, root: Path) -> None:
+    def __init__(
+        self, recipe: Path, root: Path, read: Callable[[Path], dict[str, str]] = contents
+    ) -> None:
+        self._read = read
         self._place, whole = root / "place", root / "whole"
         self.out = self._place / "out"
         self._line = ["run", str(recipe), "--out", str(self.out)]
@@ -52,7 +81,7 @@ class KilledRecipe:
         assert command(["run", str(recipe), "--out", str(whole / "out")], Fuse()) == 0
         self.seconds = time.monotonic() - began
         self.calls: list[str] = json.loads((whole / "calls").read_text())
-        self._expected = contents(whole / "out")
+        self._expected = read(whole / "out")
 
     def die_at(self, at: int) -> dict[str, Any]:
         """Die right before the `at`-th call that changes the disk; return when that was."""
@@ -83,7 +112,7 @@ class KilledRecipe:
     def run_again(self) -> dict[str, Any]:
         """Run the same command to its end; return its exit code, and the files that are not as expected."""
         code = command(self._line)
-        left, expected = contents(self.out), self._expected
+        left, expected = self._read(self.out), self._expected
         other = sorted(n for n in {*left, *expected} if left.get(n) != expected.get(n))
         shutil.rmtree(self._place)
         return {"code": code, "other": other}

@@ -11,8 +11,8 @@ from tests.support.killed_generating import PARALLEL
 from tests.support.killed_steps import assert_same_ends, read_deaths
 
 
-def die(root: Path, count: int) -> list[dict[str, Any]]:
-    deaths = read_deaths("killed_generating.py", root / "work", count)
+def die(root: Path, count: int, kind: str = "generate") -> list[dict[str, Any]]:
+    deaths = read_deaths("killed_generating.py", root / "work", count, kind)
     assert len(deaths) == count
     return deaths
 
@@ -32,3 +32,13 @@ def test_twenty_kills_change_no_byte_and_buy_nothing_twice(tmp_path: Path) -> No
     deaths = die(tmp_path, 20)
     check(deaths)
     assert sum(0 < one["kept"] < 300 for one in deaths) >= 5, "some came between requests"
+
+
+@pytest.mark.slow
+def test_twenty_kills_from_documents_to_scores_change_no_byte_and_buy_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    """Of all that `emberge adapt` does with documents, from the first request to the scores."""
+    deaths = die(tmp_path, 20, "adapt")
+    check(deaths)
+    assert sum(not one["kept"] for one in deaths) < 10, "most came after requests"
