@@ -133,7 +133,7 @@ def test_a_requirement_needs_a_base_and_tasks_that_would_show_it(tmp_path: Path)
     found = [str(problem) for problem in wanted.check(Glance())]  # type: ignore[arg-type]
     assert any("under 'base'" in one for one in found)
     workspace = bench(tmp_path, "base", "worse")
-    with pytest.raises(RecipeError, match="such under 'elsewhere'"):
+    with pytest.raises(RecipeError, match="such tasks under 'elsewhere'"):
         run(replace(wanted, base=BASE), workspace)
     assert not inside.asked
 
