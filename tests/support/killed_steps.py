@@ -28,6 +28,8 @@ from tests.support.places import ROOT, SUPPORT
 AROUND = 6
 # Keys of times in the files of results, by emberge and by mteb.
 _TIMES = frozenset(("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date"))
+# Files with times in their text; weights.md is a table of weights.json, which is compared.
+_TIMED_FILES = frozenset(("artifact.json", "metrics.jsonl", "README.md", "weights.md"))
 
 
 def contents(out: Path) -> dict[str, str]:
@@ -48,7 +50,7 @@ def contents_without_times(out: Path) -> dict[str, str]:
     for name in sorted(one.name for one in out.iterdir() if one.is_symlink()):
         result = (out / name).resolve()
         for path in sorted(result.rglob("*")):
-            if path.name in ("artifact.json", "metrics.jsonl", "README.md") or path.is_dir():
+            if path.name in _TIMED_FILES or path.is_dir():
                 continue
             content = path.read_bytes()
             if path.suffix == ".json":
