@@ -60,7 +60,8 @@ def register_verbs() -> Mapping[str, Verb]:
             examples="emberge space ./old ./new\n"
             "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
             "emberge space kept/space.json ./new\n"
-            "emberge space ./model   (writes its passport)",
+            "emberge space ./model   (writes its passport)\n"
+            "emberge space owner/name --json space.json   (writes it there)",
             add_options=_add_space_options,
             run="emberge_index.space.one_space:run",
             machine=True,
@@ -106,7 +107,12 @@ def _add_space_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="vectors of those texts by A: .npy, .safetensors",
     )
-    parser.add_argument("--json", type=output_file, metavar="FILE", help="write all numbers there")
+    parser.add_argument(
+        "--json",
+        type=output_file,
+        metavar="FILE",
+        help="write all numbers there; of one model, its passport",
+    )
 
 
 def _add_threshold_options(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from emberge.devices import find_machine
 from emberge.files import write_text
 from emberge.merging import whole_faults
 from emberge.model_folder import model_fingerprint
-from emberge.recipes import locate_model
+from emberge.recipes import is_folder, locate_model
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
 from emberge_index.space.compare import (
@@ -52,11 +52,14 @@ _SAMPLE = 32
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Write a model's passport (space.json), or print the comparison of two models; return the exit code."""
+    """Write a model's passport, or print the comparison of two models; return the exit code.
+
+    The passport goes to the file of --json, or is the space.json of a folder that the user named.
+    """
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
-        print("\n".join(first.write_passport_file()))
+        print("\n".join(first.write_passport_file(options.json)))
         return 0
     second = space_at(options.second, options, plugins)
     comparison = compare(first, second, texts=options.texts, vectors=options.vectors)
@@ -83,26 +86,30 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     model = locate_model(ModelRef(f"./{text}" if is_name else text), plugins)
     if model.adapter is not None:
         raise CheckpointError(f"{text}: an adapter has no space of its own; merge it first")
-    return ModelSpace(model.name, model.folder, backbone, device)
+    return ModelSpace(
+        model.name, model.folder, backbone, device, is_users=is_name or is_folder(text)
+    )
 
 
 def _refuse_beside(options: argparse.Namespace) -> None:
-    used_options = [
-        name for name in ("texts", "vectors", "json") if getattr(options, name) is not None
-    ]
+    used_options = [name for name in ("texts", "vectors") if getattr(options, name) is not None]
     if used_options:
         raise RecipeError(f"--{used_options[0]} is for a comparison; name a second model")
 
 
 @dataclass(frozen=True)
 class ModelSpace:
-    """Embedding space of one model: its folder, or only the passport stored in `file`."""
+    """Embedding space of one model: its folder, or only the passport stored in `file`.
+
+    `is_users` is False for the folder of an installed package or of a cache, where nothing is written.
+    """
 
     name: str
     folder: Path | None
     backbone: Backbone
     device: str = "cpu"
     file: Path | None = None
+    is_users: bool = True
 
     @cached_property
     def passport(self) -> Passport:
@@ -164,11 +171,23 @@ class ModelSpace:
 
         return TextEmbedder(self.encoder, model=self.name).embed(texts, prompt=prompt)
 
-    def write_passport_file(self) -> Iterator[str]:
-        """Write the passport into the model's folder, and yield its facts as lines."""
+    def write_passport_file(self, file: Path | None = None) -> Iterator[str]:
+        """Write the passport to the file, or into the model's folder; yield its facts as lines.
+
+        Raises:
+            RecipeError: if no file is given and the folder is not the user's.
+        """
+        if file is None and not self.is_users:
+            raise RecipeError(
+                f"{self.name}: its folder belongs to a package or a cache, where nothing is written; write "
+                "the passport to a file by --json space.json"
+            )
         passport = self.with_canaries
         yield f"{self.name}: {facts(passport)}"
-        if self.folder is not None:
+        if file is not None:
+            write_text(file, passport_text(passport))
+            yield f"written: {file}"
+        elif self.folder is not None:
             yield f"written: {write_passport(self.folder, passport)}"
 
 

