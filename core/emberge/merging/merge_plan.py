@@ -14,12 +14,11 @@ from emberge.merging.request import (
     MergeRequest,
     MergeSlice,
     Resolver,
-    shift_layer,
     slice_of,
 )
 from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorSpec, main_dtype
-from emberge.tensor_names import layer_number
+from emberge.tensor_names import layer_number, shift_layer
 
 if TYPE_CHECKING:
     from emberge.merging.tokens.token_plan import TokenPlan

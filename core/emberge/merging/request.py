@@ -12,7 +12,7 @@ from typing import Any, Literal
 from emberge.contracts import Block, Options, PerModel, PerTensor, Stage
 from emberge.errors import suggest
 from emberge.merging.tokens.vocabulary import SuppliedVocabulary, VocabularyPolicy
-from emberge.tensor_names import LAYER, layer_number, layer_of
+from emberge.tensor_names import layer_number, layer_of
 
 ModelPart = Literal["whole", "text"]
 Missing = Literal["strict", "copy_base", "average_present"]
@@ -247,11 +247,3 @@ def slice_of(slices: Sequence[MergeSlice], name: str) -> int:
         return 0 if layer_of(name) == "embeddings" else len(slices) - 1
     ends = list(itertools.accumulate(one.count for one in slices))
     return min(bisect.bisect_right(ends, number), len(slices) - 1)
-
-
-def shift_layer(name: str, by: int) -> str:
-    """Return a tensor's name with its layer's number increased by `by`."""
-    match = LAYER.search(name)
-    if not match or not by:
-        return name
-    return f"{name[: match.start(2)]}{int(match[2]) + by}{name[match.end(2) :]}"

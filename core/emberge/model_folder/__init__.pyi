@@ -23,6 +23,7 @@ from .folder_files import TOKENIZER_FILES as TOKENIZER_FILES
 from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
+from .layer_config import LayerConfig as LayerConfig
 from .model_card import licence_limits as licence_limits
 from .model_card import licence_of as licence_of
 from .model_card import read_front_matter as read_front_matter

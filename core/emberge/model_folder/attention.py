@@ -126,19 +126,25 @@ def _refuse_hybrid(config: Mapping[str, Any]) -> None:
 
 def _list_layer_kinds(config: Mapping[str, Any]) -> list[str]:
     """Return the kind of each layer of a text model; empty if its class has none or the config is invalid."""
+    return [*(getattr(load_text_config(config), "layer_types", None) or ())]
+
+
+def load_text_config(config: Mapping[str, Any]) -> Any:
+    """Return transformers' config object of a text model; None if there is no class or the config is invalid.
+
+    Files give some values by old names, or by every how many layers has attention; the object has them all.
+    """
     from transformers import CONFIG_MAPPING
 
     inner = config.get("inner")
     whole = inner if isinstance(inner, Mapping) else config
     kind = str(whole.get("model_type", ""))
     if kind not in CONFIG_MAPPING:
-        return []
+        return None
     try:
-        # Files give layers by old names, or by every how many layers has attention.
-        loaded_config = CONFIG_MAPPING[kind].from_dict(dict(whole)).get_text_config()
+        return CONFIG_MAPPING[kind].from_dict(dict(whole)).get_text_config()
     except Exception:  # each class refuses in its own way, and again where the model is loaded
-        return []
-    return [*(getattr(loaded_config, "layer_types", None) or ())]
+        return None
 
 
 def _refuse_wrong_window(text: Mapping[str, Any]) -> None:

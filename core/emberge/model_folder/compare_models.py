@@ -156,10 +156,16 @@ class ModelPair:
 
 def trunk_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the config of a model's text trunk: the innermost one for text, or the config itself."""
-    inner = next(
-        (config[key] for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None
-    )
-    return config if inner is None else trunk_config(inner)
+    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    return config if inner is None else trunk_config(config[inner])
+
+
+def with_trunk_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with changed keys of its text trunk, which may be nested (see `trunk_config`)."""
+    inner = next((key for key in _NESTED_CONFIGS if isinstance(config.get(key), dict)), None)
+    if inner is None:
+        return {**config, **changes}
+    return {**config, inner: with_trunk_config(config[inner], changes)}
 
 
 def rope_options(config: Mapping[str, Any]) -> dict[str, Any]:

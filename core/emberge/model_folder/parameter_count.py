@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from emberge.architectures import find_config_class, quiet_transformers, refuse_impossible_sizes
@@ -27,10 +27,11 @@ _SINGLE_EXPERT = re.compile(r"\.experts\.\d+\.")
 _STACKED_EXPERTS = re.compile(r"\.experts\.|\.block_sparse_moe\.(input|output)_linear\.")
 
 
-def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
+def count_parameters(checkpoint: Checkpoint, *, left_out: Collection[str] = ()) -> ParameterCount:
     """Return the numbers of parameters of an embedding model; heads for other tasks do not count.
 
-    Without weights they are those of the model that transformers builds from the config.
+    Tensors whose canonical names are `left_out` do not count either. Without weights the numbers are those of
+    the model that transformers builds from the config.
 
     Raises:
         CheckpointError: for weights that cannot be read, or a config from which transformers builds no model
@@ -43,7 +44,10 @@ def count_parameters(checkpoint: Checkpoint) -> ParameterCount:
     counted_specs = {
         name: spec
         for name, spec in names.specs.items()
-        if name not in heads and not is_buffer(name) and not names.is_tied_copy(name)
+        if name not in heads
+        and name not in left_out
+        and not is_buffer(name)
+        and not names.is_tied_copy(name)
     }
     words = names.embedding()
     return _count_specs(

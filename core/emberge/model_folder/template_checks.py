@@ -17,6 +17,7 @@ from emberge.model_folder.classic_names import POOLING, pooling_modes
 from emberge.model_folder.compare_models import trunk_config
 from emberge.model_folder.config_fields import declared_defaults, field_faults, module_faults
 from emberge.model_folder.folder_files import read_object_if_any
+from emberge.model_folder.layer_config import LayerConfig
 from emberge.model_folder.st_layout import (
     ModuleFolder,
     module_config_path,
@@ -37,7 +38,6 @@ _WIDTHS = (
     *("hidden_size", "embedding_size", "d_model", "n_embd", "dim", "emb_dim", "d_embed"),
     *("word_embed_proj_dim", "hidden_dim", "embedding_dim"),
 )
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 # Classes whose layers share weights, so that there are fewer tensors than layers.
 _SHARED_LAYERS = frozenset({"albert"})
 # Tensors that have as many rows as a key says, in every class that has tensors of these names.
@@ -169,7 +169,7 @@ def _list_padded_sizes(size: int, config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _check_layers(path: Path, config: Mapping[str, Any], names: Names) -> Iterator[str]:
-    key = next((key for key in _LAYERS if isinstance(config.get(key), int)), None)
+    key = next((key for key in LayerConfig.COUNTS if isinstance(config.get(key), int)), None)
     if key is None or str(config.get("model_type")) in _SHARED_LAYERS:
         return
     layer_numbers = {layer_number(name) for name in names.specs} - {None}

@@ -376,6 +376,7 @@ ROOMS: Mapping[str, Room] = {
     "mteb": _rest_of("mteb"),
     "ray": _rest_of("ray", "tests/hostile/test_ray_cluster.py"),
     "report_page": _rest_of("report"),
+    "smaller": _rest_of("smaller"),
     "statistics": _rest_of("statistics"),
     "terminal": _rest_of("terminal", "tests/hostile/test_terminal.py"),
     "train_step": _rest_of("train"),

@@ -15,12 +15,9 @@ from typing import Any
 
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.merging.request import LayerRange, MergeRequest, shift_layer
-from emberge.model_folder import Checkpoint, read_json
-from emberge.tensor_names import TIED, Names, layer_number
-
-_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+from emberge.merging.request import LayerRange, MergeRequest
+from emberge.model_folder import Checkpoint, LayerConfig, read_json
+from emberge.tensor_names import TIED, Names, layer_number, shift_layer
 
 
 def _renumber_names(part: LayerRange, names: Names, first: int) -> Names:
@@ -153,7 +150,7 @@ def _check_lengths(request: MergeRequest) -> Iterator[Problem]:
         ):
             if model.folder is None or model.first_layer is None:
                 continue
-            count = _count_layers(Checkpoint(model.folder).config)
+            count = LayerConfig(Checkpoint(model.folder).config).count
             end = model.first_layer + layer_slice.count
             if count is not None and end > count:
                 yield Problem(
@@ -183,21 +180,15 @@ def _check_shapes(plans: Sequence[MergePlan]) -> Iterator[Problem]:
 # ── the config of the result ────────────────────────────────────────────────────────────────────
 
 
-def _count_layers(config: Mapping[str, Any]) -> int | None:
-    """Return the number of layers of the text trunk by its config; None if it has none."""
-    count = next((config[key] for key in _COUNTS if key in config), None)
-    return count if isinstance(count, int) else None
-
-
 def write_layers(request: MergeRequest, trunk: Path) -> None:
     """Write the result's number of layers, and the kind of each, into the config.json in `trunk`."""
     path = trunk / "config.json"
     if not path.is_file():
         return
     config: dict[str, Any] = read_json(path)
-    key = next((key for key in _COUNTS if key in config), _COUNTS[0])
+    key = next((key for key in LayerConfig.COUNTS if key in config), LayerConfig.COUNTS[0])
     config[key] = sum(one.count for one in request.slices)
-    for name in _PER_LAYER:
+    for name in LayerConfig.KINDS:
         kinds = _list_layer_kinds(request, name)
         if isinstance(config.get(name), list) and kinds is not None:
             config[name] = kinds

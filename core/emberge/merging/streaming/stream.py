@@ -312,14 +312,17 @@ def build_result(
     models: Mapping[str, str] | None = None,
     files: Mapping[str, Content] | None = None,
     complete: Callable[[Path], None] | None = None,
+    out: Path | None = None,
 ) -> None:
     """Write tensors, copied or computed, and the template's other files as a step's result.
 
     `key` is a JSON value that decides the tensors' bytes. `models` maps a tensor's name to the name, for
-    messages, of the model that it is read from, by default the template. For the other options and the errors
-    see `build_checkpoint`.
+    messages, of the model that it is read from, by default the template. `out` is the folder to write, by
+    default the step's result; another one, such as a model that a training starts from, is in the step's work
+    folder. For the other options and the errors see `build_checkpoint`.
     """
     label = template.folder.name
+    side = workspace.work / ("result" if out is None else f"{out.name}.partial")
 
     def copy(tensor: TensorSpec, reader: TensorReader) -> CopyJob:
         model = label if models is None else models[tensor.name]
@@ -329,12 +332,12 @@ def build_result(
     with TensorReader() as reader:
         build_checkpoint(
             [copy(tensor, reader) for tensor in tensors],
-            workspace.folder,
+            out or workspace.folder,
             template=template,
             key=stable_hash(key),
             files=files,
             provenance={"emberge": workspace.provenance},
-            side=workspace.work / "result",
+            side=side,
             machine=workspace.machine,
             progress=lambda done, total, name: workspace.progress(done, total, "bytes", name),
             complete=complete,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emberge import RecipeError, load_plugins, parse_recipe, run_recipe
 from emberge.cli.main import main
-from emberge.merging.request import shift_layer
+from emberge.tensor_names import shift_layer
 from safetensors.torch import load_file
 from torch import Tensor
 

@@ -1,0 +1,5 @@
+"""Smaller models: fewer layers, and a vocabulary of what a corpus needs."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,14 @@
+"""Smaller models: fewer layers, and a vocabulary of what a corpus needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emberge import hookimpl
+
+
+@hookimpl
+def register_steps() -> Mapping[str, str]:
+    return {
+        "cut_layers": "emberge_smaller.cut_layers_step:CutLayers",
+    }

@@ -1,0 +1,202 @@
+"""Layers of a model's text trunk, chosen and renumbered: a shallower model with the same weights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError, Workspace
+from emberge.model_folder import Checkpoint, LayerConfig
+from emberge.tensor_files import TensorSpec
+from emberge.tensor_names import layer_number, shift_layer
+from emberge.wording import count_noun, join_some
+
+_Layout = frozenset[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class LayerStack:
+    """The layers of a checkpoint's text trunk, of which some are kept in their order."""
+
+    checkpoint: Checkpoint
+
+    @property
+    def kind(self) -> str:
+        """The model type."""
+        return str(self.checkpoint.config.get("model_type"))
+
+    @cached_property
+    def count(self) -> int:
+        """The number of layers, which are numbered from 0.
+
+        Raises:
+            CheckpointError: if the model has no stack of layers that is known: it has no number of layers in
+                its config, its layers share weights, it is an encoder-decoder, or its weights have other
+                layers than its config.
+        """
+        folder, config = self.checkpoint.folder, self.checkpoint.config
+        count = LayerConfig(config).count
+        if not count:
+            raise CheckpointError(
+                f"{folder}: has no stack of layers that is known (model type '{self.kind}'), so none can be "
+                "cut; take a transformer whose config has num_hidden_layers"
+            )
+        if config.get("is_encoder_decoder"):
+            raise CheckpointError(
+                f"{folder}: '{self.kind}' has an encoder and a decoder, and layers are cut from a single "
+                "stack; take an encoder"
+            )
+        if self.checkpoint.has_weights and sorted(self._layouts) != list(range(count)):
+            raise CheckpointError(
+                f"{folder}: its config has {count_noun(count, 'layer')} and its weights have "
+                f"{count_noun(len(self._layouts), 'layer')}, as in models whose layers share weights; take a "
+                "model whose layers have weights of their own"
+            )
+        return count
+
+    @cached_property
+    def _layouts(self) -> Mapping[int, _Layout]:
+        """Names and shapes of each layer's tensors, by the layer's number."""
+        layouts: dict[int, set[tuple[str, tuple[int, ...]]]] = defaultdict(set)
+        for name, spec in self.checkpoint.names.specs.items():
+            number = layer_number(name)
+            if number is not None:
+                layouts[number].add((shift_layer(name, -number), tuple(spec.shape)))
+        return {number: frozenset(layout) for number, layout in sorted(layouts.items())}
+
+    @cached_property
+    def begins_with_first(self) -> bool:
+        """True if only layer 0 has its tensors, so that no other layer can take its place.
+
+        The first layer of ModernBERT has no norm before its attention, and that of T5 has the positions.
+        """
+        if not self.checkpoint.has_weights or self.count < 2:
+            return False
+        return self._layouts[0] not in [self._layouts[n] for n in range(1, self.count)]
+
+    def choose_even_with_last(self, number: int) -> tuple[int, ...]:
+        """Return the numbers of layers that are spread evenly and end in the last one: 1, 3 and 5 of six.
+
+        A model whose layer 0 is unlike the others (`begins_with_first`) keeps it too.
+
+        Raises:
+            CheckpointError: if the model has fewer layers, or no layer stack that is known.
+        """
+        least = 1 + (self.begins_with_first and self.count > 1)
+        if not least <= number <= self.count:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: {count_noun(number, 'layer')} cannot be kept: it has "
+                f"{self.count}, of which from {least} to {self.count} can be kept"
+            )
+        if least == 1:
+            return _spread_with_last(self.count, number)
+        later_layers = _spread_with_last(self.count - 1, number - 1)
+        return (0, *(layer + 1 for layer in later_layers))
+
+    def require_layers(self, numbers: Sequence[int]) -> None:
+        """Require that a model of these layers, in this order, can be written.
+
+        Raises:
+            CheckpointError: if there are none, one does not exist or is named twice, they are not in
+                ascending order, or the model class needs another layer in the place of one.
+        """
+        folder, count = self.checkpoint.folder, self.count
+        if not numbers:
+            raise CheckpointError(f"{folder}: no layers are named; it has {count}, from 0 on")
+        unknown = [str(n) for n in numbers if not 0 <= n < count]
+        if unknown:
+            raise CheckpointError(
+                f"{folder}: has no layer {join_some(unknown)}; it has {count_noun(count, 'layer')}, "
+                f"0 to {count - 1}"
+            )
+        repeated = sorted({n for n in numbers if list(numbers).count(n) > 1})
+        if repeated:
+            raise CheckpointError(
+                f"{folder}: layer {join_some(map(str, repeated))} is named twice; name each once"
+            )
+        if list(numbers) != sorted(numbers):
+            raise CheckpointError(
+                f"{folder}: the layers {join_some(map(str, numbers), 12)} are not in their order; write "
+                f"{sorted(numbers)}"
+            )
+        if self.checkpoint.has_weights:
+            self._require_places(numbers)
+
+    def _require_places(self, numbers: Sequence[int]) -> None:
+        """Require that each layer has the tensors that the model class will look for in its new place."""
+        if self.begins_with_first and numbers[0] != 0:
+            raise CheckpointError(
+                f"{self.checkpoint.folder}: layer 0 of '{self.kind}' has other tensors than all others, "
+                f"so none can take its place; write {[0, *numbers]}"
+            )
+        kinds = LayerConfig(self.checkpoint.config).kinds
+        layout_by_kind: dict[str, _Layout] = {}
+        for number in range(1 if self.begins_with_first else 0, self.count):
+            kind = str([listed[number] for listed in kinds.values()])
+            if layout_by_kind.setdefault(kind, self._layouts[number]) != self._layouts[number]:
+                raise CheckpointError(
+                    f"{self.checkpoint.folder}: the layers of '{self.kind}' differ in their tensors by their "
+                    f"place (layer {number}), and no list in the config says how, so they cannot be "
+                    "renumbered; take a model whose layers are alike"
+                )
+
+    def list_left_out(self, numbers: Sequence[int]) -> frozenset[str]:
+        """Return the canonical names of the tensors of all other layers."""
+        return frozenset(
+            name
+            for name in self.checkpoint.names.specs
+            if (number := layer_number(name)) is not None and number not in numbers
+        )
+
+    def tensors(self, numbers: Sequence[int]) -> Iterator[TensorSpec]:
+        """Yield the tensors of a model of these layers, renumbered from 0; all other tensors stay."""
+        names = self.checkpoint.names
+        for name, spec in names.specs.items():
+            number, stored_name = layer_number(name), names.out_name(spec)
+            if number is None:
+                yield spec.renamed(stored_name)
+            elif number in numbers:
+                yield spec.renamed(shift_layer(stored_name, numbers.index(number) - number))
+
+    def config(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the transformer's config of a model of these layers."""
+        return LayerConfig(self.checkpoint.config).select(numbers)
+
+
+def _spread_with_last(count: int, number: int) -> tuple[int, ...]:
+    return tuple((place + 1) * count // number - 1 for place in range(number))
+
+
+def cut_layers(
+    stack: LayerStack,
+    numbers: Sequence[int],
+    workspace: Workspace,
+    *,
+    content: str,
+    out: Path | None = None,
+) -> None:
+    """Write a model of some layers of another one, renumbered from 0, with all its other files.
+
+    Tensors are copied in pieces, so that memory does not depend on the model's size. `content` is the
+    fingerprint of the model. `out` is the folder to write, by default the step's result.
+
+    Raises:
+        CheckpointError: if the layers cannot make a model (`LayerStack.require_layers`), or the weights
+            cannot be read or written.
+    """
+    from emberge.merging import build_result
+
+    stack.require_layers(numbers)
+    checkpoint = stack.checkpoint
+    build_result(
+        workspace,
+        stack.tensors(numbers),
+        template=checkpoint,
+        key=[content, list(numbers)],
+        files={checkpoint.in_trunk("config.json"): stack.config(numbers)},
+        out=out,
+    )

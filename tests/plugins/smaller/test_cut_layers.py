@@ -1,0 +1,289 @@
+"""A model of some of another's layers: the same weights, renumbered, in a folder that plain classes open."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from emberge import CheckpointError, ModelRef
+from emberge.model_folder import Checkpoint
+from emberge_smaller import CutLayers, LayerStack, cut_layers
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.bench import Bench, model_at
+from tests.support.decoders import decoder
+from tests.support.glance import Glance
+from tests.support.whole import files
+
+LAYERS = 4
+TOKENS = torch.arange(5, 35).view(2, 15)
+
+
+def model_of(folder: Path, architecture: str) -> Path:
+    """Write a tiny model of four layers; ModernBERT and Gemma 3 have layers of two kinds."""
+    if architecture in ("llama", "gemma2", "qwen2"):
+        return decoder(folder, architecture, num_hidden_layers=LAYERS)
+    changes: dict[str, Any] = {}
+    if architecture == "gemma3":
+        kinds = ["sliding_attention", "full_attention"] * 2
+        changes = {"layer_types": kinds}  # the window is of 8 tokens, a text of 15
+    if architecture == "modernbert":
+        changes = {"local_attention": 4}
+    if architecture == "mpnet":
+        return mpnet(folder)
+    return tiny.checkpoint(folder, architecture, num_hidden_layers=LAYERS, **changes)
+
+
+def mpnet(folder: Path) -> Path:
+    folder.mkdir()
+    size = tiny.write_tokenizer(folder)
+    torch.manual_seed(0)
+    config = transformers.MPNetConfig(
+        vocab_size=size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        max_position_embeddings=66,
+    )
+    transformers.MPNetModel(config).save_pretrained(folder)
+    tiny.write_modules(folder, 32)
+    return folder
+
+
+def cut(folder: Path, root: Path, layers: Any) -> tuple[Path, dict[str, Any]]:
+    """Run the step; return the result's folder and the artifact's details."""
+    bench = Bench(root)
+    artifact = CutLayers(model=ModelRef(str(folder)), layers=layers).run(bench)
+    return bench.folder, dict(artifact.details)
+
+
+def loaded(folder: Path, cls: str = "AutoModel") -> Any:
+    """Open a model, of which no tensor is missing or left over."""
+    model, report = getattr(transformers, cls).from_pretrained(folder, output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    return model.eval()
+
+
+def cut_by_hand(folder: Path, numbers: Sequence[int]) -> Any:
+    """The opened model with the other layers taken out of its list of modules."""
+    model = loaded(folder)
+    (name, stack), *_ = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == LAYERS
+    ]
+    parent = model.get_submodule(name.rpartition(".")[0]) if "." in name else model
+    setattr(parent, name.rpartition(".")[2], torch.nn.ModuleList(stack[n] for n in numbers))
+    model.config.num_hidden_layers = len(numbers)
+    if getattr(model.config, "layer_types", None):
+        model.config.layer_types = [model.config.layer_types[n] for n in numbers]
+    return model
+
+
+def states(model: Any) -> Tensor:
+    options = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+    with torch.no_grad():
+        found: Tensor = model(TOKENS, **options).last_hidden_state
+    return found
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["bert", "xlm-roberta", "mpnet", "modernbert", "qwen3", "gemma3", "llama", "gemma2", "qwen2"],
+)
+def test_the_result_computes_what_the_chosen_layers_compute(
+    architecture: str, tmp_path: Path
+) -> None:
+    folder = model_of(tmp_path / "whole", architecture)
+    out, details = cut(folder, tmp_path / "run", (0, 3))
+    assert details["layers"] == [0, 3]
+    assert details["layers_before"] == LAYERS
+    found = states(loaded(out))
+    assert torch.equal(found, states(cut_by_hand(folder, (0, 3))))
+    assert not torch.equal(found, states(cut_by_hand(folder, (0, 2))))
+
+
+def test_all_other_files_stay(tmp_path: Path) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    out, _ = cut(folder, tmp_path / "run", (1, 3))
+    before, after = files(folder), files(out)
+    assert {name for name in before if before[name] != after.get(name)} == {
+        "config.json",
+        "model.safetensors",
+    }
+    changed = json.loads(after["config.json"])
+    assert changed == {**json.loads(before["config.json"]), "num_hidden_layers": 2}
+    assert SentenceTransformer(str(out), device="cpu").encode(["the list"]).shape == (1, 32)
+
+
+def test_heads_and_modules_with_weights_stay(tmp_path: Path) -> None:
+    folder = tiny.projected(tmp_path / "projected")
+    out, _ = cut(folder, tmp_path / "run", (2,))
+    for module in ("2_Dense", "3_LayerNorm", "4_Dense"):
+        before = load_file(folder / module / "model.safetensors")
+        after = load_file(out / module / "model.safetensors")
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    assert SentenceTransformer(str(out), device="cpu").encode(["the list"]).shape == (1, 8)
+    masked = tiny.transformer(tmp_path / "masked", "AutoModelForMaskedLM", "bert")
+    out, _ = cut(masked, tmp_path / "run2", (0, 2))
+    before, after = (
+        load_file(masked / "model.safetensors"),
+        load_file(out / "model.safetensors"),
+    )
+    assert torch.equal(
+        after["cls.predictions.transform.dense.weight"],
+        before["cls.predictions.transform.dense.weight"],
+    )
+    assert torch.equal(
+        after["bert.encoder.layer.1.output.dense.weight"],
+        before["bert.encoder.layer.2.output.dense.weight"],
+    )
+    loaded(out, "AutoModelForMaskedLM")
+
+
+def test_the_text_trunk_of_a_model_that_sees_is_cut_and_its_tower_stays(tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "vl", "qwen3-vl", sentence_transformer=False)
+    out, _ = cut(folder, tmp_path / "run", (1, 2))
+    config = json.loads((out / "config.json").read_text())
+    assert (config["text_config"]["num_hidden_layers"], config["vision_config"]["depth"]) == (2, 3)
+    before, after = load_file(folder / "model.safetensors"), load_file(out / "model.safetensors")
+    towers = [name for name in before if name.startswith("visual.")]
+    assert towers
+    assert all(torch.equal(before[name], after[name]) for name in towers)
+    loaded(out)
+
+
+def test_old_configs_that_count_to_the_next_global_layer_get_the_kind_of_each(
+    tmp_path: Path,
+) -> None:
+    folder = model_of(tmp_path / "whole", "modernbert")
+    config = json.loads((folder / "config.json").read_text())
+    kinds = config.pop("layer_types")
+    (folder / "config.json").write_text(json.dumps({**config, "global_attn_every_n_layers": 3}))
+    assert transformers.AutoConfig.from_pretrained(folder).layer_types == kinds
+    out, _ = cut(folder, tmp_path / "run", (0, 2, 3))
+    assert kinds == ["full_attention", *["sliding_attention"] * 2, "full_attention"]
+    assert json.loads((out / "config.json").read_text())["layer_types"] == [
+        "full_attention",
+        "sliding_attention",
+        "full_attention",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen"),
+    [(1, (3,)), (2, (1, 3)), (3, (0, 1, 3)), (4, (0, 1, 2, 3))],
+)
+def test_layers_are_spread_evenly_and_end_in_the_last(
+    layers: int, chosen: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    assert LayerStack(Checkpoint(folder)).choose_even_with_last(layers) == chosen
+
+
+def test_three_of_six_are_every_second_one(tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "six", num_hidden_layers=6)
+    assert LayerStack(Checkpoint(folder)).choose_even_with_last(3) == (1, 3, 5)
+    assert LayerStack(Checkpoint(folder)).choose_even_with_last(1) == (5,)
+
+
+def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> None:
+    folder = model_of(tmp_path / "whole", "modernbert")
+    stack = LayerStack(Checkpoint(folder))
+    assert stack.choose_even_with_last(2) == (0, 3)
+    assert stack.choose_even_with_last(3) == (0, 1, 3)
+    with pytest.raises(CheckpointError, match="from 2 to 4"):
+        stack.choose_even_with_last(1)
+    with pytest.raises(CheckpointError, match=r"write \[0, 1, 3\]"):
+        stack.require_layers((1, 3))
+
+
+@pytest.mark.parametrize(
+    ("layers", "fix"),
+    [
+        ((0, 7), "has no layer 7; it has 4 layers, 0 to 3"),
+        ((-1,), "has no layer -1"),
+        ((2, 0), r"write \[0, 2\]"),
+        ((1, 1), "layer 1 is named twice"),
+        ((), "no layers are named; it has 4"),
+        (5, "it has 4, of which from 1 to 4 can be kept"),
+        (0, "from 1 to 4"),
+    ],
+)
+def test_layers_that_make_no_model_are_refused_by_check_and_run(
+    layers: Any, fix: str, tmp_path: Path
+) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    (fault,) = CutLayers(model=ModelRef(str(folder)), layers=layers).check(Glance())
+    assert (fault.severity, fault.where) == ("error", "layers")
+    with pytest.raises(CheckpointError, match=fix) as raised:
+        cut(folder, tmp_path / "run", layers)
+    assert str(raised.value) == fault.message
+    assert not any((tmp_path / "run" / "out").glob("*"))
+
+
+def test_a_model_without_a_stack_of_its_own_layers_is_refused(tmp_path: Path) -> None:
+    size = tiny.write_tokenizer(tmp_path)
+    albert = transformers.AlbertConfig(
+        vocab_size=size, hidden_size=32, num_attention_heads=4, intermediate_size=64
+    )
+    transformers.AlbertModel(albert).save_pretrained(tmp_path / "albert")
+    with pytest.raises(CheckpointError, match="layers share weights"):
+        _ = LayerStack(Checkpoint(tmp_path / "albert")).count
+    t5 = transformers.T5Config(
+        vocab_size=size, d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2
+    )
+    transformers.T5Model(t5).save_pretrained(tmp_path / "t5")
+    with pytest.raises(CheckpointError, match="encoder and a decoder"):
+        _ = LayerStack(Checkpoint(tmp_path / "t5")).count
+    bert = shutil.copytree(model_of(tmp_path / "bert", "bert"), tmp_path / "unknown")
+    config = json.loads((bert / "config.json").read_text())
+    del config["num_hidden_layers"]
+    (bert / "config.json").write_text(json.dumps({**config, "model_type": "static"}))
+    with pytest.raises(CheckpointError, match="no stack of layers that is known"):
+        _ = LayerStack(Checkpoint(bert)).count
+
+
+def test_layers_that_differ_by_their_place_are_refused(tmp_path: Path) -> None:
+    folder = decoder(tmp_path / "moe", "qwen3_moe", num_hidden_layers=4, decoder_sparse_step=2)
+    with pytest.raises(CheckpointError, match="differ in their tensors by their place"):
+        LayerStack(Checkpoint(folder)).require_layers((0, 1))
+
+
+def test_experts_of_every_layer_are_cut_with_their_layers(tmp_path: Path) -> None:
+    folder = decoder(tmp_path / "moe", "qwen3_moe", num_hidden_layers=4)
+    out, _ = cut(folder, tmp_path / "run", (0, 3))
+    assert torch.equal(states(loaded(out)), states(cut_by_hand(folder, (0, 3))))
+
+
+def test_another_step_writes_it_into_its_work_folder(tmp_path: Path) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    bench = Bench(tmp_path / "run")
+    start = bench.work / "start"
+    content = model_at(folder).fingerprint
+    cut_layers(LayerStack(Checkpoint(folder)), (1, 3), bench, content=content, out=start)
+    assert torch.equal(states(loaded(start)), states(cut_by_hand(folder, (1, 3))))
+    assert [path.name for path in bench.work.iterdir()] == ["start"]
+
+
+def test_the_check_announces_the_smaller_model(tmp_path: Path) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    glance = Glance()
+    assert not list(CutLayers(model=ModelRef(str(folder)), layers=2).check(glance))
+    assert glance.notes["cutting"] == ["layers [1, 3] of 4"]
+    (expected,) = glance.expectations
+    out, _ = cut(folder, tmp_path / "run", 2)
+    own = sum(value.numel() for value in load_file(out / "model.safetensors").values())
+    assert expected.parameters is not None
+    assert expected.parameters.total == own
