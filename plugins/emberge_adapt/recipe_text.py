@@ -72,7 +72,7 @@ class _RecipeWriter:
         yield f"      loss: {self._write_loss()}"
         yield f"      hard_negatives: {training.hard_negatives}"
         yield f"      max_length: {training.max_length}"
-        yield f"      sampler: {{batch_shuffle: {{batch_size: {training.batch_size}}}}}"
+        yield f"      sampler: {{batch_shuffle: {{batch_size: {self.plan.measured_batch}}}}}"
         yield "      max_steps: 2"
         yield "      logging_steps: 1"
 

@@ -91,7 +91,7 @@ def measure_step(plan: AdaptPlan, plugins: Plugins, machine: Machine) -> Measure
     from emberge.recipes import rehearse
 
     recipe = parse_recipe(write_measurement(plan), plugins)
-    limits = Rehearsal(steps=2, rows=2 * plan.training.batch_size)
+    limits = Rehearsal(steps=2, rows=2 * plan.measured_batch)
     with tempfile.TemporaryDirectory(prefix="emberge-adapt-") as folder:
         steps, error = rehearse(
             recipe, plugins, Path(folder), machine=machine, limits=limits, quiet=True

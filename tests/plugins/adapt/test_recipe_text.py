@@ -223,6 +223,14 @@ def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
     assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
 
 
+def test_negatives_to_come_take_their_room_in_the_measured_step() -> None:
+    assert PLAN.mines
+    batch = PLAN.training.batch_size
+    assert PLAN.measured_batch == batch * (1 + PLAN.training.hard_negatives) > batch
+    assert replace(PLAN, has_negatives=True).measured_batch == batch
+    assert replace(PLAN, tasks=("sts",)).measured_batch == batch
+
+
 @pytest.mark.parametrize(
     ("speed", "memory"), [("5", None), (math.nan, None), (math.inf, None), (0, None), (5.0, -1)]
 )
