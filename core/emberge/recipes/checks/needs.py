@@ -112,7 +112,9 @@ class RecipeNeeds:
 
     def _describe_data(self) -> Iterator[str]:
         sets, tasks = (len(self.report.names.get(noun, ())) for noun in ("set", "task"))
-        yield f"{count_noun(sets, 'set')} of rows, {count_noun(tasks, 'task')} to score on"
+        made = sum(type(step.step).produces == "data" for step in self.recipe.steps)
+        outside = f"{count_noun(sets, 'set')} of rows and {count_noun(tasks, 'task')} to score on"
+        yield f"{outside} from outside, and data of {count_noun(made, 'step')}"
 
     def _describe_tokens(self) -> Iterator[str]:
         tokens = Counter[str]()
