@@ -26,6 +26,13 @@ FEWEST_ROWS = 50
 # The remedy for unknown columns in a recipe, and on the command line.
 _RECIPE_HINT = re.compile(r"write columns: .* in the entry")
 _COLUMNS_HINT = "write --columns query=…,document=… (and negative, score or label)"
+# A recipe's words for the parts of a row, where a message has them, and those of --columns.
+_PART_WORDS = {
+    "columns: anchor names": "--columns query names",
+    "columns: positive names": "--columns document names",
+    "no column for the anchor": "no column for the query",
+    "no column for the positive": "no column for the document",
+}
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
             [data.to_data_entry()], readers=readers, resolve=lambda reference: Path(reference.text)
         )
     except DataError as error:
-        raise DataError(_RECIPE_HINT.sub(_COLUMNS_HINT, str(error))) from error
+        raise DataError(_use_verb_words(str(error))) from error
     _require_partners(data, sets)
     return _AdaptRows(
         count=sum(map(len, sets)),
@@ -170,6 +177,13 @@ def _read_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:
         columns="; ".join(dict.fromkeys(one_set.columns for one_set in sets if one_set.columns)),
         draws=any(one_set.draws for one_set in sets),
     )
+
+
+def _use_verb_words(message: str) -> str:
+    """Return an error of the recipe's reader in the words of `--columns`."""
+    for recipe_words, verb_words in _PART_WORDS.items():
+        message = message.replace(recipe_words, verb_words)
+    return _RECIPE_HINT.sub(_COLUMNS_HINT, message)
 
 
 def _read_judged_rows(data: AdaptData, readers: Sequence[Reader]) -> _AdaptRows:

@@ -125,8 +125,12 @@ def test_unknown_columns_are_refused_with_the_option_that_names_them(
     tmp_path: Path, bert: Path, plugins: Plugins
 ) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
-    with pytest.raises(DataError, match=r"frage, antwort; write --columns query=…,document=…"):
+    hint = r"no column for the query among frage, antwort; write --columns query=…,document=…"
+    with pytest.raises(DataError, match=hint):
         read_facts(recognise_data(str(path)), bert, plugins)
+    misspelt = read_columns(["query=frage,document=antwrt"])
+    with pytest.raises(DataError, match="--columns document names 'antwrt'.* 'antwort'"):
+        read_facts(recognise_data(str(path), misspelt), bert, plugins)
 
 
 def test_negatives_of_the_rows_are_seen(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
