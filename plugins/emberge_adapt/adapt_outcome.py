@@ -90,7 +90,9 @@ class AdaptOutcome:
             yield self._line("weights", weights)
         yield self._line("size", self._describe_size())
         yield self._line("model", str(self.model_folder))
-        yield self._line("load it", f'SentenceTransformer("{self.model_folder}")')
+        yield self._line("load it", "from sentence_transformers import SentenceTransformer")
+        yield self._line("", f'model = SentenceTransformer("{self.model_folder}")')
+        yield self._line("tables", str(self.out / SCORES / "scores.md"))
         yield self._line("report", str(self.out / REPORT / "report.html"))
         if self.index_problem:
             yield self._line("index", f"not rewritten: {self.index_problem}")
@@ -107,7 +109,7 @@ class AdaptOutcome:
                 "`keep: 0.7`, or train fewer epochs",
             )
         if self.has_gain:
-            yield self._line("next", f"emberge publish {self.model_folder} OWNER/NAME")
+            yield self._line("next", f"emberge publish --dry-run {self.model_folder} OWNER/NAME")
         else:
             yield self._line("no gain", "the model is not better than the base by more than chance")
             for advice in self.advise():
@@ -181,7 +183,7 @@ class AdaptOutcome:
         if self.measured is not None and self.facts.document_tokens.mean > 0:
             length = min(self.facts.document_tokens.mean, self.plan.training.max_length)
             rate = self.measured.encoded_per_second / length
-            speed = f"; like the base, by its training about {rate:,.0f} documents a second here"
+            speed = f"; as fast as the base: here about {rate:,.0f} documents a second"
         return f"{parameters / 1e6:,.1f} M parameters, {human_size(weights)}{speed}"
 
     def advise(self) -> Iterator[str]:

@@ -86,7 +86,11 @@ def test_weights_are_named_and_equal_ones_are_called_so(out: Path) -> None:
 def test_the_model_is_where_the_line_that_loads_it_says(out: Path) -> None:
     screen = screen_of(outcome_of(out))
     assert screen["model"] == str(out / "model")
-    assert screen["load it"] == f'SentenceTransformer("{out / "model"}")'
+    assert screen["load it"] == (
+        "from sentence_transformers import SentenceTransformer "
+        f'model = SentenceTransformer("{out / "model"}")'
+    )
+    assert screen["tables"] == str(out / "scores" / "scores.md")
     assert str(out / "model") in screen["next"]
     assert "no gain" not in screen
 
