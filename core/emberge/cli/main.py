@@ -126,7 +126,9 @@ def _show_user_error(error: EmbergeError, debug: bool) -> int:
 
 
 def _show_interruption(code: int, words: Sequence[str]) -> int:
-    continue_hint = "; the same command goes on from here" if {"run", "merge", "adapt"} & set(words) else ""
+    continue_hint = (
+        "; the same command goes on from here" if {"run", "merge", "adapt"} & set(words) else ""
+    )
     print(f"stopped{continue_hint}", file=sys.stderr)
     return code
 

@@ -129,7 +129,7 @@ def test_unknown_columns_are_refused_with_the_option_that_names_them(
     with pytest.raises(DataError, match=hint):
         read_facts(recognise_data(str(path)), bert, plugins)
     misspelt = read_columns(["query=frage,document=antwrt"])
-    with pytest.raises(DataError, match="--columns document names 'antwrt'.* 'antwort'"):
+    with pytest.raises(DataError, match=r"--columns document names 'antwrt'.* 'antwort'"):
         read_facts(recognise_data(str(path), misspelt), bert, plugins)
 
 

@@ -85,7 +85,9 @@ def test_a_training_counts_its_tokens_and_every_pass_of_the_gradient_cache(
     assert found["GPU hours"][0] == f"{hours(flops)}: {hours(flops)} training"
     assert found["GPU hours"][-1] == "of one slow, at 50% of its 0 TFLOP/s"
     assert found["models"] == ["1 from outside, 1 made by steps"]
-    assert found["data"] == ["1 set of rows and 0 tasks to score on from outside, and data of 0 steps"]
+    assert found["data"] == [
+        "1 set of rows and 0 tasks to score on from outside, and data of 0 steps"
+    ]
     assert found["GPU memory"][0].endswith(" in step a")
     assert found["not seen"] == ["nothing"]
 
