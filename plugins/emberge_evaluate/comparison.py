@@ -11,6 +11,7 @@ from emberge import TaskInfo, TaskScore, Units, stable_seed
 from emberge.evaluating import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
+from emberge_evaluate.verdict_texts import describe_demand, describe_forgetting, describe_gain_kept
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,15 +85,28 @@ class Judge:
         points = requirement.margin if demand != "forgetting" else requirement.forgetting or 0.0
         margin = points / 100
         met = bound > margin if demand == "better_than" else bound >= -margin
-        by = f" by more than {points:g} points" if points else ""
-        claim = f"{demand.replace('_', ' ')} {self._name_arm(other)}{by} on {requirement.tasks}"
         if demand == "forgetting":
-            claim = f"forgets at most {points:g} points of {self._name_arm(other)} on tasks {on}"
-        text = (
-            f"{self._name_arm(arm)} {claim}: {'gain' if self.less else 'difference'} "
-            f"{100 * difference:+.2f} points, lower bound "
-            f"{100 * bound:+.2f} at {requirement.confidence:.0%}"
-        )
+            text = describe_forgetting(
+                self._name_arm(arm),
+                self._name_arm(other),
+                on,
+                limit=points,
+                difference=100 * difference,
+                bound=100 * bound,
+                confidence=requirement.confidence,
+            )
+        else:
+            text = describe_demand(
+                demand,
+                self._name_arm(arm),
+                self._name_arm(other),
+                requirement.tasks,
+                points,
+                difference=100 * difference,
+                bound=100 * bound,
+                confidence=requirement.confidence,
+                less=self.less,
+            )
         return Verdict(
             text=text,
             met=bool(met),
@@ -175,15 +189,24 @@ class Judge:
         required_share = requirement.gain_kept or 0.0
         # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
         gain = self.gain_kept(mixed, new, old, on, 2 * requirement.confidence - 1)
-        start = f"{self._name_arm(mixed)} keeps {required_share:.0%} of the gain on {requirement.tasks}: "
         if gain.share is None:
             text = (
-                f"{start}there is no clear gain of {self._name_arm(new)} over {self._name_arm(old)}, "
-                f"{100 * gain.gain:+.2f} points{_format_interval(gain)}, so it has no share"
+                f"{self._name_arm(mixed)} is to keep {required_share:.0%} of the gain on "
+                f"{requirement.tasks}: there is no clear gain of {self._name_arm(new)} over "
+                f"{self._name_arm(old)}, {100 * gain.gain:+.2f} points{_format_interval(gain)}, so "
+                "it has no share"
             )
         else:
-            bound = "none" if gain.low is None else f"{gain.low:.0%}"
-            text = f"{start}{gain.share:.0%}, lower bound {bound} at {requirement.confidence:.0%}"
+            units, unit = self._count_units(mixed, on)
+            text = describe_gain_kept(
+                self._name_arm(mixed),
+                requirement.tasks,
+                required=required_share,
+                gain=gain,
+                confidence=requirement.confidence,
+                units=units,
+                unit=unit,
+            )
         return Verdict(
             text=text,
             met=gain.low is not None and gain.low >= required_share,
@@ -196,6 +219,14 @@ class Judge:
             difference=gain.share or 0.0,
             lower_bound=gain.low or 0.0,
         )
+
+    def _count_units(self, arm: str, on: str) -> tuple[int, str]:
+        """Return (number, noun) of the test units behind an arm's score on a group of tasks."""
+        scores = self.scores[next(iter(self.arms[arm].members))]
+        tasks = [task for part in parts_of_group(self.tasks, on) for task in part]
+        units = [one for task in tasks if (one := scores[task.name].units) is not None]
+        nouns = {one.unit for one in units}
+        return sum(len(one.values) for one in units), nouns.pop() if len(nouns) == 1 else "example"
 
     def _name_arm(self, arm: str) -> str:
         count = len(self.arms[arm].models)

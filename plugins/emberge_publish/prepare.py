@@ -63,7 +63,7 @@ def prepare(
     if terms.licence is None:
         raise CheckpointError(f"{folder}: {terms.problem}")
     tasks = {model.name: _find_trained_on(model.bases, plugins) for model in ancestors.models}
-    results = _find_results(result)
+    results, unmet = _find_results(result)
     scored_names = [path.stem for path in results]
     record = read_json(result / RECORD)
     selection = choose_files(result.resolve(), record)
@@ -86,6 +86,7 @@ def prepare(
         ancestors,
         _build_board_entry(result, repository, ancestors, terms, tasks, results, plugins),
         (
+            *(f"NOT MET: {requirement}" for requirement in unmet),
             *contributions.failures,
             *_list_notes(ancestors, tasks, scored_names),
             *left_notes(selection.unpublished),
@@ -134,19 +135,21 @@ def _find_trained_on(bases: Sequence[str], plugins: Plugins) -> frozenset[str] |
     return frozenset().union(*known_sets) if known_sets else None
 
 
-def _find_results(folder: Path) -> list[Path]:
-    """Return the result files for exactly these weights from evaluations in the same OUT."""
-    content, files = None, dict[str, Path]()
+def _find_results(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return (result files, unmet requirements) of exactly these weights from evaluations in the same OUT."""
+    content, files, unmet = None, dict[str, Path](), dict[str, None]()
     for step_folder in results_in(folder.parent):
         artifact = read_artifact(step_folder)
         if artifact is None or artifact.kind != "scores":
             continue
         content = content or model_fingerprint(folder.resolve(), HashCache(None))
-        for name, fingerprint in read_scores(step_folder).fingerprints.items():
+        scores = read_scores(step_folder)
+        for name, fingerprint in scores.fingerprints.items():
             if fingerprint == content:
                 results_folder = step_folder / "results" / safe_file_name(name)
                 files |= {path.stem: path for path in sorted(results_folder.glob("*.json"))}
-    return list(files.values())
+                unmet |= {one.text: None for one in scores.requirements_on(name) if not one.met}
+    return list(files.values()), list(unmet)
 
 
 def _build_board_entry(

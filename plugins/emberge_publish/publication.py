@@ -10,7 +10,7 @@ from typing import Literal
 
 from emberge import Leaderboard, Plugins, RecipeError
 from emberge.contracts import BoardEntry
-from emberge.wording import join_some, printable
+from emberge.wording import code_span, join_some, printable, table_lines
 
 from emberge_publish.ancestors import Ancestors
 from emberge_publish.credentials import Content
@@ -69,6 +69,14 @@ class Publication:
         to_send = [file for file in planned if file.state in ("new", "changed")]
         yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
         yield from (f"note: {printable(note)}" for note in self.notes)
+
+    def table(self) -> list[str]:
+        """Return the lines of a Markdown table of the files with their sizes."""
+        rows = [
+            [code_span(path), shown_size(measure_content(content))]
+            for path, content in self.files.items()
+        ]
+        return table_lines(["File", "Size"], rows, "lr")
 
     def preview(self) -> Iterator[str]:
         """Yield the lines of a dry run: files with sizes, licence and its reason, notes, and the card."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from emberge import (
     Artifact,
     CheckpointError,
+    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -19,7 +22,7 @@ from emberge import (
     StepRef,
     Workspace,
 )
-from emberge.wording import code_block
+from emberge.wording import code_block, prose
 
 TABLE, RECORD, BOARD = "published.md", "published.json", "mteb"
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -33,10 +36,11 @@ class Publish(Step):
     is refused. The card names the model's ancestors, their training data, and the known test sets in that
     data. Without `upload` the step only gathers and checks the files; `emberge publish` then shows them, asks
     and uploads. With `upload` the model is uploaded when the step runs. Such a run needs `--allow-upload`,
-    and is refused before any work without it.
+    and is refused before any work without it. If a requirement of a step in `after` is not met, nothing is
+    gathered or uploaded, the result says why, and the run ends with exit code 3.
 
-    The result has `published.md`, a list of the files with their sizes. For a model of sentence embeddings it
-    also has `mteb/`: an entry for mteb's register, and results on mteb's tasks in the layout of mteb's
+    The result has `published.md`, a table of the files with their sizes. For a model of sentence embeddings
+    it also has `mteb/`: an entry for mteb's register, and results on mteb's tasks in the layout of mteb's
     results repository.
 
     Example:
@@ -55,7 +59,8 @@ class Publish(Step):
     name: str
     """The model's name on the hub, `owner/name`."""
     after: tuple[StepRef, ...] = ()
-    """Steps to wait for: evaluations whose scores are published with the model, or a gate."""
+    """Steps to wait for, such as evaluations whose scores are published with the model. If a requirement of
+    one is not met, the model is not published."""
     upload: bool = False
     """Upload when the step runs, which needs `emberge run --allow-upload`."""
     private: bool = False
@@ -101,6 +106,8 @@ class Publish(Step):
             yield context.problem(terms.problem, "model")
 
     def run(self, workspace: Workspace) -> Artifact:
+        if unmet := list(self._list_unmet(workspace)):
+            return self._refuse(workspace, unmet)
         from emberge_publish.prepare import prepare
         from emberge_publish.publication import Choices
 
@@ -123,31 +130,68 @@ class Publish(Step):
             "table": TABLE,
         }
         commit = None
-        upload = self.upload and workspace.rehearsal is None
-        lines = [
-            f"{self.name}: {len(publication.files)} files, licence {publication.terms.licence}"
-        ]
-        if upload:
+        if self.upload and workspace.rehearsal is None:
             publication.repository.require_token()
             remote = publication.repository.read_state()
             planned = publication.planned(remote)
-            lines = list(publication.lines(planned, remote))
+            block = code_block("\n".join(publication.lines(planned, remote)), "text")
             publication.require_free(planned)
             workspace.progress(0, len(planned), "files")
             published = publication.upload(planned, remote)
             workspace.progress(len(planned), len(planned), "files")
             commit = published.commit
             details |= {"uploaded": True, **dataclasses.asdict(published)}
+            text = "\n".join(block)
         else:
-            lines.append(
-                f"not uploaded: `emberge publish` with this model's folder and {self.name} does it"
+            command = self._format_command(model)
+            text = "\n".join(
+                [
+                    f"{prose(self.name)}: {len(publication.files)} files, licence "
+                    f"{prose(publication.terms.licence or 'unknown')}",
+                    *("", *publication.table(), ""),
+                    "Nothing was uploaded. This shows the card; without `--dry-run` it asks, then uploads:",
+                    *("", *code_block(command, "bash")),
+                ]
             )
         publication.write_board(workspace.folder / BOARD, commit)
-        block = code_block("\n".join(lines), "text")
-        (workspace.folder / TABLE).write_text("\n".join([*block, ""]), encoding="utf-8")
-        record = json.dumps({**details, "files": sorted(publication.files)}, indent=1)
-        (workspace.folder / RECORD).write_text(record + "\n", encoding="utf-8")
+        self._write_result(workspace, text, {**details, "files": sorted(publication.files)})
         return Artifact(kind="file", parents=(str(self.model),), details=details)
+
+    def _format_command(self, model: Model) -> str:
+        """Return the command line that shows the upload of the model with the options of this step."""
+        link = (
+            model.folder.parent / model.name
+        )  # of a step's result: shorter, and still there later
+        folder = link if link.is_dir() else model.folder
+        origin = os.path.relpath(self.model.folder)
+        words = ["emberge", "publish", "--dry-run", os.path.relpath(folder), self.name]
+        words += ["--private"] * self.private + ["--replace"] * self.replace
+        words += ["--licence", self.licence] if self.licence is not None else []
+        for name, licence in self.licences.items():
+            words += ["--licence-of", f"{name}={licence}"]
+        words += ["--inputs", origin] if origin != os.curdir else []
+        return shlex.join(words)
+
+    def _list_unmet(self, workspace: Workspace) -> Iterator[str]:
+        """Yield each requirement that a step of `after` did not meet, with the step's name."""
+        for reference in self.after:
+            _, artifact = workspace.artifact(reference)
+            for requirement in artifact.details.get("unmet", ()):
+                yield f"{reference.step}: not met: {requirement}"
+
+    def _refuse(self, workspace: Workspace, unmet: Sequence[str]) -> Artifact:
+        """Write a result without files that names the unmet requirements, and return its artifact."""
+        lines = [f"not published: {requirement}" for requirement in unmet]
+        for line in lines:
+            workspace.warn(line)
+        details = {"name": self.name, "uploaded": False, "not_met": list(unmet), "table": TABLE}
+        self._write_result(workspace, "\n".join(f"- {prose(line)}" for line in lines), details)
+        return Artifact(kind="file", parents=(str(self.model),), details=details)
+
+    def _write_result(self, workspace: Workspace, text: str, record: Mapping[str, Any]) -> None:
+        (workspace.folder / TABLE).write_text(f"{text}\n", encoding="utf-8")
+        record_text = json.dumps(record, indent=1)
+        (workspace.folder / RECORD).write_text(record_text + "\n", encoding="utf-8")
 
 
 def _is_logged_in() -> bool:

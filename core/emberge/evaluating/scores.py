@@ -205,6 +205,18 @@ class Scores:
         names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
         return tuple(name for name in names if name in self.fingerprints)
 
+    def requirements_on(self, model: str) -> tuple[Verdict, ...]:
+        """Return the verdicts on a scored model: on its arm of seeds and its queries on old indexes too."""
+        weights, size = self.fingerprints[model], self.sizes.get(model)
+        names = {
+            name
+            for name, fingerprint in self.fingerprints.items()
+            if fingerprint == weights and self.sizes.get(name) == size
+        }
+        arms = self.pooled.members if self.pooled is not None else {}
+        names |= {arm for arm, members in arms.items() if names & {*members.values()}}
+        return tuple(verdict for verdict in self.requirements if verdict.model in names)
+
     @property
     def models(self) -> tuple[str, ...]:
         """Models in the order scored."""

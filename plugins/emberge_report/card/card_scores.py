@@ -40,7 +40,7 @@ def _make_slug(text: str) -> str:
 
 
 def score_section(model: str, scores: Scores) -> Section:
-    """Return a table of the model's scores and the scores of the reference model."""
+    """Return a table of the model's scores and the reference model's, and the requirements on the model."""
     reference = scores.reference
     compared = reference if reference != model else None
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
@@ -52,7 +52,20 @@ def score_section(model: str, scores: Scores) -> Section:
     explanation = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if compared else []
     notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
     note_list = [BulletList(notes)] if notes else []
-    return Section(title, [kind, TextTable(head, rows), *explanation, *note_list])
+    return Section(
+        title,
+        [kind, TextTable(head, rows), *explanation, *note_list, *_list_requirements(model, scores)],
+    )
+
+
+def _list_requirements(model: str, scores: Scores) -> list[str | BulletList]:
+    """Return the evaluation's requirements on the model and whether they are met; empty without any."""
+    verdicts = scores.requirements_on(model)
+    lines = [
+        Markdown(f"{'met' if verdict.met else bold('NOT MET')}: {prose(verdict.text)}")
+        for verdict in verdicts
+    ]
+    return ["Required of the model:", BulletList(lines)] if lines else []
 
 
 def forgetting_sentence(model: str, scores: Scores) -> str:

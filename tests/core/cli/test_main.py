@@ -217,7 +217,7 @@ def test_an_unmet_requirement_has_its_own_code(capsys: pytest.CaptureFixture[str
     write("steps:\n  a: {write: {unmet: [boom is worse]}}\n")
     for _ in range(2):
         code, out, err = call(capsys, "run", "r.yaml", "--out", "out")
-        assert (code, err) == (3, "error: step 'a': boom is worse\n")
+        assert (code, err) == (3, "error: step 'a': not met: boom is worse\n")
         assert "a: out/a" in out
 
 

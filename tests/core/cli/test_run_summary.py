@@ -59,7 +59,7 @@ def test_a_run_that_meets_its_claims(place: Path, berts: list[Path]) -> None:
 def test_a_claim_that_is_not_met_is_the_first_thing_to_read(place: Path, berts: list[Path]) -> None:
     code, text = run(place, berts, "better_than", 100)
     assert code == 3
-    assert text.startswith("## gate.yaml: a requirement is not met\n\n- ")
+    assert text.startswith("## gate.yaml: a requirement is not met\n\n- step 'scores': not met: ")
     assert "NOT MET" in text
     assert "95% intervals" in text
 

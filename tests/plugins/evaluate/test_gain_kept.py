@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,6 +126,22 @@ def test_a_gate_takes_the_share_that_is_sure(tmp_path: Path, share: float, met: 
     )
     assert verdict["lower_bound"] == pytest.approx(0.75)
     assert len(found["unmet"]) == (not met)
+    assert verdict["text"] == (
+        f"new on old is to keep at least {share:.0%} of the gain on all: it keeps 75%, at worst 75% (at 95%)"
+    )
+
+
+def test_a_share_that_is_high_enough_but_uncertain_asks_for_more_queries(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    gain = rng.normal(0.2, 0.2, len(QUERIES))
+    given = Given(gains={("new", False): gain, ("new", True): 0.6 * rng.permutation(gain)})
+    require = Requirement(model=ModelRef("$new"), on_index_of=ModelRef("$old"), gain_kept=0.59)
+    (text,) = result(tmp_path, given, "old", "new", require=(require,))["unmet"]
+    assert re.fullmatch(
+        "new on old is to keep at least 59% of the gain on all: it keeps 60%, but with 80 queries it may be "
+        r"as low as \d\d% \(at 95%\); more test queries can tell",
+        text,
+    )
 
 
 def test_a_gate_names_one_of_several_indexes(tmp_path: Path) -> None:

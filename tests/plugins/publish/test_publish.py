@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +382,75 @@ def test_a_recipe_publishes_only_where_it_asks_for_it(
     assert record["licence"] == "apache-2.0"
     (meta,) = (tmp_path / "out" / "public" / "mteb" / "results").glob("me__soup/*/model_meta.json")
     assert (meta.parent.name == hub.commits["me/soup"][-1]) if upload else True
+
+
+def test_the_result_lists_the_files_with_sizes_and_the_command_that_shows_the_upload(
+    merged: Merged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    merged(FREE, None)
+    (tmp_path / "here").mkdir()
+    recipe = RECIPE.replace("upload: %s", "licences: {./faq: mit}")
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["run", "../recipe.yaml", "--out", "out", "--quiet"]) == 0
+    text = (tmp_path / "here" / "out" / "public" / "published.md").read_text()
+    rows = dict(re.findall(r"^\| `([^`]+)` \| ([\d.]+ [kM]?B) \|$", text, re.MULTILINE))
+    assert {"README.md", "artifact.json", "config.json", "model.safetensors"} <= {*rows}
+    (line,) = re.findall(r"^emberge (publish .*)$", text, re.MULTILINE)
+    assert line == ("publish --dry-run out/soup me/soup --licence-of ./faq=mit --inputs ..")
+    capsys.readouterr()
+    assert main(shlex.split(line)) == 0
+    shown = capsys.readouterr().out
+    assert all(re.search(rf"^  {re.escape(name)} ", shown, re.MULTILINE) for name in rows)
+
+
+GATED = """
+seed: 0
+steps:
+  soup:
+    merge: {models: [./legal, ./faq], strategy: linear}
+  scores:
+    evaluate:
+      models: [./legal, $soup]
+      evaluators: {mteb: {data: tests.csv}}
+      require: [{model: $soup, not_worse_than: ./legal, margin: 100}]
+  public:
+    publish: {model: $soup, name: me/soup, upload: true, after: $scores}
+"""
+CLAIM = "not met: soup is to be better than legal by more than 100 points on all: "
+
+
+def test_a_model_whose_gate_is_not_met_is_not_uploaded(
+    hub: Hub, merged: Merged, tmp_path: Path, capsys: Capture
+) -> None:
+    merged(FREE, "license: mit")
+    rows = [f"find the number {n},this is number {n}\n" for n in range(6)]
+    (tmp_path / "tests.csv").write_text("question,answer\n" + "".join(rows))
+    run = ["run", "recipe.yaml", "--out", "out", "--quiet", "--allow-upload"]
+    shut = GATED.replace("not_worse_than", "better_than")
+    (tmp_path / "recipe.yaml").write_text(shut)
+    capsys.readouterr()
+    for _ in range(2):  # a second run skips all steps and ends alike
+        assert main(run) == 3
+        assert f"error: step 'scores': {CLAIM}" in capsys.readouterr().err
+        assert not there(hub).exists()
+        assert not hub.asked
+    result = tmp_path / "out" / "public"
+    assert (result / "published.md").read_text().startswith(f"- not published: scores: {CLAIM}")
+    assert json.loads((result / "published.json").read_text())["uploaded"] is False
+
+    assert main(["publish", "out/soup", "me/soup", "--dry-run"]) == 0
+    notes, card = capsys.readouterr().out.split("README.md:\n")
+    claim = CLAIM.removeprefix("not met: ")
+    assert f"note: NOT MET: {claim}" in notes
+    assert f"  - **NOT MET**: {claim}" in card
+
+    (tmp_path / "recipe.yaml").write_text(GATED)
+    assert main(run) == 0
+    assert there(hub).exists()
+    text = (there(hub) / "README.md").read_text()
+    assert "NOT MET" not in text
+    assert "- met: soup is to be at most 100 points worse than legal on all: " in text
 
 
 def test_check_names_what_is_wrong_with_a_publication(

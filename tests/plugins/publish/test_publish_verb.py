@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from emberge import Artifact, ModelRef, RecipeError
+from emberge import Artifact, ModelRef, RecipeError, StepRef
 from emberge.contracts import BoardEntry
 from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
@@ -94,6 +94,9 @@ class Prepared:
 
     def preview(self) -> list[str]:
         return ["seen"]
+
+    def table(self) -> list[str]:
+        return ["| a table |"]
 
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
         assert planned is self.states
@@ -236,7 +239,9 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
         folder=tmp_path,
         plugins="plugins",
         rehearsal=rehearsal,
-        model=lambda reference: SimpleNamespace(folder=Path(str(reference).strip("$"))),
+        model=lambda reference: SimpleNamespace(
+            name=str(reference), folder=Path(str(reference).strip("$"))
+        ),
         warn=warned.append,
         progress=lambda *args: progress.append(args),
     )
@@ -274,15 +279,46 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
     else:
         assert prepared.asked == [(board, None)]
         assert not progress
-        first, second = table.removeprefix("```text\n").removesuffix("\n```\n").splitlines()
-        assert first == "me/soup: 2 files, licence mit"
-        assert second.startswith("not uploaded: `emberge publish`")
-        assert "me/soup" in second
+        assert table.startswith("me/soup: 2 files, licence mit\n\n| a table |\n\n")
+        assert table.endswith(
+            "\n\n```bash\nemberge publish --dry-run soup me/soup --private --replace --licence mit "
+            "--licence-of ./a=mit --inputs here\n```\n"
+        )
     assert made == Artifact(kind="file", parents=("$soup",), details=facts)
     written = (tmp_path / "published.json").read_text()
     assert json.loads(written) == {**facts, "files": ["a", "b"]}
     assert written.startswith('{\n "name": "me/soup",\n')
     assert written.endswith("\n}\n")
+
+
+def test_a_model_whose_gate_is_not_met_is_not_even_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("nothing is gathered")
+
+    monkeypatch.setattr("emberge_publish.prepare.prepare", refuse)
+    unmet = {"$scores": ["a is to be better", "b too"], "$limits": [], "$quiet": None}
+    warned: list[str] = []
+    workspace: Any = SimpleNamespace(
+        folder=tmp_path,
+        warn=warned.append,
+        artifact=lambda reference: (
+            tmp_path,
+            Artifact(
+                "scores",
+                details={} if unmet[str(reference)] is None else {"unmet": unmet[str(reference)]},
+            ),
+        ),
+    )
+    after = tuple(StepRef(name) for name in unmet)
+    made = Publish(model=ModelRef("$soup"), name="me/soup", after=after, upload=True).run(workspace)
+    claims = ["scores: not met: a is to be better", "scores: not met: b too"]
+    assert warned == [f"not published: {claim}" for claim in claims]
+    assert (made.details["uploaded"], made.details["not_met"]) == (False, claims)
+    assert json.loads((tmp_path / "published.json").read_text()) == made.details
+    text = (tmp_path / "published.md").read_text()
+    assert text == "".join(f"- not published: {claim}\n" for claim in claims)
 
 
 @pytest.mark.parametrize("token", ["", "hf_x"])

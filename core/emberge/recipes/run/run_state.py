@@ -119,7 +119,7 @@ class RunState:
             error.add_note(f"in step '{step}'")
             raise error
         unmet_requirements = [
-            f"step '{step}': {requirement}"
+            f"step '{step}': not met: {requirement}"
             for step, artifact in self.finished.items()
             for requirement in artifact.details.get("unmet", ())
         ]

@@ -1,0 +1,96 @@
+"""Sentences on the recipe's requirements: what is required, what was measured, and how certain that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emberge.wording import count_noun, plural
+
+if TYPE_CHECKING:
+    from emberge.evaluating import GainKept
+
+_PLACES = {"out": "out of domain"}
+
+
+def describe_demand(
+    demand: str,
+    arm: str,
+    other: str,
+    tasks: str,
+    margin: float,
+    *,
+    difference: float,
+    bound: float,
+    confidence: float,
+    less: bool,
+) -> str:
+    """Return the sentence on a required difference, in points; a positive difference is a gain.
+
+    `demand` is "better_than" or "not_worse_than", by `margin`; `less` is True for losses.
+    """
+    if demand == "better_than":
+        by = f" by more than {margin:g} points" if margin else ""
+        claim, least, doubt = f"better than {other}{by}", margin, "may be chance"
+        is_met, is_near, condition = bound > least, difference > least, "above"
+    else:
+        by = f"at most {margin:g} points worse" if margin else "not worse"
+        claim, least, doubt = f"{by} than {other}", -margin, "is too uncertain"
+        is_met, is_near, condition = bound >= least, difference >= least, "at least"
+    unit = "points of gain" if less else "points"
+    doubt = f" {doubt}" if is_near and not is_met else ""
+    return (
+        f"{arm} is to be {claim} on {tasks}: {difference:+.2f} {unit}{doubt} (lower bound {bound:+.2f} at "
+        f"{_share(confidence)}, must be {condition} {f'{least:+g}' if least else '0'})"
+    )
+
+
+def describe_forgetting(
+    arm: str,
+    base: str,
+    on: str,
+    *,
+    limit: float,
+    difference: float,
+    bound: float,
+    confidence: float,
+) -> str:
+    """Return the sentence on the loss against the base that is allowed, in points; a gain is positive."""
+    claim = (
+        f"{arm} is to lose at most {limit:g} points against {base} on tasks {_PLACES.get(on, on)}"
+    )
+    is_unsure = bound < -limit <= difference
+    worst = (
+        f"but may have lost {-bound:.2f}" if is_unsure else f"at worst it {_describe_change(bound)}"
+    )
+    return f"{claim}: it {_describe_change(difference)} points, {worst} (at {_share(confidence)})"
+
+
+def describe_gain_kept(
+    arm: str,
+    tasks: str,
+    *,
+    required: float,
+    gain: GainKept,
+    confidence: float,
+    units: int,
+    unit: str,
+) -> str:
+    """Return the sentence on the share of a gain that is to be kept, tested on `units` test units."""
+    claim = f"{arm} is to keep at least {required:.0%} of the gain on {tasks}"
+    share = f"{gain.share or 0.0:.0%}"
+    if gain.low is not None and (gain.low >= required or (gain.share or 0.0) < required):
+        return f"{claim}: it keeps {share}, at worst {gain.low:.0%} (at {_share(confidence)})"
+    number = f"with {count_noun(units, unit)} " if units else ""
+    worst = "may be any share" if gain.low is None else f"may be as low as {gain.low:.0%}"
+    return (
+        f"{claim}: it keeps {share}, but {number}it {worst} (at {_share(confidence)}); more test "
+        f"{plural(unit)} can tell"
+    )
+
+
+def _describe_change(points: float) -> str:
+    return f"{'lost' if points < 0 else 'gained'} {abs(points):.2f}"
+
+
+def _share(confidence: float) -> str:
+    return f"{100 * confidence:g}%"
