@@ -136,14 +136,15 @@ class _Members:
 def linear_merges(models: Models) -> dict[str, str]:
     """Map each merge to the linear merge of the same members with the same share of the base.
 
-    Both merges must be scored at the same embedding size and under the same seed of the evaluation. If there
-    are several linear merges (with other weights), the first one counts.
+    Both merges must be scored at the same embedding size and under the same seed of the evaluation. A model's
+    queries on an old index are no merge. If there are several linear merges (with other weights), the first
+    one counts.
     """
     first: dict[object, str] = {}
     merges = {
         name: merge
-        for name, scored_model in models.items()
-        if (merge := _describe_merge(*scored_model)) is not None
+        for name, (scored, model) in models.items()
+        if scored.index is None and (merge := _describe_merge(scored, model)) is not None
     }
     for name, (merge_key, method) in merges.items():
         if method == "linear":

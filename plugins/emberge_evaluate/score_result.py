@@ -86,7 +86,9 @@ def scores_of(
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
             *judge_gains(require, models, arms, judge),
         ),
-        costs=_list_costs({name: model for name, (_, model) in models.items()}),
+        costs=_list_costs(
+            {name: model for name, (scored, model) in models.items() if scored.index is None}
+        ),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
         parameters=_count_parameters({name: model for name, (_, model) in models.items()}),
         sizes={

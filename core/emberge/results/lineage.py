@@ -175,14 +175,16 @@ def ancestry(
     folder, unless `declared`, which are the names of models with known licences, contains it.
     """
     roots: dict[str, Parent] = {}
-    data: dict[str, Trained] = {}
+    data: dict[tuple[object, ...], Trained] = {}
     waiting, met = [(artifact, out)], set[Path]()
     while waiting:
         current, run = waiting.pop(0)
         for trained in _list_training_data(current):
-            listed = data.get(trained.name)
+            # Sets of one name may differ: a file's name is the default.
+            key = (trained.name, trained.task, trained.whole, trained.licence)
+            listed = data.get(key)
             if listed is None or (trained.rows or 0) > (listed.rows or 0):
-                data[trained.name] = trained
+                data[key] = trained
         for parent in _find_parents(current, run, origin):
             folder = (
                 _find_result_link(parent.name, run)

@@ -200,7 +200,8 @@ def _describe_model(facts: CardFacts) -> Markdown:
         if facts.chosen
         else prose(facts.made_by) or "training"
     )
-    count = len([p for p in facts.parents if p.weight is not None or not facts.merged])
+    # A merge's base has no weight; a model of weight 0 is not in the merge.
+    count = sum(p.weight not in (None, 0) for p in facts.parents)
     subject = f"{count} models" if facts.merged and count else prose(_name_first(facts.parents))
     dimension = facts.anatomy.dimension
     size = f"{dimension} numbers" if dimension else "numbers"
@@ -259,7 +260,11 @@ def _show_weight(weight: Any) -> str:
 
 def _build_method_section(facts: CardFacts) -> Section | None:
     details = facts.artifact.details
-    other_details = {key: value for key, value in details.items() if key not in _ELSEWHERE}
+    other_details = {
+        key: value
+        for key, value in details.items()
+        if key not in _ELSEWHERE and value not in (None, {}, [])
+    }
     warnings = _describe_warnings(facts.artifact.warnings)
     if facts.merged:
         options = options_as_yaml({"strategy": _unwrap_chain(details["strategy"]), **other_details})

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from emberge.results import ancestors_outside, model_outside
+from emberge.results import ancestors_outside, ancestry, model_outside, read_artifact
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])
@@ -38,3 +38,33 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
     for declared, place in ((["./earlier/tuned"], tmp_path), ([], tmp_path / "elsewhere")):
         names = [one.name for one in ancestors_outside("./earlier/tuned", place, declared)]
         assert names == ["./earlier/tuned"]
+
+
+def test_training_sets_of_one_name_are_kept_apart_and_no_licence_is_lost(tmp_path: Path) -> None:
+    """`first` and `second` share a set; `rows` has other tasks, sizes and licences under one name."""
+
+    def used(task: str, rows: int, of: int, licence: str) -> dict[str, object]:
+        return {"rows": {"task": task, "rows": rows, "of": of, "licence": licence}}
+
+    steps = {
+        "texts": ("acme/small", used("texts", 9, 9, "cc-by-4.0")),
+        "pairs": ("$texts", used("retrieval", 9, 9, "cc-by-4.0")),
+        "more": ("$pairs", used("retrieval", 9, 9, "mit")),
+        "longer": ("$more", used("retrieval", 5, 12, "mit")),
+        "again": ("$longer", used("retrieval", 7, 12, "mit")),
+    }
+    for name, (base, datasets) in steps.items():
+        (tmp_path / name).mkdir()
+        details = {"base": base, "datasets": datasets}
+        record = {"kind": "model", "parents": [base], "details": details}
+        (tmp_path / name / "artifact.json").write_text(json.dumps(record))
+    artifact = read_artifact(tmp_path / "again")
+    assert artifact is not None
+    data = ancestry(artifact, tmp_path, tmp_path).data
+    assert {(one.task, one.rows, one.whole, one.licence) for one in data} == {
+        ("texts", 9, 9, "cc-by-4.0"),
+        ("retrieval", 9, 9, "cc-by-4.0"),
+        ("retrieval", 9, 9, "mit"),
+        ("retrieval", 7, 12, "mit"),
+    }
+    assert [one.name for one in data] == ["rows"] * 4

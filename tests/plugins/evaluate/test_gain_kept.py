@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Evaluator, Model, ModelRef, RecipeError, TaskInfo, TaskScore, Units, Workspace
+from emberge import (
+    Artifact,
+    Evaluator,
+    Model,
+    ModelRef,
+    RecipeError,
+    TaskInfo,
+    TaskScore,
+    Units,
+    Workspace,
+)
 from emberge.contracts import KeptIndex
 from emberge.evaluating import read_scores
 from emberge_evaluate.bootstrap import ratio_interval
@@ -209,3 +219,16 @@ def test_every_evaluator_has_the_same_indexes() -> None:
     (problem,) = index_problems([code, papers, code.on_index(OLD, "x")])
     assert problem.startswith("papers: ")
     assert not list(index_problems(TASKS))
+
+
+def test_a_column_of_an_old_index_has_no_training_cost(tmp_path: Path) -> None:
+    details = {"datasets": {"rows": {"rows": 5, "of": 10}}}
+    bench = Bench(tmp_path)
+    for name in ("old", "new"):
+        artifact = Artifact("model", details=details if name == "new" else {})
+        bench.many[f"${name}"] = [Model(name, tmp_path, f"hash-{name}", artifact)]
+    entries = tuple(EvaluatedModel(model=ModelRef(f"${name}")) for name in ("old", "new"))
+    Evaluate(models=entries, evaluators=(Given(gains={}),)).run(bench)
+    scores = read_scores(bench.folder)
+    assert "new on old" in scores.models
+    assert {name: cost.times for name, cost in scores.costs.items()} == {"new": 0.5}

@@ -215,6 +215,24 @@ def test_folders_are_found_from_where_the_recipe_lies(berts: list[Path], tmp_pat
     assert card(out, "soup").data.base_model == ["acme/small"]
 
 
+def test_a_member_of_weight_zero_is_not_counted_and_empty_options_are_left_out(
+    berts: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    weights = {"./legal": 1.0, "./faq": 1, "./news": 0.0}
+    folder = runs.merged(out, "soup", berts[0], weights, size=None)
+    record = json.loads((folder / "artifact.json").read_text())
+    record["details"] |= {"backbone": {}, "stages": [], "keep": None, "dtype": "bfloat16", "k": 0}
+    (folder / "artifact.json").write_text(json.dumps(record))
+    finish(out, "soup")
+    text = card(out, "soup").text
+    assert "by merging 2 models." in text
+    assert "| ./news | 0 |" in text
+    assert "dtype: bfloat16\nk: 0\n" in text
+    assert not any(f"{name}:" in text for name in ("backbone", "stages", "keep"))
+
+
 def test_odd_names_stay_text_in_tables(bert: Path, berts: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
