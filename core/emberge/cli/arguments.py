@@ -117,18 +117,28 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.color = False  # Python 3.14 on: True writes escapes, which are shown as text
+        self._is_intermixing = False
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{message} (see `{self.prog} --help`)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse a misspelt option by its name, before argparse reports that a required option is missing."""
-        if self._subparsers is None:  # otherwise a verb follows, whose parser has its options
-            for word in itertools.takewhile(lambda w: w != "--", args or ()):
-                self.require_known_option(word)
-        parsed = super().parse_known_args(args, namespace)
-        self.require_different_outputs(parsed[0])
-        return parsed
+        """Parse a verb's options and other words in any order; refuse a misspelt option by its name first."""
+        if (
+            self._subparsers is not None or self._is_intermixing
+        ):  # a verb follows, or argparse calls itself
+            return super().parse_known_args(args, namespace)
+        for word in itertools.takewhile(lambda w: w != "--", args or ()):
+            self.require_known_option(word)
+        self._is_intermixing = True
+        try:
+            parsed, rest = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixing = False
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        self.require_different_outputs(parsed)
+        return parsed, rest
 
     def require_different_outputs(self, options: argparse.Namespace) -> None:
         """Refuse two output options that name the same file."""

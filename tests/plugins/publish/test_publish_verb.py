@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, ModelRef, RecipeError, StepRef
+from emberge.cli import arguments
 from emberge.contracts import BoardEntry
 from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
@@ -28,6 +29,26 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser("emberge publish")
     register_verbs()["publish"].add_options(found)
     return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "soup me/soup --dry-run",
+        "--dry-run soup me/soup",
+        "soup --dry-run me/soup",
+        "soup --licence mit me/soup --dry-run",
+        "--dry-run -- soup me/soup",
+    ],
+)
+def test_options_stand_before_between_or_after_the_other_words(words: str) -> None:
+    options = arguments.parse(["publish", *words.split()], register_verbs())
+    assert (options.folder, options.name, options.dry_run) == (Path("soup"), "me/soup", True)
+
+
+def test_a_word_too_many_names_the_help_of_the_verb() -> None:
+    with pytest.raises(RecipeError, match=r"arguments: more .*`emberge publish --help`"):
+        arguments.parse(["publish", "soup", "--dry-run", "me/soup", "more"], register_verbs())
 
 
 def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
