@@ -17,11 +17,13 @@ BLOCK = "EMBERGE_BLOCK"
 
 @dataclass(frozen=True)
 class PluginSource:
-    """The origin of a plugin: its name, distribution and version."""
+    """The origin of a plugin: its name, distribution and version, and of a bare file its content."""
 
     name: str
     distribution: str
     version: str
+    content: str = ""
+    """SHA-256 of a bare file in hex; empty for an installed plugin, which has a version."""
 
 
 def describe_failed_import(source: PluginSource, error: BaseException) -> str:

@@ -6,6 +6,7 @@ it from loading other plugins. Therefore entry points are loaded here.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from types import ModuleType
@@ -101,6 +103,11 @@ class Component:
         return self.source.version
 
     @property
+    def content(self) -> str:
+        """SHA-256 of the plugin's bare file in hex; empty for an installed plugin."""
+        return self.source.content
+
+    @property
     def full_name(self) -> str:
         """`plugin:name`, which always works in a recipe."""
         return f"{self.plugin}:{self.name}"
@@ -182,14 +189,19 @@ class Plugins:
         return self.manager.hook
 
     def register(
-        self, module: object, name: str, distribution: str = "", version: str = ""
+        self,
+        module: object,
+        name: str,
+        distribution: str = "",
+        version: str = "",
+        content: str = "",
     ) -> None:
-        """Register a plugin object under a name.
+        """Register a plugin object under a name; `content` is the SHA-256 of a bare file.
 
         Raises:
             PluginError: if the name is taken, a hook is misspelt, or a component breaks its contract.
         """
-        source = PluginSource(name, distribution, version)
+        source = PluginSource(name, distribution, version, content)
         if self.manager.has_plugin(name):
             raise PluginError(
                 f"two plugins are named '{name}' (the second from {distribution or 'a file'}); "
@@ -220,7 +232,8 @@ class Plugins:
         Raises:
             PluginError: if there is no such file, it cannot be imported, or it is no sound plugin.
         """
-        self.register(_load_file(file), file.stem, f"file {file.name}")
+        module, content = _load_file(file)
+        self.register(module, file.stem, f"file {file.name}", content=content)
         self.files = (*self.files, file)
 
     def _add_verb(self, plugin: str, name: str, verb: Any) -> None:
@@ -488,20 +501,24 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
     return module
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_file(path: Path) -> tuple[ModuleType, str]:
+    """Import a plugin file; return its module and the SHA-256 of the source that was run."""
     if not path.is_file():
         raise PluginError(f"{path}: there is no such plugin file")
     # The module gets a unique name, so that a file called json.py does not replace the library's
     # module.
     name = f"emberge_plugin_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
         raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # The bytes that are hashed are those that run: Python's own cache of compiled files takes a
+        # file of equal size that was edited within the same second for the old one.
+        source = path.read_bytes()
+        exec(spec.loader.source_to_code(source, os.fspath(path)), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
-    return module
+    return module, hashlib.sha256(source).hexdigest()

@@ -8,11 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Evaluator, Model, TaskInfo, TaskScore, Units, Workspace
-from emberge.errors import RecipeError
+from emberge.errors import PluginError, RecipeError
 from emberge.evaluating.task_groups import required_tasks
 from emberge.files import write_text
 
@@ -63,7 +64,7 @@ def score_tasks(
 
     The evaluator gets the folder of a complete model; an adapter is applied to its base first.
     """
-    store = ScoreStore(workspace.store / "scores")
+    store = ScoreStore(workspace.store / "scores", _find_code(evaluator, workspace))
     scores = {task.name: store.read(model, task) for task in tasks}
     missing = [task for task in tasks if scores[task.name] is None]
     if missing:
@@ -76,10 +77,14 @@ def score_tasks(
 
 
 class ScoreStore:
-    """Folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`."""
+    """Folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `code` is the content of the file that the evaluator is from, which then is part of the fingerprint; it is
+    empty for an evaluator of an installed plugin.
+    """
+
+    def __init__(self, folder: Path, code: str = "") -> None:
+        self.folder, self.code = folder, code
 
     def read(self, model: Model, task: TaskInfo) -> TaskScore | None:
         """Return the stored score of a model on a task; None if there is no readable score."""
@@ -91,8 +96,19 @@ class ScoreStore:
             write_score(self._build_path(model, score.task), model, score)
 
     def _build_path(self, model: Model, task: TaskInfo) -> Path:
-        name = f"{safe_file_name(task.name)}-{task.fingerprint[:32]}.json"
+        fingerprint = task.fingerprint
+        if self.code:
+            fingerprint = sha256(f"{fingerprint} {self.code}".encode()).hexdigest()
+        name = f"{safe_file_name(task.name)}-{fingerprint[:32]}.json"
         return self.folder / safe_file_name(model.fingerprint) / name
+
+
+def _find_code(evaluator: Evaluator, workspace: Any) -> str:
+    """Return the content of the bare file that the evaluator is from; "" if it is of no bare file."""
+    try:
+        return str(workspace.plugins.component_of(type(evaluator)).content)
+    except PluginError:
+        return ""
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:

@@ -158,8 +158,9 @@ class RunState:
 def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry], Any]) -> Any:
     """Return a component and all its parts as JSON values.
 
-    Each component includes its full name and its `revision`. `refer` returns the value for a reference, and
-    for the path of a data entry that uses only some sets of a catalogue.
+    Each component includes its full name, its `revision` and, if it is of a bare file, the file's content.
+    `refer` returns the value for a reference, and for the path of a data entry that uses only some sets of a
+    catalogue.
 
     Raises:
         PluginError: if an option has no stable form.
@@ -178,11 +179,13 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
 
 
 def _name_component(item: Any, plugins: Plugins) -> dict[str, Any]:
+    revision = getattr(item, "revision", 1)
     try:
-        name = plugins.component_of(type(item)).full_name
-    except PluginError:
-        name = type(item).__name__  # a part of a component's options
-    return {"is": name, "revision": getattr(item, "revision", 1)}
+        component = plugins.component_of(type(item))
+    except PluginError:  # a part of a component's options
+        return {"is": type(item).__name__, "revision": revision}
+    content = {"content": component.content} if component.content else {}
+    return {"is": component.full_name, "revision": revision, **content}
 
 
 def _convert_leaf(item: Any) -> Any:

@@ -221,12 +221,16 @@ class StepWorkspace:
 
 
 def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
-    """Map the plugins of a component and its parts to their distribution and version."""
+    """Map the plugins of a component and its parts to their distribution and version.
+
+    A bare file has no version; in place of it comes the SHA-256 of its content.
+    """
     versions = {}
     for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
         try:
             added = plugins.component_of(type_)
         except PluginError:
             continue  # a part of a component's options
-        versions[added.plugin] = f"{added.distribution} {added.version}".strip()
+        version = f"sha256:{added.content}" if added.content else added.version
+        versions[added.plugin] = f"{added.distribution} {version}".strip()
     return dict(sorted(versions.items()))
