@@ -19,11 +19,12 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
+from emberge.wording import prose
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
 from emberge_data.steps.negative_choice import ChoiceOptions
 from emberge_data.steps.outcome import Outcome
-from emberge_data.steps.taught_step import TaughtStep, describe_spread
+from emberge_data.steps.taught_step import SetDescription, TaughtStep, describe_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +63,10 @@ class MineHardNegatives(TaughtStep):
 
     Scores depend on the stored embeddings alone, and passages with equal scores keep their order. So the
     negatives are the same on every device and with any amount of memory.
+
+    `changes.md` has the number of negatives, in all and per row, quantiles of their cosines beside those of
+    the positives, the share of the nearest passages that `margin` left out, and three queries with their
+    nearest negatives.
 
     Example:
         mined:
@@ -140,22 +145,30 @@ class MineHardNegatives(TaughtStep):
             )
         return arranged
 
-    def outcomes(
-        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> Iterator[Outcome]:
-        from emberge_data.steps.negative_choice import choose, passages_of
-
-        passages = passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
-        choice = ChoiceOptions(
+    @property
+    def _choice(self) -> ChoiceOptions:
+        return ChoiceOptions(
             count=self.count,
             margin=self.margin,
             ranks=self.range,
             sampling=self.sampling,
             fill=self.on_short == "fill",
         )
+
+    def _list_passages(self, arranged: ArrangedSet, workspace: Workspace) -> Passages:
+        from emberge_data.steps.negative_choice import passages_of
+
+        return passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
+
+    def outcomes(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> Iterator[Outcome]:
+        from emberge_data.steps.negative_choice import choose
+
+        passages, choice = self._list_passages(arranged, workspace), self._choice
         limits = self.limits(workspace)
         blocks = KeptBlocks(
-            workspace.work / "mined" / str(number),
+            _locate_blocks(workspace, number),
             len(arranged.queries),
             lambda queries: choose(spaces, queries, passages, choice, limits).places,
             lambda done, total: workspace.progress(done, total, "queries"),
@@ -177,6 +190,38 @@ class MineHardNegatives(TaughtStep):
                 example, negatives=(*existing_negatives, *texts), negative_scores=None
             )
             yield Outcome(row, example, mined_example, note)
+
+    def describe_set(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> SetDescription:
+        import numpy as np
+
+        from emberge_data.steps.mined_report import MinedSet
+
+        files = sorted(_locate_blocks(workspace, number).glob("*.npy"), key=lambda p: int(p.stem))
+        mined = MinedSet(
+            arranged,
+            spaces,
+            [str(teacher.model) for teacher in self.teachers],
+            self._list_passages(arranged, workspace),
+            np.concatenate([np.load(file) for file in files]),
+        )
+        least = self.count if self.on_short == "drop" else 0
+        sentences = [
+            mined.count_sentence(least=least),
+            mined.margin_sentence(self._choice, self.limits(workspace)),
+        ]
+        lines = [
+            f"## {prose(arranged.name)}",
+            "",
+            *mined.describe_cosines(),
+            "",
+            "Some of the queries, with cosines by the first teacher:",
+            "",
+            *mined.describe_examples(),
+            "",
+        ]
+        return SetDescription([sentence for sentence in sentences if sentence], lines)
 
     def _explain_nothing(
         self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
@@ -202,6 +247,11 @@ class MineHardNegatives(TaughtStep):
             f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
             f"({self.margin}), widen range, or name a corpus"
         )
+
+
+def _locate_blocks(workspace: Workspace, number: int) -> Path:
+    """Return the folder of the negatives of the `number`-th set."""
+    return workspace.work / "mined" / str(number)
 
 
 class KeptBlocks:

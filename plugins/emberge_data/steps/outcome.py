@@ -96,13 +96,13 @@ def _show_outcome(outcome: Outcome) -> dict[str, Any]:
         "before": _show_example(outcome.before),
     }
     if outcome.related_text:
-        example["beside"] = _shorten_text(outcome.related_text)
+        example["beside"] = shorten_text(outcome.related_text)
     return example if outcome.after is None else example | {"after": _show_example(outcome.after)}
 
 
 def _show_example(example: Example) -> dict[str, Any]:
     parts = {
-        "anchor": _shorten_text(example.anchor),
+        "anchor": shorten_text(example.anchor),
         "positives": _show_side(example.positives, example.positive_scores),
         "negatives": _show_side(example.negatives, example.negative_scores),
     }
@@ -111,13 +111,14 @@ def _show_example(example: Example) -> dict[str, Any]:
 
 def _show_side(texts: Sequence[str], scores: Sequence[float] | None) -> list[str]:
     """Return the first texts of one side, each with its score if it has one."""
-    example = [_shorten_text(text) for text in texts[:SHOWN_TEXTS]]
+    example = [shorten_text(text) for text in texts[:SHOWN_TEXTS]]
     if scores is None:
         return example
     return [f"{text} (score {score:.3g})" for text, score in zip(example, scores, strict=False)]
 
 
-def _shorten_text(text: str) -> str:
+def shorten_text(text: str) -> str:
+    """Return the text on one line, cut to SHOWN_CHARACTERS."""
     text = " ".join(text.split())
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
@@ -132,7 +133,7 @@ def changes_table(title: str, sets: Iterable[SetChanges]) -> str:
         ]
         for changes in sets
     ]
-    head = ["set", "rows", "kept", "dropped", "changed", "why"]
+    head = ["set", "rows", "kept", "dropped", "changed", "why (rows)"]
     return "\n".join([f"# {prose(title)}", "", *table_lines(head, rows, "lrrrrl")]) + "\n"
 
 

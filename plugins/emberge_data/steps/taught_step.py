@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from emberge_data.steps.search.space import Space
 
 
+@dataclass(frozen=True, slots=True)
+class SetDescription:
+    """Description of a set's result: sentences, and lines of Markdown below them."""
+
+    sentences: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaughtStep(DataStep):
     """Step over sets of queries and positives, which uses the similarities of teachers.
@@ -75,6 +83,12 @@ class TaughtStep(DataStep):
         """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities."""
         raise NotImplementedError
 
+    def describe_set(
+        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+    ) -> SetDescription:
+        """Return sentences and Markdown on the `number`-th set, after its outcomes; none by default."""
+        return SetDescription()
+
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.ranks import join_ranks
 
@@ -84,9 +98,15 @@ class TaughtStep(DataStep):
         if not join_ranks(workspace.machine.device).is_first:
             return Artifact(kind="data")
 
+        notes: list[str] = []
+        sections: list[str] = []
+
         def yield_outcomes(number: int, arranged: ArrangedSet) -> Iterator[Outcome]:
             with workspace.part("set", number + 1, len(sets), arranged.name):
                 yield from self.outcomes(number, arranged, spaces[number], workspace)
+                description = self.describe_set(number, arranged, spaces[number], workspace)
+            notes.extend(description.sentences)
+            sections.extend(description.lines)
 
         with workspace.part("stage", 2, 2):
             return self.finish(
@@ -96,6 +116,8 @@ class TaughtStep(DataStep):
                     for number, arranged in enumerate(sets)
                 ),
                 {"teachers": [str(teacher.model) for teacher in self.teachers]},
+                notes=notes,
+                sections=sections,
             )
 
     def _embed_sets(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:

@@ -79,6 +79,34 @@ def test_mined_negatives_are_other_passages_of_the_set(run: Run) -> None:
         assert set(row["neg"]) <= passages - set(row["pos"])
 
 
+def test_mining_describes_its_negatives(run: Run, tmp_path: Path) -> None:
+    run("mine_hard_negatives", pairs(40), count=4, margin=None)
+    table = (tmp_path / "out" / "made" / "changes.md").read_text("utf-8")
+    assert "rows: 40 of 40 rows have mined negatives, 160 in all, 4 a row." in table
+    assert "margin" not in table  # there is none
+    (negatives,) = [line for line in table.splitlines() if "| a negative |" in line]
+    (positives,) = [line for line in table.splitlines() if "| a positive |" in line]
+    cells = [cell.strip() for cell in negatives.strip("|").split("|")]
+    assert cells[2] == "160"
+    assert positives.split("|")[3].strip() == "40"
+    quantiles = [float(cell) for cell in cells[3:]]
+    assert quantiles == sorted(quantiles)
+    assert len(quantiles) == 5
+    assert table.count("    * its document, ") == 3
+    assert table.count("    * negative, ") == 9
+    assert "`changes.json`" in table
+
+
+def test_mining_counts_the_passages_that_margin_left_out(run: Run, tmp_path: Path) -> None:
+    run("mine_hard_negatives", pairs(40), count=4, margin=0.9)
+    made = tmp_path / "out" / "made"
+    (line,) = [x for x in (made / "changes.md").read_text("utf-8").splitlines() if "margin" in x]
+    assert line.startswith("rows: of the 160 nearest passages of all queries (ranks 1 to 4, ")
+    left_out = int(line.partition("left out ")[2].split()[0])
+    assert 0 < left_out <= 160
+    assert line in json.loads((made / "artifact.json").read_text("utf-8"))["details"]["sentences"]
+
+
 @pytest.mark.parametrize("kind", ["mine_hard_negatives", "consistency_filter"])
 def test_progress_is_by_set_and_never_decreases(
     kind: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,146 @@
+"""Description of a set's mined negatives: their number, cosines, what `margin` left out, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge.wording import prose, table_lines
+
+from emberge_data.steps.negative_choice import EMPTY, lowest_positives, thresholds
+from emberge_data.steps.outcome import shorten_text
+from emberge_data.steps.search.nearest import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from emberge_data.steps.listed_set import ArrangedSet
+    from emberge_data.steps.negative_choice import ChoiceOptions, Passages
+    from emberge_data.steps.search.exact import SearchMemory
+    from emberge_data.steps.search.space import Space
+
+
+# Queries whose nearest passages are searched once more without the threshold.
+LOOKED_AT = 1000
+# Queries that are shown, and their negatives.
+SHOWN_QUERIES, SHOWN_NEGATIVES = 3, 3
+# Queries whose cosines are computed at once.
+_BLOCK = 4096
+_QUANTILES = {"lowest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest": 1.0}
+
+
+@dataclass(frozen=True, eq=False)
+class MinedSet:
+    """A set with its mined negatives: document numbers [queries, count], padded with -1.
+
+    `spaces` and `teachers` have the embedding space and the name of each teacher.
+    """
+
+    arranged: ArrangedSet
+    spaces: Sequence[Space]
+    teachers: Sequence[str]
+    passages: Passages
+    places: NDArray[np.int64]
+
+    def count_sentence(self, *, least: int = 0) -> str:
+        """Return how many rows have negatives, and how many; rows with fewer than `least` are dropped."""
+        import numpy as np
+
+        counts = (self.places != EMPTY).sum(axis=1)[self.arranged.query_of]
+        rows = len(counts)
+        counts = counts[counts >= max(1, least)]
+        low, middle, high = np.quantile(counts, [0, 0.5, 1], method="nearest").tolist()
+        each = f"{high:,} a row" if low == high else f"{low:,} to {high:,} a row, median {middle:,}"
+        return (
+            f"{self.arranged.name}: {len(counts):,} of {rows:,} rows have mined negatives, "
+            f"{int(counts.sum()):,} in all, {each}."
+        )
+
+    def margin_sentence(self, choice: ChoiceOptions, limits: SearchMemory) -> str | None:
+        """Return how many of the nearest candidates `margin` left out; None without a margin.
+
+        Where there are more than `LOOKED_AT` queries, so many of them are searched.
+        """
+        import numpy as np
+
+        if choice.margin is None:
+            return None
+        first, last = choice.ranks or (1, choice.count)
+        last = min(last, len(self.passages.keys))
+        everything = len(self.arranged.queries)
+        queries = np.unique(np.linspace(0, everything - 1, min(LOOKED_AT, everything)).astype(int))
+        ceilings = [
+            thresholds(lowest_positives(space, queries, self.passages.positives), choice.margin)
+            for space in self.spaces
+        ]
+        found = nearest(self.spaces, queries, last, excluded=self.passages.excluded, limits=limits)
+        candidates = left_out = 0
+        for documents in found:
+            places = documents.places[:, first - 1 :]
+            is_above = np.zeros(places.shape, dtype=bool)
+            for space, ceiling in zip(self.spaces, ceilings, strict=True):
+                is_above |= space.scores(queries, places.clip(0)) > ceiling[:, None]
+            candidates += int((places != EMPTY).sum())
+            left_out += int((is_above & (places != EMPTY)).sum())
+        seen = "all" if len(queries) == everything else f"{len(queries):,} of the"
+        share = left_out / max(1, candidates)
+        return (
+            f"{self.arranged.name}: of the {candidates:,} nearest passages of {seen} queries (ranks {first} "
+            f"to {last}, without their positives), margin {choice.margin:g} left out {left_out:,} "
+            f"({share:.1%})."
+        )
+
+    def describe_cosines(self) -> list[str]:
+        """Return a Markdown table: quantiles of each teacher's cosine of negatives and of positives."""
+        import numpy as np
+
+        rows = []
+        for space, teacher in zip(self.spaces, self.teachers, strict=True):
+            for side, scores in self._measure_cosines(space).items():
+                values = np.quantile(scores, list(_QUANTILES.values())) if len(scores) else []
+                rows.append([teacher, side, f"{len(scores):,}", *(f"{x:.3f}" for x in values)])
+        head = ["cosine by", "pairs of a query and", "number", *_QUANTILES]
+        return table_lines(head, rows, "ll" + "r" * (len(head) - 2))
+
+    def _measure_cosines(self, space: Space) -> dict[str, NDArray[np.float32]]:
+        import numpy as np
+
+        negatives, positives = [], []
+        for first in range(0, len(self.arranged.queries), _BLOCK):
+            queries = np.arange(first, min(first + _BLOCK, len(self.arranged.queries)))
+            rows, documents = np.nonzero(places := self.places[queries] != EMPTY)
+            documents = self.places[queries][places]
+            negatives.append(space.scores(queries[rows], documents).astype(np.float32))
+            rows, documents = self.passages.positives.pairs(queries)
+            positives.append(space.scores(queries[rows], documents).astype(np.float32))
+        return {"a negative": np.concatenate(negatives), "a positive": np.concatenate(positives)}
+
+    def describe_examples(self) -> list[str]:
+        """Return a Markdown list of a few queries, each with its document and its nearest negatives."""
+        import numpy as np
+
+        with_negatives = np.flatnonzero((self.places != EMPTY).any(axis=1))
+        chosen = np.linspace(0, len(with_negatives) - 1, min(SHOWN_QUERIES, len(with_negatives)))
+        lines = []
+        for query in with_negatives[chosen.astype(int)]:
+            lines.append(f"* {prose(shorten_text(self.arranged.queries[int(query)]))}")
+            row = self.places[query]
+            lines += self._list_documents(
+                query, self.passages.positives[int(query)][:1], "its document"
+            )
+            lines += self._list_documents(query, row[row != EMPTY], "negative")
+        return lines
+
+    def _list_documents(self, query: int, places: NDArray[np.int64], word: str) -> list[str]:
+        """Return the nearest of these documents by the first teacher, each with its cosine."""
+        import numpy as np
+
+        scores = self.spaces[0].scores(np.full(len(places), query), places)
+        order = np.argsort(-scores, kind="stable")[:SHOWN_NEGATIVES]
+        return [
+            f"    * {word}, {scores[i]:.3f}: "
+            f"{prose(shorten_text(self.arranged.documents[int(places[i])]))}"
+            for i in order
+        ]
