@@ -15,6 +15,7 @@ from emberge.tensor_files import TensorSpec, encode_header, read_header
 from emberge.wording import printable
 
 from emberge_index.vectors.faiss_file import plan_faiss
+from emberge_index.vectors.mark_file import add_mark
 from emberge_index.vectors.parquet_file import plan_parquet
 from emberge_index.vectors.pieces import (
     MARK,
@@ -65,7 +66,8 @@ def plan_vectors(
         raise RecipeError(f"{path}: is in no format that is read here; name a file in {FORMATS}")
     if column is not None:
         raise RecipeError(f"{path}: a {path.suffix} file has no columns; leave out --column")
-    return plan_npy(path, dimension) if path.suffix == ".npy" else plan_faiss(path, dimension)
+    plan = plan_npy(path, dimension) if path.suffix == ".npy" else plan_faiss(path, dimension)
+    return add_mark(plan)
 
 
 def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:

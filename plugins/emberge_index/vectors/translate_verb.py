@@ -98,6 +98,8 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
     import numpy as np
 
     from emberge_index.vectors.mapper import Mapper
+    from emberge_index.vectors.mark_file import write_mark_file
+    from emberge_index.vectors.pieces import mark_of
     from emberge_index.vectors.rewrite import WorkFolder, publish_work, rewrite, working_on
 
     mapper = Mapper(translation, plan.rows.dtype)
@@ -115,6 +117,8 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
             )
             with writing(out, "the vectors"):
                 plan.finish(mapped, finished_file)
+        # Written first: a file of vectors is never there without its mark.
+        write_mark_file(out, finished_file, mark_of(translation.header))
         publish_work(work, finished_file)
     return empty
 

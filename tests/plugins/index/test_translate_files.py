@@ -41,7 +41,8 @@ def translated(path: Path, *more: str) -> Path:
     out = path.with_name(f"new{path.suffix}")
     words = ["translate", str(path), "--by", str(path.parent / "by"), "--out", str(out), *more]
     assert main([*words, "--quiet"]) == 0
-    assert {one.name for one in path.parent.iterdir()} == {"by", path.name, out.name}
+    marks = {f"{out.name}.emberge.json"} if out.suffix in (".npy", ".faiss", ".index") else set()
+    assert {one.name for one in path.parent.iterdir()} == {"by", path.name, out.name, *marks}
     return out
 
 
@@ -305,3 +306,26 @@ def test_vectors_are_mapped_in_the_numbers_of_their_file(
         mapped.vectors, (given.astype(own) @ matrix + offset).astype(dtype)
     )
     assert (mapped.finite, mapped.empty) == (True, 0)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".faiss"])
+def test_vectors_that_were_translated_are_refused_by_the_mark_beside_them(
+    tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_translation(tmp_path / "by", 24)
+    old = tmp_path / f"old{suffix}"
+    if suffix == ".npy":
+        np.save(old, vectors(ROWS, 24))
+    else:
+        faiss = pytest.importorskip("faiss")
+        index = faiss.IndexFlatIP(24)
+        index.add(vectors(ROWS, 24))
+        faiss.write_index(index, str(old))
+    new = translated(old)
+    words = ["--by", str(tmp_path / "by"), "--quiet", "--any-model", "--out"]
+    assert main(["translate", str(new), *words, str(tmp_path / f"twice{suffix}")]) == 2
+    assert "so it is translated already" in capsys.readouterr().err
+    assert not (tmp_path / f"twice{suffix}").exists()
+    # The mark is of those bytes: of other vectors under the same name, it claims nothing.
+    old.rename(new)
+    assert main(["translate", str(new), *words, str(tmp_path / f"twice{suffix}")]) == 0
