@@ -76,16 +76,16 @@ def register_verbs() -> Mapping[str, Verb]:
         ),
         "refresh": Verb(
             summary="list the documents of a translated index that are best embedded anew first",
-            examples="emberge refresh vectors.npy --by out/bridge --out first.npy\n"
-            "emberge refresh vectors.npy --by out/bridge --queries log.npy --out first.npy",
+            examples="emberge refresh vectors.npy --by out/map --out first.npy\n"
+            "emberge refresh vectors.npy --by out/map --queries log.npy --out first.npy",
             add_options=_add_refresh_options,
             run="emberge_index.refresh_verb:refresh",
         ),
         "translate": Verb(
             summary="rewrite a file of vectors by a translation, from an old model's space to a new one's",
-            examples="emberge translate vectors.npy --by out/bridge --out new.npy\n"
-            "emberge translate passages.parquet --column embedding --by out/bridge --out new.parquet\n"
-            "emberge translate hnsw.faiss --by out/bridge --out new.faiss",
+            examples="emberge translate vectors.npy --by out/map --out new.npy\n"
+            "emberge translate passages.parquet --column embedding --by out/map --out new.parquet\n"
+            "emberge translate hnsw.faiss --by out/map --out new.faiss",
             add_options=_add_translate_options,
             run="emberge_index.vectors.translate_verb:translate",
         ),
@@ -119,10 +119,17 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD", help="the model that thresholds were chosen for")
     parser.add_argument("new", metavar="NEW", help="the model that takes its place")
     parser.add_argument(
-        "--texts", type=Path, metavar="FILE", help="texts of your own: lines, or .jsonl with text"
+        "--texts",
+        type=Path,
+        metavar="FILE",
+        help="texts of your own: lines, or .jsonl with text; by default a few of Python's help",
     )
     parser.add_argument(
-        "--at", action="append", default=[], metavar="COSINES", help="thresholds to map: 0.7,0.8"
+        "--at",
+        action="append",
+        default=[],
+        metavar="COSINES",
+        help="thresholds between two documents, to map: 0.7,0.8",
     )
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the map there")
 

@@ -27,10 +27,12 @@ from emberge import (
 from emberge.wording import prose, table_lines
 
 from emberge_index.space import probe_texts
+from emberge_index.threshold_interval import threshold_intervals
 from emberge_index.threshold_map import FEWEST, MovedThreshold, threshold_map
 from emberge_index.translation import EmbeddedProbes, Probes, embed, model_problems, probes_of
 
 if TYPE_CHECKING:
+    from emberge_index.threshold_interval import ThresholdInterval
     from emberge_index.threshold_map import ThresholdMap
 
 
@@ -58,6 +60,10 @@ class Thresholds(Step):
     pairs meets it. Both models embed the same texts as documents. Every pair of different texts counts as a
     false positive, except two documents of one query. Equally many false positives pass the old and the new
     threshold.
+
+    So the map is for rules between two documents, such as "is a duplicate". It does not move the limit of a
+    search between a query and a document, whose cosines lie elsewhere. Each threshold in `at` has a 95 %
+    interval, by a bootstrap over the texts, which is wide if few pairs are above the threshold.
 
     The result has the map as `thresholds.json`, which other programs can read, and a table. With `require:
     {threshold_shift: 0.05}` the run ends with exit code 3 if a threshold in `at` moves by more than 0.05.
@@ -122,6 +128,7 @@ class Thresholds(Step):
         old, new = (self._embed_texts(side, texts, workspace) for side in (self.old, self.new))
         thresholds = threshold_map(old.documents[:], new.documents[:], same_pairs)
         moved_thresholds = [thresholds.moved(side) for side in self.at]
+        intervals = threshold_intervals(old.documents[:], new.documents[:], self.at, same_pairs)
         claims = list(self._check_claims(moved_thresholds))
         failed_claims = [text for met, text in claims if not met]
         content = {
@@ -129,12 +136,15 @@ class Thresholds(Step):
             "new_model": new.name,
             "texts": len(texts),
             **thresholds.plain(),
-            "at": [{**asdict(side), "shift": side.shift} for side in moved_thresholds],
+            "at": [
+                {**asdict(side), "shift": side.shift, "low": interval.low, "high": interval.high}
+                for side, interval in zip(moved_thresholds, intervals, strict=True)
+            ],
         }
         write_text(workspace.folder / "thresholds.json", json.dumps(content, indent=1) + "\n")
         notes = [f"- {'met' if met else 'NOT MET'}: {text}" for met, text in claims]
         table = [
-            *_draw_table(old, new, len(texts), thresholds, moved_thresholds),
+            *_draw_table(old, new, len(texts), thresholds, moved_thresholds, intervals),
             *(["", *notes] if notes else []),
         ]
         write_text(workspace.folder / TABLE, "\n".join(table) + "\n")
@@ -219,23 +229,25 @@ def _draw_table(
     texts: int,
     thresholds: ThresholdMap,
     moved: Sequence[MovedThreshold],
+    intervals: Sequence[ThresholdInterval],
 ) -> Iterator[str]:
     """Yield the map as lines of Markdown."""
     yield f"# Thresholds from {prose(old.name)} to {prose(new.name)}"
     yield ""
-    yield f"Cosines of {thresholds.pairs:,} pairs of {texts:,} different texts."
+    yield f"Cosines of {thresholds.pairs:,} pairs of {texts:,} different texts, as documents."
     if moved:
         rows = [
             [
                 f"{threshold.old:g}",
                 f"{threshold.new:.4f}",
+                str(interval),
                 f"{threshold.new - threshold.old:+.4f}",
                 f"{threshold.rate:.3%}{'' if threshold.known else f', {threshold.doubt}'}",
             ]
-            for threshold in moved
+            for threshold, interval in zip(moved, intervals, strict=True)
         ]
-        head = ["threshold", "becomes", "shift", "false positives"]
-        yield from ("", *table_lines(head, rows, "rrrr"))
+        head = ["threshold", "becomes", "95 % interval", "shift", "false positives"]
+        yield from ("", *table_lines(head, rows, "rrrrr"))
     rates = [[f"{rate:.2%}", f"{old:.4f}", f"{new:.4f}"] for rate, old, new in thresholds.table()]
     yield from ("", *table_lines(["false positives", "old", "new"], rates, "rrr"))
 

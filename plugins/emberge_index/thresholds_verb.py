@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from emberge.data import read_texts
 from emberge.files import write_text
 
 from emberge_index.space import probe_texts, space_at
+from emberge_index.threshold_interval import ThresholdInterval, threshold_intervals
 from emberge_index.threshold_map import ThresholdMap, threshold_map
 
 if TYPE_CHECKING:
@@ -23,9 +26,17 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     requested = _read_thresholds(options.at)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))
+    if options.texts is None:
+        print(
+            f"warning: these {len(texts):,} texts are emberge's own, paragraphs of Python's help; give texts "
+            "like those that the rule is for by --texts FILE, a thousand or more",
+            file=sys.stderr,
+        )
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    thresholds = threshold_map(old.documents(texts), new.documents(texts))
-    print("\n".join(_list_thresholds(thresholds, requested, len(texts))))
+    vectors = old.documents(texts), new.documents(texts)
+    thresholds = threshold_map(*vectors)
+    intervals = threshold_intervals(*vectors, requested)
+    print("\n".join(_list_thresholds(thresholds, requested, intervals, len(texts))))
     if options.json is not None:
         content = {"old_model": old.name, "new_model": new.name, **thresholds.plain()}
         write_text(options.json, json.dumps(content, indent=1) + "\n")
@@ -34,6 +45,12 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
 
 
 def _read_thresholds(arguments: Sequence[str]) -> list[float]:
+    decimals = [text for text in arguments if re.fullmatch(r"-?[01],(?![01]$)\d+", text.strip())]
+    if decimals:
+        point = decimals[0].replace(",", ".")
+        raise RecipeError(
+            f"--at {decimals[0]}: a comma separates thresholds, and decimals follow a point; write {point}"
+        )
     words = [word for text in arguments for word in text.split(",")]
     try:
         thresholds = [float(word) for word in words]
@@ -47,15 +64,20 @@ def _read_thresholds(arguments: Sequence[str]) -> list[float]:
 
 
 def _list_thresholds(
-    thresholds: ThresholdMap, requested: Sequence[float], texts: int
+    thresholds: ThresholdMap,
+    requested: Sequence[float],
+    intervals: Sequence[ThresholdInterval],
+    texts: int,
 ) -> Iterator[str]:
     yield f"cosines of {thresholds.pairs:,} pairs of {texts:,} different texts"
     yield "false positives   old      new"
     for rate, old, new in thresholds.table():
         yield f"{rate:>15.2%}   {old:+.4f}  {new:+.4f}"
-    for threshold in map(thresholds.moved, requested):
+    if requested:
+        yield "for rules between two documents; a limit of a search, query to document, is another one"
+    for threshold, interval in zip(map(thresholds.moved, requested), intervals, strict=True):
         caveat = "" if threshold.known else f", which is not sure: {threshold.doubt}"
         yield (
-            f"threshold {threshold.old:g} becomes {threshold.new:.4f}, "
+            f"threshold {threshold.old:g} becomes {threshold.new:.4f} (95 %: {interval}), "
             f"at {threshold.rate:.3%} false positives{caveat}"
         )

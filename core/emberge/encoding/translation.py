@@ -65,6 +65,11 @@ def read_space_map(location: Path) -> SpaceMap:
     from safetensors import SafetensorError, safe_open
 
     path = location / _FILE if location.is_dir() else location
+    if (location / "modules.json").is_file():
+        raise DataError(
+            f"{location}: is a model, such as a step `bridge` makes, and no translation; a bridge embeds "
+            "queries for the old index as it is. To rewrite vectors, name the result of a step `translate`"
+        )
     if not path.is_file():
         raise DataError(
             f"{location}: has no {_FILE}; name the result of a step `translate`, such as out/{{its id}}"

@@ -32,13 +32,15 @@ class FitError:
     """Error of an affine map between two embedding spaces, on texts that the map was not fitted on.
 
     `cosine` is the mean cosine between a text's translated and true vector. `found` is the share of the
-    `texts` for which the true vector of the same text is nearest to the translated one.
+    `texts` for which the true vector of the same text is nearest to the translated one. `before` is the mean
+    cosine without a map; None if the spaces have different dimensions.
     """
 
     texts: int
     cosine: float
     found: float
     ridge: float | None
+    before: float | None = None
 
 
 def verdict_of(distance: float | None, fit: FitError | None) -> SpaceVerdict:
@@ -85,7 +87,10 @@ def fit_error(texts: Sequence[str], source: Any, target: Any) -> FitError:
     own_similarity = cosines.diagonal().copy()
     np.fill_diagonal(cosines, -2.0)
     share_found = float((own_similarity > cosines.max(1)).mean())
-    return FitError(len(texts), float(own_similarity.mean()), share_found, folds.ridge)
+    before = None
+    if source.shape == target.shape:
+        before = float((unit_rows(np.asarray(source, np.float64)) * targets).sum(1).mean())
+    return FitError(len(texts), float(own_similarity.mean()), share_found, folds.ridge, before)
 
 
 def require_passport(path: Path, rows: Any, passport: Passport, name: str) -> None:

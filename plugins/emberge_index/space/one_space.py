@@ -237,9 +237,10 @@ class SpaceComparison:
         if self.distance is not None:
             yield f"  {len(CANARIES)} canaries: at most {self.distance:.2%} of a vector's length apart"
         if self.fit is not None:
+            without = "" if self.fit.before is None else f" ({self.fit.before:.4f} without a fit)"
             yield (
-                f"  a fit on {self.fit.texts} texts: cosine {self.fit.cosine:.4f} on texts it has not seen, "
-                f"{self.fit.found:.1%} find themselves"
+                f"  a fit on {self.fit.texts} texts: cosine {self.fit.cosine:.4f}{without} on texts it has "
+                f"not seen, {self.fit.found:.1%} find themselves"
             )
         if self.query_prompts[0] != self.query_prompts[1]:
             yield f"  queries have other prompts: {self.query_prompts[0]!r} and {self.query_prompts[1]!r}"

@@ -44,7 +44,7 @@ class Translate(TwoModels):
     on the same folds.
 
     Example:
-        bridge:
+        map:
           translate:
             old: ./v1
             new: ./v2

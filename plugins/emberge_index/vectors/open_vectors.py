@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SUFFIXES = (".npy", ".safetensors", ".parquet", ".faiss", ".index")
 FORMATS = ".npy, .safetensors, .parquet, .faiss or .index"
 
 
@@ -56,18 +57,27 @@ def plan_vectors(
         DataError: if the file is missing or damaged, or its vectors cannot be rewritten.
         RecipeError: if the suffix is unknown, or a column is given for a file without columns.
     """
+    require_format(path)
     if not path.is_file():
         raise DataError(f"{path}: there is no such file of vectors")
     if path.suffix == ".safetensors":
         return plan_safetensors(path, dimension, column, mark)
     if path.suffix == ".parquet":
         return plan_parquet(path, column, mark)
-    if path.suffix not in (".npy", ".faiss", ".index"):
-        raise RecipeError(f"{path}: is in no format that is read here; name a file in {FORMATS}")
     if column is not None:
         raise RecipeError(f"{path}: a {path.suffix} file has no columns; leave out --column")
     plan = plan_npy(path, dimension) if path.suffix == ".npy" else plan_faiss(path, dimension)
     return add_mark(plan)
+
+
+def require_format(path: Path) -> None:
+    """Refuse a file that is in no format of vectors, by its suffix.
+
+    Raises:
+        RecipeError: if it is; the message names the formats.
+    """
+    if path.suffix not in _SUFFIXES:
+        raise RecipeError(f"{path}: is no file of vectors that is read here; name one in {FORMATS}")
 
 
 def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:

@@ -271,3 +271,18 @@ def test_codes_are_named_as_what_they_are_in_the_place_of(tmp_path: Path) -> Non
         require_floats(tmp_path / "old.npy", np.dtype(np.int8))
     for name in ("float16", "float32", "float64"):
         require_floats(tmp_path / "old.npy", np.dtype(name))
+
+
+def test_texts_in_place_of_vectors_are_what_is_refused(by: Path, capsys: Capture) -> None:
+    texts = by.parent / "passages.jsonl"
+    texts.write_text('{"text": "a"}')
+    assert "passages.jsonl: is no file of vectors" in refused(by, texts, capsys, out="new.npy")
+
+
+def test_a_bridge_is_no_map(by: Path, capsys: Capture) -> None:
+    bridge = by.parent / "bridge"
+    bridge.mkdir()
+    (bridge / "modules.json").write_text("[]")
+    said = refused(bridge, npy(by, vectors(50, 24)), capsys)
+    assert "such as a step `bridge` makes" in said
+    assert "step `translate`" in said

@@ -16,7 +16,7 @@ from emberge import CheckpointError, DataError
 from emberge.cli.main import main
 from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import CANARIES, probe_texts
-from emberge_index.space.compare import canary_distance
+from emberge_index.space.compare import canary_distance, fit_error
 from emberge_index.space.one_space import ModelSpace, SpaceComparison, compare
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
 from emberge_index.vectors.pieces import MARK
@@ -450,3 +450,15 @@ def test_vectors_of_queries_are_told_from_those_of_documents(
 
 
 # ── models that steps leave ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_fit_shows_the_cosine_without_it() -> None:
+    draw = np.random.default_rng(3)
+    source = draw.normal(size=(400, 8))
+    turned = source @ np.linalg.qr(draw.normal(size=(8, 8)))[0]
+    texts = [f"text {n}" for n in range(400)]
+    fit = fit_error(texts, source, turned)
+    lengths = np.linalg.norm(source, axis=1) * np.linalg.norm(turned, axis=1)
+    assert fit.before == pytest.approx(((source * turned).sum(1) / lengths).mean())
+    assert fit.before < 0.9 < fit.cosine
+    assert fit_error(texts, source, turned[:, :6]).before is None

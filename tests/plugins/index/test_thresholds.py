@@ -11,6 +11,7 @@ import pytest
 from emberge import DataError
 from emberge.cli.main import main
 from emberge_index import threshold_map as map_module
+from emberge_index.threshold_interval import threshold_intervals
 from emberge_index.threshold_map import RATES, PairCosines, ThresholdMap, threshold_map
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,3 +224,46 @@ def test_rates_go_from_a_half_to_one_in_ten_thousand() -> None:
     assert steps == sorted(steps)
     assert (steps[0], steps[-1]) == (2, 10_000)
     assert all(low < high <= 2.5 * low for low, high in itertools.pairwise(steps))
+
+
+# ── intervals ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_interval_has_the_threshold_and_is_wide_where_few_pairs_are_above_it() -> None:
+    draw = np.random.default_rng(8)
+    old = draw.normal(size=(300, 6))
+    new = old + 0.2 * draw.normal(size=old.shape)
+    mapped = threshold_map(old, new)
+    high = mapped.old[-60]
+    common, rare = threshold_intervals(old, new, [0.3, high])
+    assert common.low <= mapped(0.3) <= common.high
+    assert rare.low <= mapped(high) <= rare.high
+    assert common.high - common.low < 0.1
+    few = [threshold_intervals(old[:n], new[:n], [0.3])[0] for n in (40, 300)]
+    assert few[0].high - few[0].low > few[1].high - few[1].low
+    (nothing,) = threshold_intervals(old[:40], new[:40], [0.99999])
+    assert nothing.high == 1
+
+
+def test_pairs_of_one_meaning_do_not_move_the_interval() -> None:
+    draw = np.random.default_rng(9)
+    old = draw.normal(size=(60, 6))
+    doubled = np.concatenate([old, old[:1]])
+    new = doubled + 0.1 * draw.normal(size=doubled.shape)
+    counted, left_out = (
+        threshold_intervals(doubled, new, [0.9999], same)[0] for same in ((), [(0, 60)])
+    )
+    assert counted.low < 1
+    assert (left_out.low, left_out.high) == (1, 1)  # no other pair is that near
+
+
+def test_the_verb_warns_of_its_own_texts_and_of_a_decimal_comma(
+    bert: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [str(bert), str(berts[0])]
+    assert main(["thresholds", *models, "--at", "0,62"]) == 2
+    assert "write 0.62" in capsys.readouterr().err
+    assert main(["thresholds", *models, "--at", "0.5"]) == 0
+    written = capsys.readouterr()
+    assert "--texts FILE" in written.err
+    assert "(95 %: " in written.out

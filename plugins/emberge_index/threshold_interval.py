@@ -1,0 +1,88 @@
+"""Intervals of mapped thresholds, by a bootstrap over the texts whose pairs they are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge.numerics import unit_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+# Texts that are drawn from, at most: of more, a sample at even distances gives a somewhat wider interval.
+MOST_TEXTS = 2000
+DRAWS = 200
+SHARE = 0.95
+
+
+@dataclass(frozen=True)
+class ThresholdInterval:
+    """Ends of the interval in which the new model's threshold is with a probability of 95 %."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:.4f} to {self.high:.4f}"
+
+
+def threshold_intervals(
+    old: Any, new: Any, thresholds: Sequence[float], same: Sequence[tuple[int, int]] = ()
+) -> list[ThresholdInterval]:
+    """Return the interval of each threshold of the old model after its map to the new one.
+
+    `old` and `new` are both models' vectors of the same texts, and pairs in `same` do not count. Texts are
+    drawn with replacement, as the pairs of one text are not independent of each other. A draw in which no
+    pair is above the old threshold maps it to 1, so few pairs above it make a wide interval.
+    """
+    import numpy as np
+
+    if not thresholds:
+        return []
+    pairs = _list_pairs(old, new, same)
+    is_above = [pairs.old >= threshold for threshold in thresholds]
+    draw = np.random.default_rng(0)
+    found = np.empty((DRAWS, len(thresholds)))
+    for row in range(DRAWS):
+        counts = np.bincount(draw.integers(pairs.texts, size=pairs.texts), minlength=pairs.texts)
+        weights = counts[pairs.first] * counts[pairs.second]
+        sums = weights.cumsum()
+        passing = np.array([int(weights[above].sum()) for above in is_above])
+        places = np.searchsorted(sums, passing).clip(0, len(sums) - 1)
+        found[row] = np.where(passing > 0, pairs.new[places], 1.0)
+    ends = np.quantile(found, [(1 - SHARE) / 2, (1 + SHARE) / 2], axis=0)
+    return [ThresholdInterval(float(low), float(high)) for low, high in ends.T]
+
+
+@dataclass(frozen=True, eq=False)
+class _RankedPairs:
+    """Pairs of different texts, the nearest by the new model first: their places and cosines."""
+
+    texts: int
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    old: NDArray[np.float64]
+    new: NDArray[np.float64]
+
+
+def _list_pairs(old: Any, new: Any, same: Sequence[tuple[int, int]]) -> _RankedPairs:
+    import numpy as np
+
+    total = len(old)
+    chosen = np.unique(np.linspace(0, total - 1, min(total, MOST_TEXTS)).round().astype(int))
+    place_of = {int(row): place for place, row in enumerate(chosen)}
+    counts = np.triu(np.ones((len(chosen), len(chosen)), bool), 1)
+    for pair in same:
+        if pair[0] in place_of and pair[1] in place_of:
+            counts[tuple(sorted((place_of[pair[0]], place_of[pair[1]])))] = False
+    first, second = np.nonzero(counts)
+    cosines = []
+    for vectors in (old, new):
+        unit = unit_rows(np.asarray(vectors[chosen], np.float64))
+        cosines.append((unit @ unit.T)[first, second].clip(-1, 1))
+    order = np.argsort(-cosines[1], kind="stable")
+    return _RankedPairs(len(chosen), first[order], second[order], cosines[0][order], cosines[1][order])
