@@ -74,9 +74,16 @@ class AsEncoder(Step):
             yield context.problem(str(error), "model")
             return
         try:
-            find_mask_token(checkpoint, self.mask_token)
+            mask = find_mask_token(checkpoint, self.mask_token)
         except EmbergeError as error:
             yield context.problem(str(error), "mask_token")
+            return
+        if mask is None:
+            yield context.warning(
+                "its tokenizer has no mask token, so no loss that hides tokens (mntp, mlm) can train the "
+                "result; name a token that no text contains: as_encoder: {mask_token: …}",
+                "model",
+            )
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.model)

@@ -50,8 +50,8 @@ _OTHER_ATTENTION = {
     ),
 }
 _NO_MASK = (
-    "its tokenizer has no mask token; name a token that texts do not have: "
-    "backbone: {text_encoder: {mask_token: …}}"
+    "its tokenizer has no mask token; name a token that texts do not have, where the model "
+    "is made an encoder, as_encoder: {mask_token: …}, or here, backbone: {text_encoder: {mask_token: …}}"
 )
 _NO_BOS = "its tokenizer has no BOS token for texts to begin with; take bos out of the loss"
 _NO_PROMPT = (

@@ -348,7 +348,10 @@ def test_every_fault_is_told_at_once(berts: list[Path], bert: Path) -> None:
     assert "'slerp' takes 2 models and there are 3" in said
     assert "the base is also listed as the model 'c'" in said
     assert "'c' has options for 'slerb', which is no link here; did you mean 'slerp'?" in said
-    assert "the filter 'embedings' of the weight of 'a' matches no tensor" in said
+    assert (
+        "the filter 'embedings' of the weight of 'a' matches no tensor; did you mean 'embeddings'?"
+        in said
+    )
 
 
 def test_weights_that_cancel_out_are_refused(berts: list[Path]) -> None:

@@ -121,6 +121,8 @@ class _LossTrial:
         try:
             first, second = (self.call(self.batch, initial_values) for _ in range(2))
         except (AttributeError, TypeError, ValueError) as error:
+            if not self._lacks_column(error):
+                raise  # a fault of another kind, shown with its line
             optional = [name for name in OPTIONAL_COLUMNS if getattr(self.batch, name) is not None]
             raise AssertionError(
                 f"needs: it fails on {', '.join(optional) or 'texts alone'} while it declares "
@@ -129,6 +131,15 @@ class _LossTrial:
         assert torch.equal(first, second), "pure: two calls give different values"
         assert torch.equal(before, columns(self.batch)), "pure: it changes its inputs"
         assert torch.equal(state, torch.get_rng_state()), "pure: it draws random numbers"
+
+    def _lacks_column(self, error: Exception) -> bool:
+        """Return whether an error looks like that of a column which is None because it is not declared."""
+        if all(getattr(self.batch, name) is not None for name in OPTIONAL_COLUMNS):
+            return False
+        words = (
+            ["NoneType"] if isinstance(error, AttributeError) else ["NoneType", "score", "label"]
+        )
+        return any(word in str(error) for word in words)
 
     def check_columns(self) -> None:
         value, grads = self.value_and_gradient(self.batch)

@@ -96,6 +96,10 @@ class Split(DataStep):
         yield from problems
         if self.share is not None and self.rows is not None:
             yield context.problem("share and rows both set the size; keep one", "rows")
+        if self.test is not None and self.test >= 1:
+            small_set = describe_small_set("test", int(self.test), "row")
+            if small_set is not None:
+                yield context.warning(small_set, "test")
         if self.by == "labels":
             for head in checked.heads:
                 if head.example.label is None:

@@ -133,7 +133,7 @@ class Merge(Step):
             *([self.base] if self.base is not None else []),
         ]
         describe_cost(members, context, other_parents)
-        for model in members[:1]:
+        for model in [*members, *other_parents][:1]:
             context.expect_work(ModelWork(kind="merging", model=model, tokens=0, memory=0, disk=4))
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:

@@ -220,3 +220,16 @@ def test_scores_that_no_rank_has_are_none() -> None:
     assert joined.negative_score is None
     assert joined.label is None
     assert joined.scores.isnan().all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Misspelt(Loss):
+    """Asks for an attribute that no tensor has."""
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        return embeddings.anchor.summ()  # type: ignore[no-any-return, operator]
+
+
+def test_a_fault_of_another_kind_is_shown_as_it_is() -> None:
+    with pytest.raises(AttributeError, match="summ"):
+        check_loss(_Misspelt())

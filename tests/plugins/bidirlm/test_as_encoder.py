@@ -138,3 +138,10 @@ def test_a_recipe_names_a_mask_token_by_its_id(causal: Path, tmp_path: Path) -> 
     assert not check_recipe(recipe, plugins).errors
     folder = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["encoder"].path
     assert AutoTokenizer.from_pretrained(folder).mask_token_id == MASK
+
+
+def test_the_check_names_a_tokenizer_without_a_mask_token(causal: Path) -> None:
+    ((where, message),) = problems(causal)
+    assert where == "model"
+    assert "as_encoder: {mask_token: …}" in message
+    assert problems(causal, mask_token="[MASK]") == []

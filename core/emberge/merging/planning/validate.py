@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
-from emberge.errors import Problem
+from emberge.errors import Problem, suggest
 from emberge.merging.merge_plan import (
     MergePlan,
     find_weighing_link,
@@ -23,6 +24,7 @@ from emberge.model_folder import (
     trunk_config,
 )
 from emberge.tensor_names import HEAD, Names
+from emberge.wording import join_some
 
 # The other remedy for a fault of the model that gives the result its files.
 OTHER_TEMPLATE = "or name another model as 'template'"
@@ -244,8 +246,19 @@ def filter_problems(plan: MergePlan) -> Iterator[Problem]:
     for filter_, where in used.items():
         if not any(filter_ in name for name in known_names):
             yield Problem(
-                f"the filter '{filter_}' of {where} matches no tensor (such as '{names[0]}')"
+                f"the filter '{filter_}' of {where} matches no tensor{_suggest_parts(filter_, names)}"
             )
+
+
+def _suggest_parts(filter_: str, names: Sequence[str]) -> str:
+    """Return the end of a message: the part of tensors' names that is nearest to a filter, or some parts."""
+    counts = Counter(part for name in names for part in dict.fromkeys(name.split(".")))
+    parts = [
+        part
+        for part, count in counts.most_common()
+        if not part.isdigit() and part not in ("weight", "bias") and count < len(names)
+    ]
+    return suggest(filter_, parts) or f"; parts of their names are {join_some(parts[:6], 6)}"
 
 
 def _schedule_problems(plan: MergePlan) -> Iterator[Problem]:
