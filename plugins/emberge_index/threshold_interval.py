@@ -85,4 +85,6 @@ def _list_pairs(old: Any, new: Any, same: Sequence[tuple[int, int]]) -> _RankedP
         unit = unit_rows(np.asarray(vectors[chosen], np.float64))
         cosines.append((unit @ unit.T)[first, second].clip(-1, 1))
     order = np.argsort(-cosines[1], kind="stable")
-    return _RankedPairs(len(chosen), first[order], second[order], cosines[0][order], cosines[1][order])
+    return _RankedPairs(
+        len(chosen), first[order], second[order], cosines[0][order], cosines[1][order]
+    )

@@ -99,8 +99,10 @@ class MinedSet:
         rows = []
         for space, teacher in zip(self.spaces, self.teachers, strict=True):
             for side, scores in self._measure_cosines(space).items():
-                values = np.quantile(scores, list(_QUANTILES.values())) if len(scores) else []
-                rows.append([teacher, side, f"{len(scores):,}", *(f"{x:.3f}" for x in values)])
+                cells = ["" for _ in _QUANTILES]
+                if len(scores):
+                    cells = [f"{x:.3f}" for x in np.quantile(scores, list(_QUANTILES.values()))]
+                rows.append([teacher, side, f"{len(scores):,}", *cells])
         head = ["cosine by", "pairs of a query and", "number", *_QUANTILES]
         return table_lines(head, rows, "ll" + "r" * (len(head) - 2))
 
