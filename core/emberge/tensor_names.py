@@ -389,4 +389,6 @@ def is_buffer(name: str) -> bool:
 
 def is_vocabulary(name: str) -> bool:
     """Return whether a tensor's rows are the vocabulary's tokens."""
-    return name in _EMBEDDED or TIED.get(name) == "" or name in _VOCABULARY_BIAS
+    return (
+        name in _EMBEDDED or name in _VOCABULARY_BIAS or TIED.get(name) in ("", *_VOCABULARY_BIAS)
+    )

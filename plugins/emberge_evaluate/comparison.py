@@ -77,6 +77,8 @@ class Judge:
         """Return the verdict, as numbers and text, on one requirement for the group of tasks `on`."""
         from emberge_evaluate.bootstrap import lower_bound
 
+        if demand == "keeps":
+            return self._judge_share(requirement, arm, other, on)
         difference, resampled, error, freedom, _ = self._compute_difference(arm, other, on)
         samples = self._add_noise(difference, resampled, error, freedom)
         if self.less:
@@ -119,6 +121,70 @@ class Judge:
             difference=difference,
             lower_bound=bound,
         )
+
+    def _judge_share(self, requirement: Requirement, arm: str, other: str, on: str) -> Verdict:
+        """Return the verdict on the required share of another arm's score that an arm keeps."""
+        required_share = requirement.keeps or 0.0
+        share, low = self._estimate_share(arm, other, on, requirement.confidence)
+        start = (
+            f"{self._name_arm(arm)} keeps {required_share:.0%} of {self._name_arm(other)} on "
+            f"{requirement.tasks}: "
+        )
+        few = self._describe_few_units(on)
+        bound = "none" if low is None else f"{low:.1%}"
+        return Verdict(
+            text=start
+            + (few or f"{share:.1%}, lower bound {bound} at {requirement.confidence:.0%}"),
+            met=not few and low is not None and low >= required_share,
+            model=arm,
+            other=other,
+            demand="keeps",
+            tasks=requirement.tasks,
+            margin=required_share,
+            confidence=requirement.confidence,
+            difference=share,
+            lower_bound=low or 0.0,
+        )
+
+    def _estimate_share(
+        self, arm: str, other: str, on: str, confidence: float
+    ) -> tuple[float, float | None]:
+        """Return (score of an arm divided by another's, its one-sided lower bound or None).
+
+        For means over seeds the bound includes the spread over seeds of the residual, arm - share * other.
+        """
+        import numpy as np
+
+        from emberge_evaluate.bootstrap import ratio_interval
+
+        (points, samples), (other_points, other_samples) = (
+            self._score_arm(arm, on),
+            self._score_arm(other, on),
+        )
+        whole = float(other_points.mean())
+        if whole <= 0:
+            return 0.0, None
+        share = float(points.mean()) / whole
+        draws, other_draws = (
+            np.full(self._resamples, one.mean()) if drawn is None else drawn.mean(0)
+            for one, drawn in ((points, samples), (other_points, other_samples))
+        )
+        error, freedom = self._estimate_pair_error(arm, points, other, share * other_points)
+        noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
+        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
+        low, _ = ratio_interval(draws + noise, other_draws, 2 * confidence - 1)
+        return share, low
+
+    def _describe_few_units(self, on: str) -> str | None:
+        """Return why the test examples of these tasks are too few for a share; None if they suffice."""
+        from emberge.data import describe_small_set
+
+        tasks = [task.name for part in parts_of_group(self.tasks, on) for task in part]
+        units = [next(iter(self.scores.values()))[name].units for name in tasks]
+        count = sum(len(one.values) for one in units if one is not None)
+        if not count:
+            return f"cannot be told, as no task of '{MEAN_OF.get(on, on)}' has scores by query"
+        return describe_small_set(MEAN_OF.get(on, on), count)
 
     def gain_kept(
         self, mixed: str, new: str, old: str, on: str, confidence: float = 0.95
@@ -166,15 +232,7 @@ class Judge:
         ]
         share = (points[0].mean() - points[2].mean()) / (points[1].mean() - points[2].mean())
         mixed_difference, old_difference = points[0] - share * points[1], (1 - share) * points[2]
-        places, same = list(self.arms[mixed].draws), list(self.arms[old].draws)
-        if len(places) > 1 and set(places) == set(same):
-            error, freedom = _estimate_seed_error(
-                mixed_difference - old_difference[[same.index(place) for place in places]]
-            )
-        else:
-            error, freedom = _estimate_welch_error(
-                _estimate_seed_error(mixed_difference), _estimate_seed_error(old_difference)
-            )
+        error, freedom = self._estimate_pair_error(mixed, mixed_difference, old, old_difference)
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
         return (
             sign * (draws_by_arm[0] - draws_by_arm[2]),
@@ -278,6 +336,20 @@ class Judge:
             _estimate_seed_error(arm_scores), _estimate_seed_error(other_scores)
         )
         return float(arm_scores.mean() - other_scores.mean()), resampled, error, freedom, None
+
+    def _estimate_pair_error(
+        self, arm: str, points: Array, other: str, other_points: Array
+    ) -> tuple[float, float]:
+        """Return (standard error over seeds, degrees of freedom) of the difference of two arms' points.
+
+        Arms of the same seeds are compared seed by seed.
+        """
+        places, same = list(self.arms[arm].draws), list(self.arms[other].draws)
+        if len(places) > 1 and set(places) == set(same):
+            return _estimate_seed_error(points - other_points[[same.index(p) for p in places]])
+        return _estimate_welch_error(
+            _estimate_seed_error(points), _estimate_seed_error(other_points)
+        )
 
     def _compute_interval(
         self, point: float, resampled: Array | None, error: float, freedom: float, confidence: float

@@ -226,7 +226,8 @@ class Evaluate(Step):
             *unknown_words(self._about, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),
         ]
-        for fault in (*_check_one_table(tasks), *faults, *self._check_forgetting(tasks)):
+        faults += [*self._check_forgetting(tasks), *self._check_shares(tasks)]
+        for fault in (*_check_one_table(tasks), *faults):
             raise RecipeError(fault)
         scores: TaskScores = {}
         for place, (name, (entry, model)) in enumerate(models.items()):
@@ -297,6 +298,14 @@ class Evaluate(Step):
             yield (
                 "forgetting is required, and no task is known to be of a domain that no training had; name "
                 "such tasks under 'elsewhere', or give `domain` in the catalogue"
+            )
+
+    def _check_shares(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield a problem if a share of a score is required and the scores are losses."""
+        if any(task.less_is_better for task in tasks) and any(r.keeps for r in self.require):
+            yield (
+                "keeps is a share of a score of which more is better, and these tasks are losses; use "
+                "not_worse_than"
             )
 
     def _resolve(self, workspace: Workspace) -> dict[str, tuple[Scored, Model]]:

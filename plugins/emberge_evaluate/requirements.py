@@ -6,10 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from emberge import AnyNumber, ModelRef, NonNegative, NumberRange, Requires, suggest
+from emberge import (
+    AnyNumber,
+    ModelRef,
+    NonNegative,
+    NumberRange,
+    PositiveShare,
+    Requires,
+    suggest,
+)
 from emberge.wording import join_some
 
-Demand = Literal["not_worse_than", "better_than", "forgetting"]
+Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,10 @@ class Requirement:
     outside all training domains the model must be less than that many points below the base, with this
     confidence.
 
+    `keeps: 0.95` with `of` is for a smaller model: its score divided by that of `of`, a mean over the tasks,
+    is at least this share, with this confidence. With fewer than 100 queries in these tasks the share cannot
+    be told, and the claim is not met.
+
     With `on_index_of` the claim is about the model's queries on the index of an old model (the evaluator's
     `documents_of`): with this confidence they keep at least the share `gain_kept` of the gain from the old
     model to the new one. If that gain is itself uncertain, the claim is not met. `index` names one index if
@@ -37,6 +49,9 @@ class Requirement:
     better_than: tuple[ModelRef, ...] = ()
     forgetting: NonNegative | None = None
     """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
+    keeps: PositiveShare | None = None
+    """Share of the score of `of` that the model must have."""
+    of: ModelRef | None = None
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95
@@ -50,6 +65,8 @@ class Requirement:
             yield "not_worse_than", other
         for other in self.better_than:
             yield "better_than", other
+        if self.keeps is not None and self.of is not None:
+            yield "keeps", self.of
 
     def references(self) -> Iterator[ModelRef]:
         """Yield the reference of every model that the requirement names."""
@@ -82,13 +99,18 @@ class Requirement:
 
     def problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""
-        compared = bool(self.not_worse_than or self.better_than or self.on_index_of)
+        compared = bool(self.not_worse_than or self.better_than or self.on_index_of or self.of)
         if not compared and self.forgetting is None:
             yield (
-                "a requirement needs not_worse_than, better_than, forgetting, or on_index_of with gain_kept"
+                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, or on_index_of "
+                "with gain_kept"
             )
         if compared and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
+        if (self.keeps is None) != (self.of is None):
+            yield "a requirement on a share of a score needs both, keeps and of"
+        if self.of is not None and self.of == self.model:
+            yield f"of: {self.model} keeps all of its own score; name the larger model"
         yield from self._check_index_options()
 
     def _check_index_options(self) -> Iterator[str]:

@@ -279,7 +279,8 @@ def _judge_demands(
         for size, (demand, reference) in itertools.product(sizes, requirement.demands()):
             for model in by_reference[str(requirement.model), size]:
                 for rival in by_reference[reference.text, size]:
-                    key = (model, rival, demand, on, requirement.margin, requirement.confidence)
+                    amount = requirement.keeps if demand == "keeps" else requirement.margin
+                    key = (model, rival, demand, on, amount, requirement.confidence)
                     if model != rival and key not in seen_demands:
                         seen_demands.add(key)
                         yield judge.judge(requirement, demand, model, rival, on)

@@ -11,4 +11,5 @@ from emberge import hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
         "cut_layers": "emberge_smaller.cut_layers_step:CutLayers",
+        "trim_vocabulary": "emberge_smaller.vocabulary.trim_vocabulary_step:TrimVocabulary",
     }

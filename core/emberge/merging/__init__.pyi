@@ -28,6 +28,7 @@ from .streaming.stream import build_checkpoint as build_checkpoint
 from .streaming.stream import build_result as build_result
 from .tokens.match_tokens import align_tokens as align_tokens
 from .tokens.token_plan import TokenPlan as TokenPlan
+from .tokens.token_rows import move_rows as move_rows
 from .tokens.tokenizer import Tokenizer as Tokenizer
 from .tokens.vocabulary import SuppliedVocabulary as SuppliedVocabulary
 from .tokens.vocabulary import VocabularyPolicy as VocabularyPolicy

@@ -82,10 +82,10 @@ def move_token_rows(
     """Return the models' tensors and the template's, with the rows of the vocabulary moved as planned."""
     maps = plan.row_maps
     names_by_model = {
-        name: _move_names(inner, maps[name]) if name in maps else inner
+        name: move_rows(inner, maps[name]) if name in maps else inner
         for name, inner in names.items()
     }
-    return names_by_model, pattern if plan.template_map is None else _move_names(
+    return names_by_model, pattern if plan.template_map is None else move_rows(
         pattern, plan.template_map
     )
 
@@ -103,7 +103,11 @@ def align_entry(entry: TensorSpec, own: TensorSpec, out: TensorSpec) -> TensorSp
     return _move_rows(entry, array("q", [*range(count), *[NOWHERE] * (rows - count)]))
 
 
-def _move_names(names: Names, index: array[int]) -> Names:
+def move_rows(names: Names, index: array[int]) -> Names:
+    """Return a model's tensors, those of the vocabulary with the rows `index` of their own in this order.
+
+    A row -1 is zero. A model without an input embedding stays as it is.
+    """
     embedding = names.embedding()
     if embedding is None:
         return names

@@ -1,0 +1,215 @@
+"""A tokenizer cut to some of its tokens, in the file formats that it had."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.model_folder import read_object
+
+from emberge_smaller.vocabulary.kept_tokens import MergeTable
+from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
+from emberge_smaller.vocabulary.token_ids import renumber_ids
+
+_PLACE = "\x00vocabulary\x00"
+# Files with the whole vocabulary in formats that are not written here; tokenizer.json does their work.
+_OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
+_OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
+
+
+@dataclass(frozen=True, eq=False)
+class CutTokenizer:
+    """A tokenizer that has only the tokens `kept` of another one, numbered in the same order.
+
+    The algorithm's tokens come first and tokens that are only added after them, as the tokenizers library
+    numbers them.
+    """
+
+    vocabulary: SubwordVocabulary
+    kept: Sequence[int]
+
+    @cached_property
+    def rows(self) -> array[int]:
+        """The old id of each token, by its new id."""
+        base = self.vocabulary.base
+        return array("q", sorted(self.kept, key=lambda number: (number not in base, number)))
+
+    @cached_property
+    def new_ids(self) -> Mapping[int, int]:
+        """The new id of each kept token, by its old id."""
+        return {old: new for new, old in enumerate(self.rows)}
+
+    @cached_property
+    def base_ids(self) -> Mapping[str, int]:
+        """The new ids of the algorithm's own tokens."""
+        base = self.vocabulary.base
+        return {base[old]: new for new, old in enumerate(self.rows) if old in base}
+
+    @cached_property
+    def merges(self) -> Sequence[tuple[str, str]]:
+        """The merges of BPE that build the kept tokens, in their order."""
+        table = MergeTable(self.vocabulary.merges)
+        merges = table.list_merges(self.base_ids)
+        return [pair for pair in self.vocabulary.merges if pair in merges]
+
+    @cached_property
+    def text(self) -> str:
+        """The content of tokenizer.json.
+
+        Raises:
+            CheckpointError: if the tokenizers library numbers the tokens in another way.
+        """
+        old = self.vocabulary.content
+        model = {**old["model"], **self._cut_model()}
+        content = {
+            **_change_lists(old, self.new_ids),
+            "model": model,
+            "added_tokens": [
+                {**entry, "id": self.new_ids[self.vocabulary.ids[entry["content"]]]}
+                for entry in old["added_tokens"]
+            ],
+        }
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        if self.vocabulary.kind == "Unigram":
+            text = text.replace(json.dumps(_PLACE), self._write_scores(), 1)
+        self._require_ids(text)
+        return text
+
+    def _cut_model(self) -> dict[str, Any]:
+        """Return the changed parts of the algorithm."""
+        if self.vocabulary.kind == "Unigram":
+            unknown = self.vocabulary.unknown_token
+            return {"vocab": _PLACE, "unk_id": None if unknown is None else self.new_ids[unknown]}
+        if self.vocabulary.kind == "WordPiece":
+            return {"vocab": dict(self.base_ids)}
+        listed = self.vocabulary.model.get("merges") or [[]]
+        as_text = isinstance(listed[0], str)
+        merges = [" ".join(pair) if as_text else list(pair) for pair in self.merges]
+        return {"vocab": dict(self.base_ids), "merges": merges}
+
+    def _write_scores(self) -> str:
+        """Return the pieces of Unigram as JSON, each score with the digits that it had."""
+        scores, base = self.vocabulary.scores, self.vocabulary.base
+        entries = (
+            f"      [{json.dumps(scores[old][0], ensure_ascii=False)}, {scores[old][1]}]"
+            for old in self.rows
+            if old in base
+        )
+        return "[\n" + ",\n".join(entries) + "\n    ]"
+
+    def _require_ids(self, text: str) -> None:
+        from tokenizers import Tokenizer
+
+        ids = Tokenizer.from_str(text).get_vocab(with_added_tokens=True)
+        expected_ids = {self.vocabulary.texts[old]: new for new, old in enumerate(self.rows)}
+        if ids != expected_ids:
+            raise CheckpointError(
+                f"{self.vocabulary.path}: its tokens cannot be renumbered, as {len(ids):,} would be left of "
+                f"{len(expected_ids):,}, or others; write the tokenizer again with transformers"
+            )
+
+    def write_files(self) -> dict[str, Mapping[str, Any] | str]:
+        """Return the content of each tokenizer file that changes, by its name."""
+        folder = self.vocabulary.path.parent
+        files: dict[str, Mapping[str, Any] | str] = {"tokenizer.json": self.text}
+        if (folder / "tokenizer_config.json").is_file():
+            files["tokenizer_config.json"] = self._renumber_config(
+                read_object(folder / "tokenizer_config.json")
+            )
+        if (folder / "added_tokens.json").is_file():
+            added = read_object(folder / "added_tokens.json")
+            files["added_tokens.json"] = {
+                token: self.new_ids[self.vocabulary.ids[token]]
+                for token in added
+                if token in self.vocabulary.ids
+            }
+        older_files = self._write_older_files()
+        return files | {
+            name: content for name, content in older_files.items() if (folder / name).is_file()
+        }
+
+    def _renumber_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return tokenizer_config.json, in which some releases list added tokens by their ids."""
+        changed: dict[str, Any] = renumber_ids(config, self.new_ids)
+        listed = config.get("added_tokens_decoder")
+        if isinstance(listed, Mapping):
+            changed["added_tokens_decoder"] = {
+                str(self.new_ids[int(old)]): entry
+                for old, entry in listed.items()
+                if int(old) in self.new_ids
+            }
+        return changed
+
+    def _write_older_files(self) -> dict[str, Mapping[str, Any] | str]:
+        """Return the vocabulary in the older formats that this algorithm has."""
+        if self.vocabulary.kind == "WordPiece":
+            return {"vocab.txt": "".join(f"{token}\n" for token in self.base_ids)}
+        if self.vocabulary.kind == "BPE":
+            lines = "".join(f"{first} {second}\n" for first, second in self.merges)
+            return {"vocab.json": dict(self.base_ids), "merges.txt": "#version: 0.2\n" + lines}
+        return {}
+
+    def find_stale(self, folders: Sequence[Path]) -> list[Path]:
+        """Return files of these folders that have the old vocabulary, and that tokenizer.json replaces."""
+        own = self.vocabulary.path.parent
+        written = set(self._write_older_files())
+        stale: dict[Path, None] = {}
+        for folder in folders:
+            for pattern in (*_OTHER_FORMATS, *_OLDER_FILES, "tokenizer.json"):
+                for path in sorted(folder.glob(pattern)):
+                    if folder != own or (path.name not in written and pattern != "tokenizer.json"):
+                        stale[path] = None
+        return list(stale)
+
+
+def _change_lists(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:
+    """Return tokenizer.json with the new ids of padding and of the tokens around a text."""
+    changed = dict(content)
+    padding = content.get("padding")
+    if isinstance(padding, Mapping) and isinstance(padding.get("pad_id"), int):
+        changed["padding"] = {**padding, "pad_id": new_ids.get(padding["pad_id"], 0)}
+    if content.get("post_processor") is not None:
+        changed["post_processor"] = _change_processor(content["post_processor"], new_ids)
+    return changed
+
+
+def _change_processor(part: Any, new_ids: Mapping[int, int]) -> Any:
+    """Return a post-processor, or a part of one, with the new ids of its tokens."""
+    if isinstance(part, list):
+        is_pair = len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int)
+        if is_pair:  # as in BertProcessing and RobertaProcessing
+            return [part[0], new_ids[part[1]]]
+        return [_change_processor(value, new_ids) for value in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {
+        key: [new_ids[number] for number in value]
+        if key == "ids" and isinstance(value, list)
+        else _change_processor(value, new_ids)
+        for key, value in part.items()
+    }
+
+
+def list_processor_ids(part: Any) -> list[int]:
+    """Return the token ids in the post-processor and the padding of a tokenizer.json."""
+    found: list[int] = []
+    if isinstance(part, list):
+        if len(part) == 2 and isinstance(part[0], str) and isinstance(part[1], int):
+            return [part[1]]
+        for value in part:
+            found += list_processor_ids(value)
+    elif isinstance(part, Mapping):
+        for key, value in part.items():
+            if key == "ids" and isinstance(value, list):
+                found += value
+            elif key == "pad_id" and isinstance(value, int):
+                found.append(value)
+            else:
+                found += list_processor_ids(value)
+    return found

@@ -1,0 +1,119 @@
+"""Choice of the tokens to keep, so that texts of kept tokens are cut into tokens as before.
+
+Let a text be covered if all of its tokens are kept. Then the cut tokenizer gives the same tokens, because:
+
+* WordPiece takes at each place the longest token that fits. A longer one that does not exist before does not
+  exist after, and the token taken is kept.
+* Unigram takes the path of the highest sum of scores, of equal ones the path whose last piece begins first.
+  The path is kept, all other paths are paths from before or have an unknown piece in place of a dropped one,
+  and that is worth less than any piece as long as the lowest score in the vocabulary stays, from which its
+  worth is reckoned; so the piece with the lowest score is always kept. Sums are added from left to right, and
+  rounding never turns a smaller sum into a larger one.
+* BPE merges the pair of the lowest rank again and again. No merge crosses the end of a token of the result,
+  so the merges inside it are those that build the token alone. If they are kept, in their order, each choice
+  falls on the same pair as before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Floor = Literal["scripts", "alphabet", "corpus"]
+_LEAST_SHARE = 1e-3  # of the letters in the corpus that a script must have
+
+
+def choose_tokens(
+    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], floor: Floor, named: Iterable[int]
+) -> list[int]:
+    """Return the ids to keep, in ascending order.
+
+    `counts` [size] is how often each token occurs in the corpus. `named` are ids that files of the model
+    name. Added tokens, the unknown token and bytes are always kept, and `floor` decides which other tokens of
+    one character are.
+    """
+    kept = {int(number) for number in counts.nonzero()[0]} | set(named) | set(vocabulary.added)
+    if vocabulary.unknown_token is not None:
+        kept.add(vocabulary.unknown_token)
+    kept |= set(_list_floor(vocabulary, counts, floor))
+    if vocabulary.kind == "Unigram":
+        kept.add(_find_lowest_score(vocabulary.scores))
+    if vocabulary.kind == "BPE":
+        table = MergeTable(vocabulary.merges)
+        built = [vocabulary.base[number] for number in kept if number in vocabulary.base]
+        kept |= {vocabulary.ids[token] for token in table.list_parts(built)}
+    return sorted(kept & vocabulary.texts.keys())
+
+
+def _list_floor(
+    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], floor: Floor
+) -> Iterator[int]:
+    """Yield the ids of bytes, and of the single characters that the floor keeps."""
+    scripts = _find_scripts(vocabulary, counts) if floor == "scripts" else frozenset()
+    for number, character in vocabulary.list_characters():
+        is_of_scripts = floor == "scripts" and (script_of(character or "0") or "") in {"", *scripts}
+        if character is None or floor == "alphabet" or is_of_scripts:
+            yield number
+
+
+def _find_scripts(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> frozenset[str]:
+    """Return the scripts with at least one in a thousand letters of the corpus."""
+    letters: Counter[str] = Counter()
+    for number in counts.nonzero()[0]:
+        if int(number) in vocabulary.base and int(number) not in vocabulary.added:
+            for character in vocabulary.base[int(number)]:
+                letters[script_of(character) or ""] += int(counts[number])
+    del letters[""]
+    least = _LEAST_SHARE * letters.total()
+    return frozenset(script for script, count in letters.items() if count >= least)
+
+
+def script_of(character: str) -> str | None:
+    """Return the script of a letter, as its Unicode name begins (LATIN, CYRILLIC, CJK); None for others."""
+    if unicodedata.category(character)[0] not in "LM":
+        return None
+    return unicodedata.name(character, "").partition(" ")[0] or None
+
+
+def _find_lowest_score(scores: Sequence[tuple[str, str]]) -> int:
+    return min(range(len(scores)), key=lambda number: float(scores[number][1]))
+
+
+class MergeTable:
+    """The merges of a BPE tokenizer, which build tokens from characters."""
+
+    def __init__(self, merges: Sequence[tuple[str, str]]) -> None:
+        # Of a merge that is listed twice, the last rank counts, as in the tokenizers library.
+        self._ranks: Mapping[tuple[str, str], int] = {pair: i for i, pair in enumerate(merges)}
+
+    def build(self, token: str) -> Sequence[tuple[str, str]]:
+        """Return the merges that build a token from its characters, in order; none if they do not."""
+        parts, applied = list(token), []
+        while len(parts) > 1:
+            pairs = list(itertools.pairwise(parts))
+            place = min(
+                range(len(pairs)), key=lambda i: self._ranks.get(pairs[i], len(self._ranks))
+            )
+            if pairs[place] not in self._ranks:
+                return ()
+            applied.append(pairs[place])
+            parts[place : place + 2] = ["".join(pairs[place])]
+        return applied
+
+    def list_merges(self, tokens: Iterable[str]) -> frozenset[tuple[str, str]]:
+        """Return all merges that build these tokens."""
+        return frozenset(pair for token in tokens for pair in self.build(token))
+
+    def list_parts(self, tokens: Iterable[str]) -> frozenset[str]:
+        """Return all tokens on the way from characters to these tokens."""
+        merges = self.list_merges(tokens)
+        return frozenset(part for pair in merges for part in (*pair, "".join(pair)))

@@ -1,0 +1,191 @@
+"""The vocabulary of a tokenizer.json, of the kinds that can be cut: WordPiece, Unigram and BPE."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.model_folder import Checkpoint, read_text, read_tokenizer_json
+from emberge.wording import join_some
+
+KINDS = ("WordPiece", "Unigram", "BPE")
+"""Algorithms, as tokenizer.json names them, whose vocabularies can be cut."""
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_INCOMPLETE = "\ufffd"
+
+
+@dataclass(frozen=True, eq=False)
+class SubwordVocabulary:
+    """The tokens of a tokenizer.json with their ids, and the parts that the algorithm needs.
+
+    `ids` are the ids of all tokens as the tokenizers library numbers them, added tokens included.
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+    ids: Mapping[str, int]
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint) -> SubwordVocabulary:
+        """Read the vocabulary of a model's tokenizer.
+
+        Raises:
+            CheckpointError: if the model has no tokenizer.json, or one of a kind that cannot be cut, which
+                the message names.
+        """
+        from tokenizers import Tokenizer
+
+        path = checkpoint.tokenizer_folder / "tokenizer.json"
+        if not path.is_file():
+            raise CheckpointError(
+                f"{checkpoint.folder}: has no tokenizer.json, the file of a vocabulary that can be cut; "
+                "write it with AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
+        content = read_tokenizer_json(path)
+        _require_kind(path, content["model"])
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises Exception itself
+            raise CheckpointError(f"{path}: is no tokenizer: {error}; get it again") from error
+        return cls(path, content, tokenizer.get_vocab(with_added_tokens=True))
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The algorithm's part of tokenizer.json."""
+        model: Mapping[str, Any] = self.content["model"]
+        return model
+
+    @property
+    def kind(self) -> str:
+        """The algorithm: WordPiece, Unigram or BPE."""
+        return _kind_of(self.model)
+
+    @cached_property
+    def texts(self) -> Mapping[int, str]:
+        """The tokens by id."""
+        return {number: token for token, number in self.ids.items()}
+
+    @cached_property
+    def size(self) -> int:
+        """The largest id plus one."""
+        return max(self.texts, default=-1) + 1
+
+    @cached_property
+    def base(self) -> Mapping[int, str]:
+        """The tokens of the algorithm by id, without those that are only added."""
+        vocabulary = self.model["vocab"]
+        if isinstance(vocabulary, Mapping):
+            return {number: token for token, number in vocabulary.items()}
+        return {number: piece for number, (piece, _) in enumerate(vocabulary)}
+
+    @cached_property
+    def added(self) -> Mapping[int, str]:
+        """The added tokens by id: the special ones, and those found before the algorithm sees a text."""
+        contents = [str(entry["content"]) for entry in self.content["added_tokens"]]
+        return {self.ids[token]: token for token in contents if token in self.ids}
+
+    @cached_property
+    def is_byte_level(self) -> bool:
+        """True if each token is a sequence of bytes, each written as one of 256 characters."""
+        parts = (self.content.get("pre_tokenizer"), self.content.get("decoder"))
+        return any(kind == "ByteLevel" for part in parts for kind in _list_types(part))
+
+    @cached_property
+    def merges(self) -> Sequence[tuple[str, str]]:
+        """The merges of BPE, in their order."""
+        return [
+            (merge.split(" ", 1)[0], merge.split(" ", 1)[1])
+            if isinstance(merge, str)
+            else (merge[0], merge[1])
+            for merge in self.model.get("merges") or ()
+        ]
+
+    @cached_property
+    def scores(self) -> Sequence[tuple[str, str]]:
+        """The pieces of Unigram with their scores as the file writes them.
+
+        The tokenizers library reads a number of many digits with an error of up to one unit in its last
+        place, which depends on the digits: only the same text gives the same score.
+        """
+        content = json.loads(read_text(self.path), parse_float=str, parse_int=str)
+        return [(str(piece), str(score)) for piece, score in content["model"]["vocab"]]
+
+    @cached_property
+    def unknown(self) -> frozenset[int]:
+        """The ids of tokens that stand for text outside the vocabulary.
+
+        They are the unknown token, and the tokens of bytes that are no whole characters: byte-level BPE and
+        byte fallback spell unknown text with them.
+        """
+        from tokenizers import decoders
+
+        spell = decoders.ByteLevel()
+        unknown_ids = {self.unknown_token} - {None}
+        for number, token in self.base.items():
+            if self.is_byte_level:
+                is_unknown = _INCOMPLETE in spell.decode([token])
+            else:
+                is_unknown = bool(_BYTE.fullmatch(token))
+            if is_unknown and number not in self.added:
+                unknown_ids.add(number)
+        return frozenset(number for number in unknown_ids if number is not None)
+
+    @property
+    def unknown_token(self) -> int | None:
+        """The id of the token for unknown text; None without one."""
+        if self.kind == "Unigram":
+            number = self.model.get("unk_id")
+            return number if isinstance(number, int) else None
+        return self.ids.get(str(self.model.get("unk_token")))
+
+    def list_characters(self) -> Iterator[tuple[int, str | None]]:
+        """Yield (id, character) for each token of one character; the character of a byte is None."""
+        prefix = str(self.model.get("continuing_subword_prefix") or "")
+        for number, token in self.base.items():
+            inner = token.removeprefix(prefix) if self.kind == "WordPiece" else token
+            if _BYTE.fullmatch(token):
+                yield number, None
+            elif len(inner or token) == 1:
+                yield number, None if self.is_byte_level else inner or token
+
+
+def _kind_of(model: Mapping[str, Any]) -> str:
+    return str(model.get("type") or "WordPiece")  # older files name no other kind
+
+
+def _require_kind(path: Path, model: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer whose vocabulary cannot be cut, by the name of its kind.
+
+    Raises:
+        CheckpointError: if it is not WordPiece, Unigram or BPE, or a BPE with marks inside words or dropout.
+    """
+    kind = _kind_of(model)
+    if kind not in KINDS:
+        raise CheckpointError(
+            f"{path}: its kind is {kind}, which cannot be cut; take a model whose tokenizer is "
+            f"{join_some(KINDS)}"
+        )
+    marks = ("continuing_subword_prefix", "end_of_word_suffix", "dropout") if kind == "BPE" else ()
+    stated = [f"{mark} '{model[mark]}'" for mark in marks if model.get(mark)]
+    if stated:
+        raise CheckpointError(
+            f"{path}: its kind is BPE with {join_some(stated)}, which cannot be cut; take a model whose "
+            "tokenizer is byte-level BPE"
+        )
+
+
+def _list_types(part: Any) -> Iterator[str]:
+    """Yield the type of a part of tokenizer.json, and of all parts in it."""
+    if isinstance(part, Mapping):
+        yield str(part.get("type"))
+        for value in part.values():
+            yield from _list_types(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _list_types(value)

@@ -1,0 +1,59 @@
+"""Token ids in the files of a model: found, and changed to those of a cut vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_ID_KEY = re.compile(r"token_(id|ids|index)$|^(suppress|begin_suppress)_tokens$|^bad_words_ids$")
+_SIZE, _MULTIPLE = "vocab_size", "pad_vocab_size_multiple"
+
+
+def list_named_ids(config: Any) -> Iterator[int]:
+    """Yield the token ids in a config: those of its special tokens, and of images and clips."""
+    if isinstance(config, list):
+        for value in config:
+            yield from list_named_ids(value)
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        yield from _list_numbers(value) if _ID_KEY.search(key) else list_named_ids(value)
+
+
+def _list_numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    for inner in value if isinstance(value, list) else ():
+        yield from _list_numbers(inner)
+
+
+def renumber_ids(
+    config: Any, new_ids: Mapping[int, int], size: tuple[int, int] | None = None
+) -> Any:
+    """Return a config with the new ids of its tokens, and null in place of ids that no token has.
+
+    `size` is the number of tokens before and after; the config's `vocab_size` changes with it, and is no
+    longer rounded up.
+    """
+    if isinstance(config, list):
+        return [renumber_ids(value, new_ids, size) for value in config]
+    if not isinstance(config, Mapping):
+        return config
+    changed: dict[str, Any] = {}
+    for key, value in config.items():
+        if _ID_KEY.search(key):
+            changed[key] = _change_numbers(value, new_ids)
+        elif size is not None and key == _SIZE and value == size[0]:
+            changed[key] = size[1]
+        elif size is not None and key == _MULTIPLE and isinstance(value, int):
+            changed[key] = 1
+        else:
+            changed[key] = renumber_ids(value, new_ids, size)
+    return changed
+
+
+def _change_numbers(value: Any, new_ids: Mapping[int, int]) -> Any:
+    if isinstance(value, list):
+        return [_change_numbers(inner, new_ids) for inner in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return new_ids.get(value, value if value < 0 else None)
+    return value

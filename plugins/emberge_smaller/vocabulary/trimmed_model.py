@@ -1,0 +1,167 @@
+"""A model whose vocabulary is cut: embedding and head rows, configs and tokenizer files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError, Workspace
+from emberge.model_folder import Checkpoint, read_object, trunk_config
+from emberge.tensor_files import TensorSpec
+from emberge.wording import count_noun, join_some
+
+from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer, list_processor_ids
+from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
+from emberge_smaller.vocabulary.token_ids import list_named_ids, renumber_ids
+
+# Files beside the tokenizer's that name tokens by id or by text.
+_CONFIGS = ("config.json", "generation_config.json", "processor_config.json")
+_NAMING = (
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("config_sentence_transformers.json", "artifact.metadata"),
+)
+_POSITIONS = "position_embeddings.weight"
+
+
+def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> set[int]:
+    """Return the ids of tokens that files of a model name, by id or by text.
+
+    If the model has a table of positions, all tokens up to the padding token are among them: classes such as
+    RoBERTa count positions from the padding token's id, which must stay.
+    """
+    named = set(list_processor_ids([vocabulary.content.get("post_processor")]))
+    named |= set(list_processor_ids([vocabulary.content.get("padding")]))
+    for path in _find_files(checkpoint, _CONFIGS):
+        named |= set(list_named_ids(read_object(path)))
+    for path in _find_files(checkpoint, _NAMING):
+        texts = _list_strings(read_object(path))
+        named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
+    pad = trunk_config(checkpoint.config).get("pad_token_id")
+    has_positions = any(name.endswith(_POSITIONS) for name in checkpoint.names.specs)
+    if has_positions and isinstance(pad, int):
+        named |= set(range(pad + 1))
+    return named
+
+
+def _find_files(checkpoint: Checkpoint, names: Sequence[str]) -> Iterator[Path]:
+    for folder in dict.fromkeys((checkpoint.folder, checkpoint.trunk, checkpoint.tokenizer_folder)):
+        yield from (folder / name for name in names if (folder / name).is_file())
+
+
+def _list_strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _list_strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _list_strings(inner)
+
+
+def require_table(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> TensorSpec:
+    """Return the input embedding of a model, with a row for each token.
+
+    Raises:
+        CheckpointError: if the model has no single input embedding, or one with fewer rows.
+    """
+    table = checkpoint.names.embedding()
+    if table is None or len(table.shape) != 2:
+        raise CheckpointError(
+            f"{checkpoint.folder}: has no single embedding of tokens, whose rows could be cut; take a "
+            "transformer"
+        )
+    if vocabulary.size > table.shape[0]:
+        raise CheckpointError(
+            f"{checkpoint.folder}: its tokenizer has ids up to {vocabulary.size - 1:,}, and its embedding "
+            f"has {count_noun(table.shape[0], 'row')}; get the tokenizer of this model"
+        )
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class TrimmedModel:
+    """A checkpoint with the vocabulary of a cut tokenizer."""
+
+    checkpoint: Checkpoint
+    cut: CutTokenizer
+
+    @cached_property
+    def tensors(self) -> Sequence[TensorSpec]:
+        """All tensors, those of the vocabulary with the kept tokens' rows alone."""
+        from emberge.merging import move_rows
+
+        names = self.checkpoint.names
+        moved = move_rows(names, self.cut.rows)
+        return [spec.renamed(names.out_name(spec)) for spec in moved.specs.values()]
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """The number of rows of the embedding before and after."""
+        table = self.checkpoint.names.embedding()
+        assert table is not None
+        return table.shape[0], len(self.cut.rows)
+
+    @property
+    def megabytes(self) -> tuple[float, float]:
+        """The size of the weights before and after, in units of 1,000,000 bytes."""
+        before = sum(spec.nbytes for spec in self.checkpoint.specs.values())
+        return before / 1e6, sum(spec.nbytes for spec in self.tensors) / 1e6
+
+    @cached_property
+    def files(self) -> Mapping[str, Mapping[str, Any] | str]:
+        """The content of each file that changes, by its path in the folder."""
+        checkpoint, folder = self.checkpoint, self.checkpoint.folder
+        size = (self._stated_size, len(self.cut.rows))
+        files: dict[str, Mapping[str, Any] | str] = {
+            path.relative_to(folder).as_posix(): renumber_ids(
+                read_object(path), self.cut.new_ids, size
+            )
+            for path in _find_files(checkpoint, _CONFIGS)
+        }
+        own = checkpoint.tokenizer_folder.relative_to(folder)
+        return files | {
+            (own / name).as_posix(): content for name, content in self.cut.write_files().items()
+        }
+
+    @property
+    def _stated_size(self) -> int:
+        """The vocabulary's size as the config states it, which some classes round up."""
+        stated = trunk_config(self.checkpoint.config).get("vocab_size")
+        return stated if isinstance(stated, int) else self.tokens[0]
+
+    @cached_property
+    def left_out(self) -> Sequence[str]:
+        """The files, by path in the folder, that have the old vocabulary in another format."""
+        folder = self.checkpoint.folder
+        places = list(dict.fromkeys((folder, self.checkpoint.trunk)))
+        return [path.relative_to(folder).as_posix() for path in self.cut.find_stale(places)]
+
+    def write(self, workspace: Workspace, content: str) -> None:
+        """Write the model as the step's result; `content` is the fingerprint of the whole model.
+
+        Raises:
+            CheckpointError: if the weights cannot be read or written.
+        """
+        from emberge.merging import build_result
+
+        def remove_stale(out: Path) -> None:
+            for name in self.left_out:
+                (out / name).unlink(missing_ok=True)
+
+        build_result(
+            workspace,
+            self.tensors,
+            template=self.checkpoint,
+            key=[content, list(self.cut.rows)],
+            files=self.files,
+            complete=remove_stale,
+        )
+        if self.left_out:
+            workspace.warn(
+                f"{join_some(self.left_out)}: left out, as the vocabulary is cut in tokenizer.json, which "
+                "transformers and sentence-transformers read"
+            )

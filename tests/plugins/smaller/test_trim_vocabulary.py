@@ -1,0 +1,387 @@
+"""A vocabulary cut to a corpus: the same tokens and the same bytes of embeddings for the texts it covers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from emberge import CheckpointError, DataEntry, DataError, DataRef, ModelRef, run_recipe
+from emberge.encoding import TextEmbedder
+from emberge.merging import MergeInput, VocabularyPolicy
+from emberge.model_folder import Checkpoint
+from emberge_encoder import TextEncoder
+from emberge_merge import Linear, TaskArithmetic
+from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, choose_tokens
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, models
+from torch import Tensor
+
+from tests.support import tiny
+from tests.support.bench import BACKBONE, Bench
+from tests.support.glance import Glance
+from tests.support.merges import merge_models
+from tests.support.trimmed import KINDS, library_texts, trimmable, write_texts
+from tests.support.whole import files
+
+COVERED = 10_000
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trimmed")
+
+
+@pytest.fixture(scope="module")
+def wholes(root: Path) -> dict[str, Path]:
+    """A model of each kind of tokenizer."""
+    return {kind: trimmable(root / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def corpus(root: Path) -> Path:
+    """A small corpus, for all but the large proof."""
+    return write_texts(root / "corpus.jsonl", library_texts(600))
+
+
+def entries(*files: Path) -> tuple[DataEntry, ...]:
+    return tuple(DataEntry(path=DataRef(str(file)), task="text") for file in files)
+
+
+def trim(
+    folder: Path, data: Path, root: Path, **options: Any
+) -> tuple[Path, dict[str, Any], Bench]:
+    bench = Bench(root)
+    step = TrimVocabulary(
+        model=ModelRef(str(folder)), data=entries(data), **{"backbone": BACKBONE, **options}
+    )
+    artifact = step.run(bench)
+    return bench.folder, dict(artifact.details), bench
+
+
+def embeddings(folder: Path, texts: Sequence[str]) -> Any:
+    encoder = BACKBONE.load(folder, device="cpu", dtype="float32")
+    return TextEmbedder(encoder).embed(texts)
+
+
+def token_texts(folder: Path, texts: Sequence[str]) -> list[list[str]]:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [one.tokens for one in tokenizer.encode_batch(texts)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
+    kind: str, wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    texts = library_texts(COVERED)
+    others = library_texts(500, first=20_000)
+    folder, details, _ = trim(
+        wholes[kind],
+        write_texts(tmp_path / "texts.jsonl", texts),
+        tmp_path / "run",
+        held_out=entries(write_texts(tmp_path / "others.jsonl", others)),
+    )
+    assert token_texts(folder, texts) == token_texts(wholes[kind], texts)
+    before, after = embeddings(wholes[kind], texts), embeddings(folder, texts)
+    assert len(before) == COVERED
+    assert before.tobytes() == after.tobytes()
+    assert details["corpus"] == {"texts": COVERED, "covered": 1.0}
+    assert details["vocabulary"]["after"] < details["vocabulary"]["before"]
+    assert details["megabytes"]["after"] < details["megabytes"]["before"]
+    # Of other texts those count that have no dropped token, and these read as before.
+    kept = set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab())
+    old = token_texts(wholes[kind], others)
+    covered = [text for text, tokens in zip(others, old, strict=True) if kept.issuperset(tokens)]
+    assert 0 < len(covered) < len(others)
+    assert details["held_out"] == {"texts": 500, "covered": len(covered) / 500}
+    assert token_texts(folder, covered) == token_texts(wholes[kind], covered)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_libraries_open_the_result(
+    kind: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    folder, details, _ = trim(wholes[kind], corpus, tmp_path)
+    model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    size = details["vocabulary"]["after"]
+    assert len(tokenizer) == model.config.vocab_size == model.get_input_embeddings().num_embeddings
+    assert len(tokenizer) == size
+    old = transformers.AutoTokenizer.from_pretrained(wholes[kind])
+    for name in ("bos", "eos", "pad", "unk", "cls", "sep", "mask"):
+        token = getattr(old, f"{name}_token")
+        assert getattr(tokenizer, f"{name}_token") == token
+        stated = getattr(model.config, f"{name}_token_id", None)
+        if stated is not None and token is not None:
+            assert stated == getattr(tokenizer, f"{name}_token_id")
+    texts = library_texts(40)
+    expected = SentenceTransformer(str(wholes[kind]), device="cpu").encode(texts)
+    found = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    assert expected.tobytes() == found.tobytes()
+
+
+def test_an_exported_file_reads_the_new_ids(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    """With onnxruntime and the cut tokenizer alone."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path / "run")
+    recipe = {"steps": {"served": {"export": {"model": str(folder), "formats": ["float32"]}}}}
+    run_recipe(recipe, tmp_path / "out")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "served" / "onnx" / "model.onnx"))
+    names = {one.name for one in session.get_inputs()}
+    states = []
+    for place in (wholes["WordPiece"], folder):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        states.append(tokenizer(list(library_texts(3)), padding=True, return_tensors="pt"))
+    whole = transformers.AutoModel.from_pretrained(wholes["WordPiece"]).eval()
+    with torch.no_grad():
+        expected = whole(**states[0]).last_hidden_state
+    given = {name: value.numpy() for name, value in states[1].items() if name in names}
+    (found,) = session.run(["last_hidden_state"], given)
+    attended = states[0]["attention_mask"].bool()
+    torch.testing.assert_close(
+        torch.from_numpy(found)[attended], expected[attended], rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_are_cut_with_the_embedding(kind: str, corpus: Path, tmp_path: Path) -> None:
+    tied = kind != "BPE"
+    whole = trimmable(tmp_path / "whole", kind, head=True, tie_word_embeddings=tied)
+    pooled = TextEncoder(pooling="mean" if tied else "last")
+    folder, _, _ = trim(whole, corpus, tmp_path / "run", backbone=pooled)
+    loader = getattr(transformers, "AutoModelForMaskedLM" if tied else "AutoModelForCausalLM")
+    before = loader.from_pretrained(whole).eval()
+    after, report = loader.from_pretrained(folder, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    vocabulary, cut = (
+        transformers.AutoTokenizer.from_pretrained(path).get_vocab() for path in (whole, folder)
+    )
+    rows = [vocabulary[token] for token, _ in sorted(cut.items(), key=lambda item: item[1])]
+    ids = torch.tensor([[cut[token] for token in list(cut)[:20]]])
+    old_ids = torch.tensor([[rows[i] for i in ids[0].tolist()]])
+    with torch.no_grad():
+        expected, found = before(old_ids).logits[..., rows], after.eval()(ids).logits
+    assert torch.allclose(expected, found, rtol=0, atol=1e-6)
+    if not tied:
+        head = load_file(folder / "model.safetensors")["lm_head.weight"]
+        assert torch.equal(head, load_file(whole / "model.safetensors")["lm_head.weight"][rows])
+
+
+def test_kept_tokens_stay_in_their_order(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path)
+    old = Tokenizer.from_file(str(wholes["WordPiece"] / "tokenizer.json")).get_vocab()
+    new = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    order = sorted(new, key=lambda token: new[token])
+    assert order == sorted(new, key=lambda token: old[token])
+    assert (folder / "vocab.txt").read_text("utf-8").split("\n")[:-1] == order
+
+
+def test_scores_of_unigram_keep_all_their_digits(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    folder, _, _ = trim(wholes["Unigram"], corpus, tmp_path)
+    before = dict(SubwordVocabulary.read(Checkpoint(wholes["Unigram"])).scores)
+    after = dict(SubwordVocabulary.read(Checkpoint(folder)).scores)
+    assert after.items() <= before.items()
+    assert min(map(float, after.values())) == min(map(float, before.values()))
+
+
+def bpe(folder: Path, merges: Sequence[tuple[str, str]], **options: Any) -> SubwordVocabulary:
+    """A tokenizer of the letters a to d and these merges."""
+    tokens = [*"abcd", *dict.fromkeys("".join(pair) for pair in merges)]
+    model = models.BPE({token: i for i, token in enumerate(tokens)}, list(merges), **options)
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    Tokenizer(model).save(str(folder / "tokenizer.json"))
+    return SubwordVocabulary.read(Checkpoint(folder))
+
+
+def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(
+    tmp_path: Path,
+) -> None:
+    merges = [("a", "b"), ("c", "d"), ("b", "c"), ("ab", "cd"), ("a", "d")]
+    vocabulary = bpe(tmp_path, merges)
+    counts = np.zeros(vocabulary.size, np.int64)
+    counts[vocabulary.ids["abcd"]] = 1
+    kept = choose_tokens(vocabulary, counts, "alphabet", ())
+    cut = CutTokenizer(vocabulary, kept)
+    assert [vocabulary.texts[i] for i in kept] == ["a", "b", "c", "d", "ab", "cd", "abcd"]
+    assert cut.merges == [("a", "b"), ("c", "d"), ("ab", "cd")]
+    tokenizer = Tokenizer.from_str(cut.text)
+    assert tokenizer.encode("abcd").tokens == ["abcd"]
+    assert tokenizer.encode("bcad").tokens == ["b", "c", "a", "d"]
+
+
+@pytest.mark.parametrize("floor", ["scripts", "alphabet", "corpus"])
+def test_single_characters_are_kept_as_the_floor_says(
+    floor: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    folder, _, _ = trim(wholes["WordPiece"], corpus, tmp_path, floor=floor)
+    tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+    # English lines have neither a rare Latin letter nor a Cyrillic one.
+    found = {
+        name: token in tokens for name, token in (("rare", "ħ"), ("other", "ж"), ("sign", "₹"))
+    }
+    assert (
+        found
+        == {
+            "scripts": {"rare": True, "other": False, "sign": True},
+            "alphabet": {"rare": True, "other": True, "sign": True},
+            "corpus": {"rare": False, "other": False, "sign": False},
+        }[floor]
+    )
+    assert {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"} <= tokens.keys()
+
+
+def test_prompts_of_the_model_are_covered_with_each_text(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
+    settings = json.loads((prompted / "config_sentence_transformers.json").read_text())
+    settings["prompts"] = {"query": "zeroconf xylophone: "}
+    (prompted / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    folder, _, _ = trim(prompted, corpus, tmp_path / "run")
+    texts = ["zeroconf xylophone: " + text for text in library_texts(600)]
+    assert token_texts(folder, texts) == token_texts(prompted, texts)
+    plain, _, _ = trim(wholes["BPE"], corpus, tmp_path / "plain")
+    assert token_texts(plain, texts) != token_texts(prompted, texts)
+
+
+def test_files_of_the_old_vocabulary_in_other_formats_are_left_out_and_said(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    whole = shutil.copytree(wholes["Unigram"], tmp_path / "whole")
+    for name in ("sentencepiece.bpe.model", "unigram.json"):
+        (whole / name).write_text("{}")
+    folder, details, bench = trim(whole, corpus, tmp_path / "run")
+    assert sorted(details["left_out"]) == ["sentencepiece.bpe.model", "unigram.json"]
+    assert not set(details["left_out"]) & {path.name for path in folder.iterdir()}
+    (warning,) = bench.warnings
+    assert "unigram.json" in warning
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trimmed_siblings_merge_to_the_trim_of_their_merge(
+    kind: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    sibling = trimmable(tmp_path / "sibling", kind, seed=1)
+    both = [wholes[kind], sibling]
+    apart = [trim(one, corpus, tmp_path / f"apart{i}")[0] for i, one in enumerate(both)]
+    merged = tmp_path / "merged"
+    merge_models(
+        [MergeInput(one.parent.name, one) for one in apart], strategy=[Linear()], out=merged
+    )
+    whole = tmp_path / "whole"
+    merge_models(
+        [MergeInput(f"m{i}", one) for i, one in enumerate(both)], strategy=[Linear()], out=whole
+    )
+    trimmed, _, _ = trim(whole, corpus, tmp_path / "after")
+    found, expected = files(merged), files(trimmed)
+    assert found.keys() == expected.keys()
+    assert [
+        name for name in found if name.endswith(".json") and found[name] != expected[name]
+    ] == []
+    first, second = tensors(merged), tensors(trimmed)
+    assert first.keys() == second.keys()
+    raw = {n: (first[n].numpy().tobytes(), second[n].numpy().tobytes()) for n in first}
+    assert [name for name, (one, other) in raw.items() if one != other] == []
+
+
+def test_an_untrimmed_base_merges_into_trimmed_siblings_by_tokens(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    kind = "WordPiece"
+    siblings = [trimmable(tmp_path / f"sibling{i}", kind, seed=i) for i in (1, 2)]
+    apart = [trim(one, corpus, tmp_path / f"apart{i}")[0] for i, one in enumerate(siblings)]
+    inputs = [MergeInput(f"m{i}", one) for i, one in enumerate(apart)]
+    base = MergeInput("base", wholes[kind])
+    found = tmp_path / "found"
+    merge_models(
+        inputs,
+        base=base,
+        strategy=[TaskArithmetic()],
+        tokens=VocabularyPolicy(policy="union", pad_to=1),
+        out=found,
+    )
+    trimmed_base, _, _ = trim(wholes[kind], corpus, tmp_path / "base")
+    expected = tmp_path / "expected"
+    merge_models(
+        inputs, base=MergeInput("base", trimmed_base), strategy=[TaskArithmetic()], out=expected
+    )
+    first, second = tensors(found), tensors(expected)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def refused(folder: Path, data: Path, root: Path, fix: str, **options: Any) -> None:
+    with pytest.raises((CheckpointError, DataError), match=fix):
+        trim(folder, data, root, **options)
+    assert not any((root / "out").glob("*"))
+
+
+def test_a_corpus_that_needs_few_tokens_is_refused_with_their_number(
+    wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    few = write_texts(tmp_path / "few.jsonl", ["the list of files", "the first list"])
+    refused(wholes["WordPiece"], few, tmp_path / "run", "needs 5 tokens of 30,522, .* at least 500")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_in_another_language_is_refused_with_its_share_of_unknown_tokens(
+    kind: str, wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    thai = ["สวัสดีชาวโลก ภาษาไทย", "ราคาเท่าไหร่ครับ"]
+    foreign = write_texts(tmp_path / "thai.jsonl", [f"{a} {i}" for i in range(50) for a in thai])
+    refused(wholes[kind], foreign, tmp_path / "run", r"\d\d?% of its tokens are unknown")
+
+
+def test_blank_texts_are_refused(wholes: dict[str, Path], tmp_path: Path) -> None:
+    blank = write_texts(tmp_path / "blank.jsonl", [" ", "  "])
+    refused(wholes["WordPiece"], blank, tmp_path / "run", "text")
+
+
+def test_a_model_with_embeddings_that_are_no_numbers_is_refused(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    broken = shutil.copytree(wholes["WordPiece"], tmp_path / "broken")
+    weights = tensors(broken)
+    weights["embeddings.word_embeddings.weight"][1996] = float("nan")
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    refused(broken, corpus, tmp_path / "run", "not finite|NaN")
+
+
+def test_a_tokenizer_that_cannot_be_cut_is_refused_by_its_kind(tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "words")
+    words = Tokenizer(models.WordLevel({"[UNK]": 0, "the": 1}, unk_token="[UNK]"))
+    words.save(str(folder / "tokenizer.json"))
+    problems = [
+        problem
+        for problem in TrimVocabulary(
+            model=ModelRef(str(folder)), data=entries(tmp_path / "x.jsonl"), backbone=BACKBONE
+        ).check(Glance())
+        if problem.where == "model"
+    ]
+    assert "its kind is WordLevel, which cannot be cut" in problems[0].message
+    with pytest.raises(CheckpointError, match="BPE with end_of_word_suffix '</w>'"):
+        bpe(tmp_path / "clip", [("a", "b")], end_of_word_suffix="</w>")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
+        SubwordVocabulary.read(Checkpoint(folder))
