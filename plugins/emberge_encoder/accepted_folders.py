@@ -5,13 +5,13 @@ Since release 6 of sentence-transformers, sentence_bert_config.json lists the in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
 from emberge.architectures import find_config_class
-from emberge.model_folder import Layout, read_trunk_settings
+from emberge.model_folder import Checkpoint, Layout, read_modules, read_object, read_trunk_settings
 from emberge.wording import join_some
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -101,3 +101,46 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
     options = [*(processing.get("text") or {}), *(processing.get("common") or {})]
     options += [name for name in processing.get("chat_template") or {} if name in _SIZES]
     return options[0] if options else None
+
+
+# Stock modules that may come after the mean of tokens' vectors.
+_AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
+
+
+def is_static(checkpoint: Path) -> bool:
+    """Return whether a folder is a static model, whose first module is a StaticEmbedding."""
+    modules = read_modules(checkpoint)
+    return bool(modules) and modules[0].kind == "StaticEmbedding"
+
+
+def static_problems(checkpoint: Path) -> Iterator[str]:
+    """Yield reasons why a static model cannot be loaded."""
+    first, *after = read_modules(checkpoint)
+    for module in (first, *after):
+        if not module.type.startswith("sentence_transformers."):
+            yield f"{checkpoint}: module '{module.type}' needs remote code, which is not run"
+    for module in after:
+        if module.kind not in _AFTER_STATIC:
+            yield (
+                f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
+                f"of each text already; only {join_some(_AFTER_STATIC)} may"
+            )
+    if not (checkpoint / first.path / "tokenizer.json").is_file():
+        yield f"{checkpoint}: has no tokenizer.json, the tokenizer of a static model; get it"
+
+
+def static_dimension(checkpoint: Path) -> int | None:
+    """Return the size of a static model's embeddings from its files; None without weights."""
+    _, *after = read_modules(checkpoint)
+    sizes = [
+        int(read_object(checkpoint / module.path / "config.json")["out_features"])
+        for module in after
+        if module.kind == "Dense"
+    ]
+    specs = Checkpoint(checkpoint)
+    if sizes or not specs.has_weights:
+        return sizes[-1] if sizes else None
+    tables = [
+        spec for name, spec in specs.specs.items() if name in ("embedding.weight", "embeddings")
+    ]
+    return int(tables[0].shape[1]) if tables else None

@@ -25,9 +25,12 @@ from emberge.model_folder import (
 from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
+    is_static,
     message_of,
     refuse_foreign_classes,
     refuse_modalities,
+    static_dimension,
+    static_problems,
 )
 from emberge_encoder.lora import Lora
 from emberge_encoder.media_support import read_media_support
@@ -96,6 +99,9 @@ class TextEncoder(Backbone):
     are needed. `mask_token` is the token that replaces masked tokens, by default the tokenizer's; it is
     written into the saved tokenizer.
 
+    A folder that begins with a StaticEmbedding is a static model: a text's embedding is the mean of its
+    tokens' vectors (the step `static_model`; model2vec). Of the options it takes `prompts` and `max_length`.
+
     A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
     classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
     template. `freeze` names parts of the transformer that are not trained, such as `[visual, audio_tower]`;
@@ -140,6 +146,8 @@ class TextEncoder(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
+            if is_static(checkpoint):
+                return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
             problems = self._check_options(checkpoint, layout, config)
@@ -150,6 +158,43 @@ class TextEncoder(Backbone):
             )
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
+
+    def _describe_static(self, checkpoint: Path) -> EncoderFacts:
+        """Return the facts of a static model, which has tokens' vectors and no transformer.
+
+        Raises:
+            CheckpointError: if its files cannot be read.
+        """
+        problems = [*static_problems(checkpoint)]
+        ignored = ("prompts", "max_length", "dtype")
+        changed = [
+            option.name
+            for option in dataclasses.fields(self)
+            if option.name not in ignored
+            and getattr(self, option.name) not in (option.default, None)
+        ]
+        if changed:
+            problems.append(
+                f"{checkpoint}: is a static model, which has no {changed[0]}; take the option out"
+            )
+        return EncoderFacts(
+            problems=tuple(problems),
+            dimension=None if problems else static_dimension(checkpoint),
+            causal=False,
+            prediction=PredictionFacts(
+                problems=(f"{checkpoint}: a static model predicts no tokens",)
+            ),
+        )
+
+    def _load_static(self, checkpoint: Path, device: str) -> Encoder:
+        from emberge_encoder.static_model import StaticModel, read_prompts
+
+        if problems := self._describe_static(checkpoint).problems:
+            raise CheckpointError("\n".join(problems))
+        prompts = {**read_prompts(checkpoint), **self.prompts}
+        model = StaticModel(checkpoint, prompts, self.max_length)
+        model.module.to(device)
+        return model
 
     def _check_options(
         self, checkpoint: Path, layout: Layout, config: Mapping[str, Any]
@@ -261,6 +306,8 @@ class TextEncoder(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_length_limit
 
+        if is_static(checkpoint):
+            return self._load_static(checkpoint, device)
         layout, config = self._resolve_layout(checkpoint)
         if problem := self._check_experts(checkpoint, device):
             raise CheckpointError(problem)

@@ -232,13 +232,13 @@ class TextModel:
     ) -> Tensor:
         lengths = features.get("prompt_length")
         if lengths is None:
-            return _run_modules(modules, states, features.get("attention_mask"), None)
+            return _pool_states(modules, states, features.get("attention_mask"), None)
         # The stock pooling leaves out one prompt length a call.
         mask = features.get("attention_mask", torch.ones_like(features["input_ids"]))
         parts: dict[int, Tensor] = {}
         for length in sorted(set(lengths.tolist())):
             rows = (lengths == length).nonzero()[:, 0]
-            out = _run_modules(modules, states[rows], mask[rows], length)
+            out = _pool_states(modules, states[rows], mask[rows], length)
             parts |= dict(zip(rows.tolist(), out, strict=True))
         return torch.stack([parts[row] for row in range(len(states))])
 
@@ -256,7 +256,7 @@ class TextModel:
         save_trunk(model, source, target, self._list_dropped_parts(), self._frozen)
         for entry, module in zip(self.layout.modules, self._chain.tail, strict=True):
             if module.state_dict():
-                _save_stock_module(module, folder / entry.path)
+                save_stock_module(module, folder / entry.path)
 
     def _select_saved_model(self) -> Any:
         """Return the transformers model whose weights are saved."""
@@ -281,7 +281,7 @@ def refuse_media(texts: Sequence[str], folder: Path) -> None:
         )
 
 
-def _run_modules(
+def _pool_states(
     modules: Sequence[nn.Module], states: Tensor, mask: Tensor | None, prompt: int | None
 ) -> Tensor:
     features: dict[str, Any] = {"token_embeddings": states}
@@ -289,6 +289,11 @@ def _run_modules(
         features["attention_mask"] = mask
     if prompt is not None:
         features["prompt_length"] = prompt
+    return run_modules(modules, features)
+
+
+def run_modules(modules: Sequence[nn.Module], features: dict[str, Any]) -> Tensor:
+    """Return the embeddings [n, d] that a chain of stock modules makes of features."""
     for module in modules:
         features = module(features)
     embedding: Tensor = features["sentence_embedding"]
@@ -333,7 +338,7 @@ def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Mo
     return module
 
 
-def _save_stock_module(module: Any, folder: Path) -> None:
+def save_stock_module(module: Any, folder: Path) -> None:
     """Write a module's weights, and its config if none was copied."""
     from safetensors.torch import save_file
 

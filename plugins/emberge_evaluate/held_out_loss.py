@@ -90,9 +90,9 @@ class HeldOutLoss(BatchOptions, Evaluator):
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
-        for guide in (loss.guided_by for several in losses for loss in several or ()):
-            folder = context.model(guide.model) if guide is not None else None
-            if guide is not None and folder is not None:
+        guides = (loss.guided_by for several in losses for loss in several or ())
+        for guide in (guide for guide in guides if guide is not None):
+            for folder in filter(None, map(context.model, guide.models)):
                 for message in guide.choose_backbone(self.backbone).describe(folder).problems:
                     yield context.problem(f"guide: {message}", "evaluators")
 
@@ -106,6 +106,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
                 readers=context.readers,
                 resolve=context.data,
                 sampler=self.sampler,
+                losses=self.loss,
                 options=FitOptions.of(self),
                 seed=self.seed,
             )
@@ -178,6 +179,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
             guides=workspace.model,
+            files=workspace.data,
             rehearsal=workspace.rehearsal,
         )
 
@@ -193,13 +195,13 @@ class HeldOutLoss(BatchOptions, Evaluator):
         """Return a hash of everything, except the model, that decides a loss: rows, options, guide models."""
         info = dataset.info
         losses = self.loss.of(info.name, info.task) or ()
-        guides = [loss.guided_by.model for loss in losses if loss.guided_by is not None]
+        guides = [loss.guided_by for loss in losses if loss.guided_by is not None]
         decisive = (
             dataset.fingerprint,
             info.negatives,
             dataclasses.replace(self, data=()),
             self._list_samplers(workspace),
-            [workspace.model(guide).fingerprint for guide in guides],
+            [workspace.model(model).fingerprint for guide in guides for model in guide.models],
             workspace.rehearsal,
             version("emberge"),
         )

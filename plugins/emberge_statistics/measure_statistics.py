@@ -227,6 +227,7 @@ class MeasureStatistics(BatchOptions, Step):
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=workspace.seed,
             guides=workspace.model,
+            files=workspace.data,
             rehearsal=workspace.rehearsal,
         )
 

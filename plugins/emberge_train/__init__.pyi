@@ -3,6 +3,7 @@
 from .losses.angle import AnglE as AnglE
 from .losses.causal_lm import CausalLM as CausalLM
 from .losses.cosent import CoSENT as CoSENT
+from .losses.embedding_distillation import EmbeddingDistillation as EmbeddingDistillation
 from .losses.infonce import InfoNCE as InfoNCE
 from .losses.keep_space import KeepSpace as KeepSpace
 from .losses.kl_distillation import KLDistillation as KLDistillation
@@ -11,6 +12,7 @@ from .losses.matryoshka import Matryoshka as Matryoshka
 from .losses.mlm import MLM as MLM
 from .losses.mntp import MNTP as MNTP
 from .losses.sentence_transformers import SentenceTransformersLoss as SentenceTransformersLoss
+from .losses.similarity_distillation import SimilarityDistillation as SimilarityDistillation
 from .samplers.batch_shuffle import BatchShuffle as BatchShuffle
 from .samplers.dataset_sequential import DatasetSequential as DatasetSequential
 from .samplers.mixture import Mixture as Mixture

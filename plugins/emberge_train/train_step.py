@@ -177,12 +177,18 @@ class Train(FitOptions, Step):
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         for loss in self._list_losses():
             guide = loss.guided_by if isinstance(loss, Loss) else None
-            folder = context.model(guide.model) if guide is not None else None
-            if guide is not None and folder is not None:
-                for message in guide.choose_backbone(self.backbone).describe(folder).problems:
-                    yield context.problem(f"guide: {message}", "loss")
-            if isinstance(loss, Loss) and folder is not None and loss.compares_with_guide:
-                yield from self._check_width(context, loss, folder)
+            folders = [context.model(model) for model in guide.models] if guide is not None else []
+            for folder in folders:
+                if guide is not None and folder is not None:
+                    for message in guide.choose_backbone(self.backbone).describe(folder).problems:
+                        yield context.problem(f"guide: {message}", "loss")
+            if (
+                isinstance(loss, Loss)
+                and folders
+                and folders[0] is not None
+                and loss.compares_with_guide
+            ):
+                yield from self._check_width(context, loss, folders[0])
 
     def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
         """Yield a problem if the guide's vectors have another size than the model's."""
@@ -264,6 +270,7 @@ class Train(FitOptions, Step):
                 readers=context.readers,
                 resolve=context.data,
                 sampler=sampler,
+                losses=self.loss,
                 options=FitOptions.of(self),
                 seed=self.seed or 0,
             )
@@ -301,7 +308,8 @@ class Train(FitOptions, Step):
                 unknown=unknown,
             )
         )
-        for model in dict.fromkeys(guide.model for guide in self._list_guides()):
+        guides = self._list_guides()
+        for model in dict.fromkeys(model for guide in guides for model in guide.models):
             context.expect_work(
                 ModelWork(kind="encoding", model=model, tokens=tokens, unknown=unknown)
             )
@@ -366,6 +374,7 @@ class Train(FitOptions, Step):
                 options=FitOptions.of(self, learning_rate=rate),
                 seed=workspace.seed,
                 guides=workspace.model,
+                files=workspace.data,
                 early_stopping=stopping,
                 rehearsal=rehearsal,
             )

@@ -14,12 +14,14 @@ from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
 from emberge_train import (
     AnglE,
     CoSENT,
+    EmbeddingDistillation,
     InfoNCE,
     KeepSpace,
     KLDistillation,
     MarginMSE,
     Matryoshka,
     SentenceTransformersLoss,
+    SimilarityDistillation,
 )
 from torch import Tensor, nn
 
@@ -86,6 +88,16 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     "margin_mse, dot": (MarginMSE(similarity="dot", scale=0.5), {"lengths": False}),
     "kl_distillation": (KLDistillation(), {}),
     "kl_distillation, rescaled": (KLDistillation(rescale=True, teacher_temperature=0.2), {}),
+    "kl_distillation, guided": (KLDistillation(guide=GUIDE), {}),
+    "embedding_distillation": (EmbeddingDistillation(guide=GUIDE), {}),
+    "embedding_distillation, l2": (
+        EmbeddingDistillation(guide=GUIDE, distance="l2"),
+        {"lengths": False},
+    ),
+    "similarity_distillation": (
+        SimilarityDistillation(guide=GUIDE, temperature=0.1, teacher_temperature=0.2),
+        {},
+    ),
     "keep_space": (KeepSpace(guide=GUIDE), {}),
     "keep_space, queries": (KeepSpace(guide=GUIDE, side="queries"), {}),
     "keep_space, query": (KeepSpace(guide=GUIDE, side="query", temperature=0.1), {}),
@@ -99,6 +111,10 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
             dims=(8, 5, 2),
             weights=(1.0, 0.5, 0.25),
         ),
+        {},
+    ),
+    "matryoshka, distilled": (
+        Matryoshka(loss=(EmbeddingDistillation(guide=GUIDE),), dims=(8, 3)),
         {},
     ),
     "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), AnglE()), dims=(8, 5)), {}),

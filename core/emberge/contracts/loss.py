@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
-from emberge.contracts.reference import ModelRef
+from emberge.contracts.reference import FileRef, ModelRef
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,16 +24,34 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """A frozen model whose embeddings of a batch a loss reads in addition to the trained model's.
+    """A frozen model, or several, whose embeddings of a batch a loss reads beside the trained model's.
 
     `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
     get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
     limit.
+
+    With an `ensemble` of further models, the embeddings are combined, each scaled to length one. With
+    `combine: vectors` they are the mean of the models' vectors, scaled to length one again. The models must
+    then share a space, or have a translation into the space of `model` among the `translations`, which are
+    results of steps `translate`. With `combine: scores` the cosine of two embeddings is the mean of the
+    models' cosines, whatever their spaces are; only losses that read the guide's scores can use them.
+
+    With `ahead` all texts of the data are embedded before the first step. Their embeddings are kept on disk,
+    where later trainings with the same models and data find them.
     """
 
     model: ModelRef
     backbone: Backbone | None = None
     max_length: TextLength | None = None
+    ensemble: tuple[ModelRef, ...] = ()
+    translations: tuple[FileRef, ...] = ()
+    combine: Literal["vectors", "scores"] = "vectors"
+    ahead: bool = False
+
+    @property
+    def models(self) -> tuple[ModelRef, ...]:
+        """All models of the guide, the one that decides the space first."""
+        return (self.model, *self.ensemble)
 
     def choose_backbone(self, trained: Backbone) -> Backbone:
         """Return the guide's backbone, by default one of the class of `trained`."""
@@ -128,6 +146,21 @@ class Loss:
         """True if the loss compares the model's embeddings with the guide's, so their sizes must be equal."""
         return False
 
+    @property
+    def lacks_guide(self) -> bool:
+        """True if the loss cannot be computed without a guide, and has none."""
+        return False
+
+    @property
+    def takes_single_texts(self) -> bool:
+        """True if the loss also learns from rows that have only an anchor, as those of the task `text`."""
+        return False
+
+    def with_guide(self, guide: Guide) -> Self:
+        """Return the loss with this guide if it lacks one; otherwise, the loss itself."""
+        changed: dict[str, Any] = {"guide": guide}
+        return replace(self, **changed) if self.lacks_guide else self
+
     def check(self, dimension: int) -> Sequence[str]:
         """Return reasons why the loss cannot be used on embeddings of `dimension` numbers."""
         return ()
@@ -184,6 +217,21 @@ class OuterLoss(Loss):
             (inner_loss.guided_by for inner_loss in self.loss if inner_loss.guided_by is not None),
             None,
         )
+
+    @property
+    def compares_with_guide(self) -> bool:
+        return any(inner_loss.compares_with_guide for inner_loss in self.loss)
+
+    @property
+    def lacks_guide(self) -> bool:
+        return any(inner_loss.lacks_guide for inner_loss in self.loss)
+
+    @property
+    def takes_single_texts(self) -> bool:
+        return all(inner_loss.takes_single_texts for inner_loss in self.loss)
+
+    def with_guide(self, guide: Guide) -> Self:
+        return replace(self, loss=tuple(inner_loss.with_guide(guide) for inner_loss in self.loss))
 
     def check(self, dimension: int) -> Sequence[str]:
         return [fault for inner_loss in self.loss for fault in inner_loss.check(dimension)]
@@ -295,8 +343,21 @@ class TokenLoss:
 AnyLoss: TypeAlias = "Loss | TokenLoss"
 
 
+def cuts_windows(losses: Sequence[AnyLoss], info: DatasetInfo) -> bool:
+    """Return whether a dataset's texts are cut into windows, as losses over the tokens of texts need."""
+    return info.task == "text" and any(isinstance(loss, TokenLoss) for loss in losses)
+
+
 def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
-    """Yield reasons why losses do not fit a dataset: single texts need token losses, pairs others."""
+    """Yield reasons why losses do not fit a dataset: pairs, or single texts.
+
+    Single texts need losses over tokens, or losses of embeddings that take single texts, but not both.
+    """
+    if cuts_windows(losses, info) and not all(isinstance(loss, TokenLoss) for loss in losses):
+        yield (
+            f"dataset '{info.name}' (text) has losses over tokens and others in one sum; give it the ones, "
+            "and the same file under another name the others"
+        )
     for loss in losses:
         name, of_tokens = type(loss).__name__, isinstance(loss, TokenLoss)
         if of_tokens and info.task != "text":
@@ -305,7 +366,7 @@ def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]
                 f"{info.task}; give a loss of embeddings under by_task: {{{info.task}: …}}, or read the file "
                 "as texts with task: text"
             )
-        if not of_tokens and info.task == "text":
+        if isinstance(loss, Loss) and info.task == "text" and not loss.takes_single_texts:
             yield (
                 f"loss {name} compares texts, and dataset '{info.name}' (text) has single ones; give a "
                 "token loss under by_task: {text: mlm}, or name its columns as pairs"
@@ -323,6 +384,7 @@ def loss_problems(
             f"by_task: {{{info.task}: …}} or by_dataset"
         )
     yield from kind_problems(losses_of_dataset or (), info)
+    yield from guide_problems(losses_of_dataset or ())
     for loss in losses_of_dataset or ():
         if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
             yield (
@@ -354,6 +416,20 @@ def prediction_problems(
         yield from prediction.causal
     if any(loss.bos for loss in over_tokens):
         yield from prediction.bos
+
+
+def guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
+    """Yield a reason for each loss that lacks a guide, and for guides that are combined otherwise."""
+    for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
+        guide = loss.guided_by
+        if loss.lacks_guide:
+            yield (f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}")
+        if guide is not None and guide.combine == "scores" and loss.compares_with_guide:
+            yield (
+                f"loss {type(loss).__name__} compares embeddings with its guide's, which has scores alone "
+                "(combine: scores); give it models of one space, or translations, or take a loss of scores "
+                "such as similarity_distillation"
+            )
 
 
 def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:

@@ -85,6 +85,11 @@ class Preflight(Protocol):
         """All installed readers of data files."""
         ...
 
+    @property
+    def plugins(self) -> Any:
+        """The loaded `Plugins`, including those of `--plugin`, to look up components in."""
+        ...
+
     def where(self, option: str = "") -> str:
         """Return `file:line` of one of the step's options."""
         ...

@@ -14,6 +14,7 @@ from emberge.contracts import (
     Backbone,
     Count,
     Dataset,
+    FileRef,
     Model,
     ModelRef,
     Negatives,
@@ -267,6 +268,8 @@ class FitJob:
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None
     """A function from a guide's reference to its model, needed if losses name guides."""
+    files: Callable[[FileRef], Path] | None = None
+    """A function from a reference to its file, needed if guides have translations."""
     early_stopping: EarlyStopping | None = None
     rehearsal: Rehearsal | None = None
     """Limits of rows and steps for a rehearsal, None for the whole training."""

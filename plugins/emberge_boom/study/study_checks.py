@@ -102,6 +102,7 @@ def _plan_training(
         readers=context.readers,
         resolve=context.data,
         sampler=[narrow_options(sampler, names) if names else sampler for sampler in study.sampler],
+        losses=study.loss,
         options=FitOptions.of(narrowed),
         seed=study.seed or 0,
     )

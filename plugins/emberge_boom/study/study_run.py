@@ -94,6 +94,7 @@ class StudyRun(StudyOptions, Step):
             options=FitOptions.of(narrowed),
             seed=workspace.seed,
             guides=workspace.model,
+            files=workspace.data,
             rehearsal=workspace.rehearsal,
         )
         result = fit(

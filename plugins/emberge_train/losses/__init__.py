@@ -13,6 +13,12 @@ def losses() -> Mapping[str, str]:
         "infonce": "emberge_train.losses.infonce:InfoNCE",
         "cosent": "emberge_train.losses.cosent:CoSENT",
         "angle": "emberge_train.losses.angle:AnglE",
+        "embedding_distillation": (
+            "emberge_train.losses.embedding_distillation:EmbeddingDistillation"
+        ),
+        "similarity_distillation": (
+            "emberge_train.losses.similarity_distillation:SimilarityDistillation"
+        ),
         "margin_mse": "emberge_train.losses.margin_mse:MarginMSE",
         "kl_distillation": "emberge_train.losses.kl_distillation:KLDistillation",
         "keep_space": "emberge_train.losses.keep_space:KeepSpace",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, Positive
+from emberge import Embeddings, Guide, Loss, Positive
 from emberge.numerics import lowest_score
 
 from emberge_train.losses.score_arithmetic import (
@@ -34,6 +35,9 @@ class KLDistillation(Loss):
     gradients for temperatures above 1 (Hinton et al., 2015, arXiv:1503.02531). By default each rank compares
     only its own rows.
 
+    With a `guide`, which is the teacher, its cosines to the anchor are used, and the data needs no scores.
+    The model may then be a student of another size, and in a step `distil` the guide is its teachers.
+
     Example:
         trained:
           train:
@@ -47,6 +51,8 @@ class KLDistillation(Loss):
     teacher_temperature: Positive | None = None
     similarity: Literal["cosine", "dot"] = "cosine"
     rescale: bool = False
+    guide: Guide | None = None
+    """Teacher whose cosines replace the scores of the data."""
     cross_rank: bool = False
 
     def __post_init__(self) -> None:
@@ -57,7 +63,15 @@ class KLDistillation(Loss):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"negative", "positive_score", "negative_score"})
+        scores = frozenset({"positive_score", "negative_score"})
+        return frozenset({"negative"}) | (scores if self.guide is None else frozenset())
+
+    @property
+    def guided_by(self) -> Guide | None:
+        return self.guide
+
+    def with_guide(self, guide: Guide) -> KLDistillation:
+        return self if self.guide is not None else dataclasses.replace(self, guide=guide)
 
     def warnings(self) -> list[str]:
         if self.similarity == "dot":
@@ -72,7 +86,7 @@ class KLDistillation(Loss):
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        teacher, is_scored = teacher_scores(embeddings, "kl_distillation")
+        teacher, is_scored = self._read_teacher(embeddings)
         floor = lowest_score(teacher)
 
         def logs(scores: Tensor, temperature: float) -> Tensor:
@@ -85,3 +99,11 @@ class KLDistillation(Loss):
         )
         factor = self.temperature**2 if self.rescale else 1.0
         return factor * rows.sum() / max(1, len(rows))
+
+    def _read_teacher(self, embeddings: Embeddings) -> tuple[Tensor, Tensor]:
+        """Return the teacher's scores of the candidates [b, p + n], and the mask of those that it scored."""
+        if self.guide is None:
+            return teacher_scores(embeddings, "kl_distillation")
+        if embeddings.guide is None:
+            raise ValueError("kl_distillation has a guide, and these embeddings lack one's")
+        return student_scores(embeddings.guide, "cosine"), embeddings.valid

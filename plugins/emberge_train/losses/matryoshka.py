@@ -20,7 +20,8 @@ class Matryoshka(OuterLoss):
 
     For every size m in `dims`, the first m numbers of each embedding are scaled to length one and given to
     `loss` (one loss, or a weighted sum of several). The total is the sum of the values, each times its entry
-    of `weights` (by default 1). The guide's embeddings are not cut. `loss` decides whether ranks gather and
+    of `weights` (by default 1). A guide's embeddings are cut, too, if the losses compare the model's
+    embeddings with them, as `embedding_distillation` does. `loss` decides whether ranks gather and
     which layers are read; if it is a sum, these settings must be equal in all its losses. The model runs once
     for all sizes.
 
@@ -45,6 +46,10 @@ class Matryoshka(OuterLoss):
             raise ValueError(f"dims are different sizes from 1 on, not {list(self.dims)}")
         if self.weights and len(self.weights) != len(self.dims):
             raise ValueError(f"{len(self.dims)} dims have {len(self.weights)} weights")
+        if len({loss.compares_with_guide for loss in self.loss if loss.guided_by is not None}) > 1:
+            raise ValueError(
+                "its losses read the guide's embeddings whole and cut; give each a matryoshka of its own"
+            )
         if len({loss.cross_rank for loss in self.loss}) > 1:
             raise ValueError(
                 "its losses differ in cross_rank; give each a matryoshka of its own, or set cross_rank alike"
@@ -64,16 +69,24 @@ class Matryoshka(OuterLoss):
             raise DataError(f"matryoshka: {fault}")
         total = embeddings.anchor.new_zeros(())
         for size, weight in zip(self.dims, self.weights or (1.0,) * len(self.dims), strict=True):
-            total = total + weight * self.inner(_cut_embeddings(embeddings, size), parameters)
+            cut = _cut_embeddings(embeddings, size, with_guide=self.compares_with_guide)
+            total = total + weight * self.inner(cut, parameters)
         return total
 
 
-def _cut_embeddings(e: Embeddings, size: int) -> Embeddings:
+def _cut_embeddings(e: Embeddings, size: int, *, with_guide: bool) -> Embeddings:
     """Return the first numbers of all embeddings, layers' included, scaled to length one."""
+    guide = e.guide
+    if guide is not None and with_guide:
+        guide = _cut_embeddings(guide, size, with_guide=False)
     return dataclasses.replace(
         e,
         anchor=unit_vectors(e.anchor[..., :size]),
         positive=unit_vectors(e.positive[..., :size]),
         negative=unit_vectors(e.negative[..., :size]),
-        layers={layer: _cut_embeddings(inner, size) for layer, inner in e.layers.items()},
+        layers={
+            layer: _cut_embeddings(inner, size, with_guide=False)
+            for layer, inner in e.layers.items()
+        },
+        guide=guide,
     )

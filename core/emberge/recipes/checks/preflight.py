@@ -323,6 +323,10 @@ class _StepCheck:
     def readers(self) -> Sequence[Reader]:
         return self._lookup.readers
 
+    @property
+    def plugins(self) -> Plugins:
+        return self._lookup.plugins
+
     def where(self, option: str = "") -> str:
         """Return the place of the option, or of the nearest enclosing option that has a place."""
         lines, path = self._step.lines, option

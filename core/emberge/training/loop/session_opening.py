@@ -19,6 +19,7 @@ from emberge.contracts import (
     Rehearsal,
     TokenLoss,
     TokenPredictor,
+    cuts_windows,
     prediction_problems,
     score_problems,
 )
@@ -83,7 +84,7 @@ def open_session(
     refuse_unknown_names({"loss": job.losses, **vars(job.options)}, infos)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng())
-        text_datasets = [dataset for dataset in job.datasets if dataset.info.task == "text"]
+        text_datasets = [dataset for dataset in job.datasets if _cuts_windows(job, dataset.info)]
         encoder: Encoder | None = None
         windows: dict[str, WindowTable] = {}
         if text_datasets:
@@ -123,6 +124,7 @@ def open_session(
                 pair_datasets,
                 objective,
                 model_of=job.guides,
+                file_of=job.files,
                 backbone=job.backbone,
                 device=ranks.device,
                 store=store or work,
@@ -176,7 +178,7 @@ def _refuse_media(job: FitJob, machine: Machine) -> None:
     for info in (dataset.info for dataset in job.datasets):
         if info.media is None:
             continue
-        if info.task == "text":
+        if _cuts_windows(job, info):
             problems.append(
                 f"{info.media.place}: dataset '{info.name}' has media, and losses over tokens read text alone"
             )
@@ -201,7 +203,7 @@ def _refuse_twins(infos: Sequence[DatasetInfo]) -> None:
 
 def _load_encoder(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
     """Return the job's encoder, with a head if a loss predicts tokens."""
-    if not any(dataset.info.task == "text" for dataset in job.datasets):
+    if not any(_cuts_windows(job, dataset.info) for dataset in job.datasets):
         return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32")
     if machine.shard and machine.ranks > 1:
         raise CheckpointError(
@@ -216,6 +218,10 @@ def _load_encoder(job: FitJob, machine: Machine, ranks: Ranks) -> Encoder:
     if problems := list(prediction_problems(losses, job.backbone, job.checkpoint)):
         raise CheckpointError("\n".join(problems))
     return job.backbone.load(job.checkpoint, device=ranks.device, dtype="float32", predicts=True)
+
+
+def _cuts_windows(job: FitJob, info: DatasetInfo) -> bool:
+    return cuts_windows(job.losses.of(info.name, info.task) or (), info)
 
 
 def _cut_windows(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emberge.contracts import (
     TASK_KINDS,
+    AnyLoss,
     DataRef,
     DatasetInfo,
     PerDataset,
@@ -16,6 +17,7 @@ from emberge.contracts import (
     Reader,
     Rows,
     Sampler,
+    cuts_windows,
 )
 from emberge.data import DataEntry, count_datasets, expand
 from emberge.errors import EmbergeError
@@ -36,8 +38,8 @@ class TrainingPreview:
     `rows` are the row numbers of each of the `datasets` that the training will use, and `kept` is the largest
     number of checkpoints that it will keep. If the data could not be counted, only `share` is known: the
     share of rows used, if it is equal for all datasets. Windows of single texts are not counted, as that
-    needs the model's tokenizer. With such a dataset, `steps` is unknown, and all its texts are assumed to be
-    used.
+    needs the model's tokenizer. With a dataset that is cut into windows, `steps` is unknown, and all its
+    texts are assumed to be used.
     """
 
     datasets: tuple[DatasetInfo, ...] = ()
@@ -77,6 +79,7 @@ def preview_training(
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path | None],
     sampler: Sequence[Sampler],
+    losses: PerDataset[tuple[AnyLoss, ...]],
     options: FitOptions,
     seed: int,
 ) -> TrainingPreview:
@@ -93,7 +96,11 @@ def preview_training(
     infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
     refuse_unknown_names(vars(options), infos)
     pool: Pool = {info: range(info.size) for info in infos}
-    text_pools = {info: rows for info, rows in pool.items() if info.task == "text"}
+    text_pools = {
+        info: rows
+        for info, rows in pool.items()
+        if cuts_windows(losses.of(info.name, info.task) or (), info)
+    }
     if text_pools:
         pairs = {info: rows for info, rows in pool.items() if info not in text_pools}
         selected = {**select(sampler, pairs, seed), **text_pools}

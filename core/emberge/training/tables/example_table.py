@@ -42,7 +42,7 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
 
     The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
     prompt for this dataset, else the dataset's own prompt, else the options' prompt for its task, else the
-    model's.
+    model's. Single texts are documents, also where they are anchors.
     """
     named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
     query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
@@ -50,9 +50,12 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
         options.document_prompt, dataset, "", prompts.get("document", prompts.get("passage", ""))
     )
     longest = options.max_length.of(*named)
-    return TextSide(query, options.query_length.of(*named) or longest), TextSide(
+    documents = TextSide(
         query if dataset.symmetric else document, options.document_length.of(*named) or longest
     )
+    if dataset.info.task == "text":
+        return documents, documents
+    return TextSide(query, options.query_length.of(*named) or longest), documents
 
 
 def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
@@ -158,7 +161,7 @@ def build_table(
     """Return the table of a dataset, which is written once and then found in `store` by content.
 
     Raises:
-        DataError: if a row has no positive.
+        DataError: if a row of pairs has no positive.
     """
     # A table contains paths of media, so a dataset that was moved needs another table.
     media_hash = dataset.info.media.paths_hash if dataset.info.media is not None else ""
@@ -222,7 +225,7 @@ class _Builder:
         starts, positives, labels = [0], [], []
         for row in range(len(dataset)):
             example = dataset[row]
-            if not example.positives:
+            if not example.positives and dataset.info.task != "text":
                 raise DataError(f"dataset '{dataset.info.name}': row {row + 1} has no positive")
             entries += self._number_texts(example)
             scores += _list_scores(example)

@@ -1,0 +1,135 @@
+"""A static model: a text's embedding is the mean of one vector for each token, without a transformer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from emberge import CheckpointError, TokenisedText
+from emberge.contracts import Embedded
+from emberge.model_folder import (
+    Checkpoint,
+    ModuleFolder,
+    copy_template,
+    read_modules,
+    read_settings,
+)
+from torch import Tensor, nn
+
+from emberge_encoder.text_model import refuse_media, run_modules, save_stock_module
+
+# The name of the vectors in a folder of sentence-transformers.
+TABLE = "embedding.weight"
+
+
+class StaticModules(nn.Module):
+    """The vectors of all tokens, and the modules after their mean: all weights of a static model."""
+
+    def __init__(self, table: nn.EmbeddingBag, tail: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.table = table
+        self.tail = nn.ModuleList(tail)
+
+
+class StaticModel:
+    """An encoder (see `Encoder`) of a SentenceTransformers folder that begins with a StaticEmbedding.
+
+    Such a model is as in model2vec (Tulkens and van Dongen, 2024). No special tokens are added to a text, and
+    a text without tokens gets a vector of zeros.
+    """
+
+    def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
+        from sentence_transformers.sentence_transformer import modules as stock
+
+        first, *self._after = read_modules(folder)
+        self.folder = folder
+        self.prompts = prompts
+        self._max_length = max_length
+        self._trunk = first.path
+        try:
+            embedding = stock.StaticEmbedding.load(str(folder), subfolder=first.path)
+            tail = [_load_module(folder, module) for module in self._after]
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+        self._tokenizer = embedding.tokenizer
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        embedding.embedding.float()
+        self._modules = StaticModules(embedding.embedding, tail)
+
+    @property
+    def module(self) -> nn.Module:
+        return self._modules
+
+    @property
+    def dimension(self) -> int:
+        sizes = [
+            module.out_features for module in self._modules.tail if hasattr(module, "out_features")
+        ]
+        return int(sizes[-1] if sizes else self._modules.table.embedding_dim)  # type: ignore[call-overload]
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        parts = ["static", self._tokenizer.to_str(), str(self._max_length)]
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+    def tokenise(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        refuse_media(texts, self.folder)
+        limit = max_length or self._max_length
+        prompted_texts = [prompt + text for text in texts]
+        encodings = self._tokenizer.encode_batch(prompted_texts, add_special_tokens=False)
+        # The mean is over all tokens, so that a prompt's are not set apart.
+        return [TokenisedText(encoding.ids[:limit]) for encoding in encodings]
+
+    def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
+        lengths = [len(text.ids) for text in texts]
+        ids = np.concatenate([np.asarray(text.ids, np.int64) for text in texts])
+        offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        return {"input_ids": torch.from_numpy(ids), "offsets": torch.from_numpy(offsets)}
+
+    def __call__(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
+        if layers:
+            raise CheckpointError(
+                f"{self.folder}: a static model has no layers, and a loss reads some; take another loss"
+            )
+        means = self._modules.table(features["input_ids"], features["offsets"])
+        return Embedded(run_modules(list(self._modules.tail), {"sentence_embedding": means}))
+
+    def stored_names(self) -> Mapping[str, str]:
+        names = {"table.weight": TABLE}
+        for number, (entry, module) in enumerate(zip(self._after, self._modules.tail, strict=True)):
+            parameter_names = [name for name, _ in module.named_parameters()]
+            names |= {f"tail.{number}.{name}": f"{entry.path}.{name}" for name in parameter_names}
+        return names
+
+    def save(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        if folder.resolve() == self.folder.resolve():
+            raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
+        copy_template(Checkpoint(self.folder), folder, dtype="float32")
+        table = self._modules.table.weight.detach().contiguous()
+        save_file({TABLE: table}, folder / self._trunk / "model.safetensors", {"format": "pt"})
+        for entry, module in zip(self._after, self._modules.tail, strict=True):
+            if module.state_dict():
+                save_stock_module(module, folder / entry.path)
+
+
+def _load_module(folder: Path, entry: ModuleFolder) -> Any:
+    from sentence_transformers.sentence_transformer import modules as stock
+
+    if entry.kind == "Normalize":
+        return stock.Normalize()
+    return getattr(stock, entry.kind).load(str(folder), subfolder=entry.path)
+
+
+def read_prompts(folder: Path) -> dict[str, str]:
+    """Return the prompts of a folder, by name."""
+    prompts: dict[str, str] = dict(read_settings(folder).get("prompts") or {})
+    return prompts

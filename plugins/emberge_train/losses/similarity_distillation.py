@@ -1,0 +1,93 @@
+"""Similarity distillation: a loss on how similar each text is to the other texts of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from emberge import Embeddings, Guide, Loss, Positive, unit_vectors
+from emberge.numerics import lowest_score
+
+from emberge_train.losses.score_arithmetic import temperature_warnings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityDistillation(Loss):
+    """Divergence from a teacher's similarities within a batch (SEED: Fang et al., 2021, arXiv:2101.04731).
+
+    For each text i of the batch, anchors, positives and negatives alike, p is the softmax over all other
+    texts j of the `guide`'s cosines cos(g_i, g_j) over `teacher_temperature` (by default `temperature`), and
+    q that of the model's cosines over `temperature`. The loss is the mean over i of sum_j p_j (log p_j -
+    log q_j). Equal texts are left out of each other's distributions.
+
+    Only scores are compared, so that the sizes and spaces of both models may differ, and an ensemble may have
+    teachers of any spaces. The student does not learn the teacher's space: it needs an index of its own.
+    Single texts (the task `text`) suffice. By default the texts of all ranks are one batch.
+
+    Example:
+        small:
+          train:
+            model: ./narrow
+            data: {path: ./texts.jsonl, task: text}
+            loss: {similarity_distillation: {guide: {model: ./teacher}}}
+            sampler: batch_shuffle
+    """
+
+    temperature: Positive = 0.05
+    teacher_temperature: Positive | None = None
+    guide: Guide | None = None
+    """The teacher; in a step `distil`, its teachers."""
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "teacher_temperature"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be above 0, not {value:g}")
+
+    @property
+    def guided_by(self) -> Guide | None:
+        return self.guide
+
+    @property
+    def lacks_guide(self) -> bool:
+        return self.guide is None
+
+    @property
+    def takes_single_texts(self) -> bool:
+        return True
+
+    def warnings(self) -> list[str]:
+        teacher = self.teacher_temperature or 0.0
+        return [
+            *temperature_warnings(self.temperature),
+            *temperature_warnings(teacher, "teacher_temperature"),
+        ]
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        import torch
+
+        teacher = embeddings.guide
+        if teacher is None:
+            raise ValueError(
+                "similarity_distillation needs a guide, and these embeddings lack one's"
+            )
+        anchors = torch.ones_like(embeddings.text_id[:, :1], dtype=torch.bool)
+        is_text = torch.cat([anchors, embeddings.valid], dim=1)
+        ids = embeddings.text_id[is_text]
+        is_other = ids[:, None] != ids[None]
+        floor = lowest_score(embeddings.anchor)
+
+        def logs(batch: Embeddings, temperature: float) -> Tensor:
+            columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
+            vectors = unit_vectors(columns[is_text])
+            cosines = vectors @ vectors.T / temperature
+            return torch.log_softmax(cosines.masked_fill(~is_other, floor), dim=1)
+
+        teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
+        student_logs = logs(embeddings, self.temperature)
+        divergences = teacher_logs.exp() * (teacher_logs - student_logs)
+        return divergences.masked_fill(~is_other, 0.0).sum() / max(1, len(ids))
