@@ -67,10 +67,9 @@ class StaticModel:
 
     @property
     def dimension(self) -> int:
-        sizes = [
-            module.out_features for module in self._modules.tail if hasattr(module, "out_features")
-        ]
-        return int(sizes[-1] if sizes else self._modules.table.embedding_dim)  # type: ignore[call-overload]
+        sizes: list[Any] = [getattr(module, "out_features", None) for module in self._modules.tail]
+        known_sizes = [size for size in sizes if size is not None]
+        return int(known_sizes[-1] if known_sizes else self._modules.table.embedding_dim)
 
     @property
     def tokenizer_fingerprint(self) -> str:

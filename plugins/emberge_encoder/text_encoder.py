@@ -9,7 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, MediaFacts, TextLength
+from emberge import (
+    Backbone,
+    CheckpointError,
+    Count,
+    Encoder,
+    EncoderFacts,
+    MediaFacts,
+    TextLength,
+)
 from emberge.contracts import PredictionFacts
 from emberge.model_folder import (
     Attention,
@@ -84,6 +92,11 @@ class TextEncoder(Backbone):
     alone, and therefore excludes such a token. With byte-level tokenizers, whose words begin with their
     space, end the prompt without a space. A chat template's prompt is always pooled.
 
+    `dense` is the size of embeddings that a new linear layer after the pooling gives, a stock Dense without
+    bias and activation. It begins as the identity, or as random orthogonal rows if it changes the size. A
+    student of a distillation reads its teacher's index through it (LEAF, arXiv:2509.12539). A folder whose
+    last Dense has this size already keeps it.
+
     `lora` trains an adapter on frozen weights. `gradient_checkpointing` keeps only each block's input and
     computes the other activations again: training takes a fifth (MiniLM on a CPU) to a third longer, and the
     memory for activations grows only with the blocks' inputs. `torch_compile` compiles the transformer for
@@ -122,6 +135,7 @@ class TextEncoder(Backbone):
     normalize: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     include_prompt: bool | None = None
+    dense: Count | None = None
     max_length: TextLength | None = None
     attention: Attention = "as is"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
@@ -228,7 +242,9 @@ class TextEncoder(Backbone):
             training_problems=_check_routers(layout, built),
             prompt_problems=self._prompt_problems(layout),
             changes=self._list_changes(checkpoint),
-            dimension=_find_embedding_size(layout, int(built.get_text_config().hidden_size)),
+            dimension=_find_embedding_size(
+                layout, int(built.get_text_config().hidden_size), self.dense
+            ),
             causal=is_causal(config),
             media=() if support is None else support.kinds,
             prediction=self._describe_prediction(layout, config) if predicts else None,
@@ -331,17 +347,19 @@ class TextEncoder(Backbone):
             from emberge_encoder.media_model import MediaModel
 
             model: TextModel = MediaModel(
-                *(layout, config, trunk, tokenizer, adapter, chat, self.freeze),
+                *(layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense),
                 support=support,
                 readers=media_readers(support, resample=self.resample, shrink=self.shrink),
             )
         elif language_model is None:
-            model = TextModel(layout, config, trunk, tokenizer, adapter, chat, self.freeze)
+            model = TextModel(
+                layout, config, trunk, tokenizer, adapter, chat, self.freeze, self.dense
+            )
         else:
             from emberge_encoder.token_head import PredictingModel
 
             model = PredictingModel(
-                *(layout, config, trunk, tokenizer, None, chat, self.freeze),
+                *(layout, config, trunk, tokenizer, None, chat, self.freeze, self.dense),
                 language_model=language_model,
                 mask_id=self._mask_id(layout, config, tokenizer),
                 keep_head=self.keep_head,
@@ -423,7 +441,15 @@ class TextEncoder(Backbone):
         """Refuse options that change more than weights, as an adapter cannot store such changes."""
         if not self.leaves_adapter:
             return
-        options = ("pooling", "normalize", "prompts", "include_prompt", "max_length", "attention")
+        options = (
+            "pooling",
+            "normalize",
+            "prompts",
+            "include_prompt",
+            "dense",
+            "max_length",
+            "attention",
+        )
         changed = [name for name in options if getattr(self, name) not in (None, {}, "as is")]
         if layout.bare:
             changed = ["pooling"]
@@ -459,7 +485,7 @@ class TextEncoder(Backbone):
             layout = dataclasses.replace(layout, pooling=(str(pooling),))
         if causal and declared_attention(config) == "as is":
             _refuse_blind_pooling(layout, config)
-        return self._set_normalization(self._set_prompt_pooling(layout))
+        return self._set_normalization(self._add_dense(self._set_prompt_pooling(layout)))
 
     def _set_prompt_pooling(self, layout: Layout) -> Layout:
         """Return the layout with prompts included in or excluded from pooling, as in the options.
@@ -480,6 +506,20 @@ class TextEncoder(Backbone):
                 f"{layout.folder}: include_prompt: false has no effect on {where}"
             )
         return dataclasses.replace(layout, include_prompt=self.include_prompt)
+
+    def _add_dense(self, layout: Layout) -> Layout:
+        """Return the layout with a Dense before its Normalize, unless its last Dense has the size."""
+        sizes = [
+            read_object(layout.folder / module.path / "config.json").get("out_features")
+            for module in layout.modules
+            if module.kind == "Dense"
+        ]
+        if self.dense is None or sizes[-1:] == [self.dense]:
+            return layout
+        before = [module for module in layout.modules if module.kind != "Normalize"]
+        after = [module for module in layout.modules if module.kind == "Normalize"]
+        dense = ModuleFolder("Dense", f"{len(layout.modules) + 1}_Dense")
+        return dataclasses.replace(layout, modules=(*before, dense, *after))
 
     def _set_normalization(self, layout: Layout) -> Layout:
         """Return the layout with or without a Normalize module, as in the options."""
@@ -512,14 +552,18 @@ class TextEncoder(Backbone):
             _refuse_blind_pooling(layout, config)
 
 
-def _find_embedding_size(layout: Layout, hidden_size: int) -> int:
-    """Return the embedding's dimension: the last Dense's, or the hidden size times the pooling modes."""
+def _find_embedding_size(layout: Layout, hidden_size: int, dense: int | None) -> int:
+    """Return the embedding's dimension: the last Dense's, or the hidden size times the pooling modes.
+
+    `dense` is the size that a Dense without a config yet gives.
+    """
     size = hidden_size
     for entry in layout.modules:
         if entry.kind == "Pooling":
             size *= max(1, len(layout.pooling))
         elif entry.kind == "Dense":
-            size = int(read_object(layout.folder / entry.path / "config.json")["out_features"])
+            path = layout.folder / entry.path / "config.json"
+            size = int(read_object(path)["out_features"]) if path.is_file() else dense or size
     return size
 
 

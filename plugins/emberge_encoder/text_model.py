@@ -58,6 +58,7 @@ class TextModel:
         adapter: LoraTrunk | None = None,
         chat: ChatFormat | None = None,
         frozen: Sequence[str] = (),
+        dense: int | None = None,
     ) -> None:
         self.layout = layout
         self._frozen = tuple(frozen)
@@ -68,9 +69,7 @@ class TextModel:
         text_config = trunk.config.get_text_config()
         self._width = int(text_config.hidden_size)
         self._embeds_types = (getattr(text_config, "type_vocab_size", None) or 0) > 1
-        self._chain = EncoderModules(
-            trunk, [_load_stock_module(layout, m, self._width) for m in layout.modules]
-        )
+        self._chain = EncoderModules(trunk, _load_tail(layout, self._width, dense))
         # Modules beside an adapter are frozen with the transformer.
         self._chain.tail.requires_grad_(adapter is None)
         self._recomputed = [m for m in trunk.modules() if getattr(m, CHECKPOINTED, False)]
@@ -306,6 +305,38 @@ def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> 
     if layout.max_length is not None or not limits:
         return layout
     return dataclasses.replace(layout, max_length=min(limits))
+
+
+def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]:
+    """Return the modules after the transformer; a Dense without files begins anew and gives size `dense`."""
+    tail: list[nn.Module] = []
+    size = width
+    for entry in layout.modules:
+        is_new = entry.kind == "Dense" and not (layout.folder / entry.path).is_dir()
+        if is_new and dense is not None:
+            module: nn.Module = _begin_dense(size, dense)
+        else:
+            module = _load_stock_module(layout, entry, width)
+        if entry.kind == "Pooling":
+            size *= max(1, len(layout.pooling))
+        size = int(getattr(module, "out_features", size))
+        tail.append(module)
+    return tail
+
+
+def _begin_dense(inputs: int, outputs: int) -> nn.Module:
+    """Return a Dense without bias, the identity or of orthogonal rows or columns, equal at every call."""
+    from sentence_transformers.sentence_transformer import modules as stock
+
+    weight = torch.empty(outputs, inputs)
+    if inputs == outputs:
+        nn.init.eye_(weight)
+    else:
+        nn.init.orthogonal_(weight, generator=torch.Generator().manual_seed(0))
+    module: nn.Module = stock.Dense(
+        inputs, outputs, bias=False, activation_function=nn.Identity(), init_weight=weight
+    )
+    return module
 
 
 def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:

@@ -202,7 +202,8 @@ class Train(FitOptions, Step):
             fault = (
                 f"loss {type(loss).__name__}: its guide has embeddings of {guide_width} numbers and "
                 f"{self.model} of "
-                f"{width}; name a guide of the same size"
+                f"{width}; name a guide of the same size, or end the model in a linear layer of that size: "
+                f"backbone: {{text_encoder: {{dense: {guide_width}}}}}"
             )
             yield context.problem(fault, "loss")
 

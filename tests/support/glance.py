@@ -19,6 +19,7 @@ class Glance:
 
     deep = False
     readers: Sequence[Reader] = (JsonLines(),)
+    plugins: Any = None
 
     def __init__(self) -> None:
         self.looked: list[str] = []

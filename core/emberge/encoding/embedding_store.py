@@ -143,7 +143,7 @@ class EmbeddingStore:
                 self._write(side, keys[places], tokens(places))
 
             fill_once(folder / _hash(keys[places].tobytes()).hex(), fill)
-        self._wait(request)
+        self._ranks.wait_for_all()
         return self._open_vectors(folder, keys)
 
     def _share_places(self, find: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -161,14 +161,6 @@ class EmbeddingStore:
         np.save(side / "lengths.npy", lengths)
         np.save(side / "keys.npy", keys.view(np.uint8).reshape(-1, 16))
         return_freed_memory()
-
-    def _wait(self, request: str) -> None:
-        """Wait until every rank has embedded its segments."""
-        if self._ranks.size == 1:
-            return
-        self._ranks.send(f"embedded/{request}/{self._ranks.rank}", True)
-        for rank in range(self._ranks.size):
-            self._ranks.receive(f"embedded/{request}/{rank}")
 
     def _show_progress(self, before: int, total: int) -> Callable[..., None] | None:
         if self._progress is None:

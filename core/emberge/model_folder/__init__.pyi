@@ -37,6 +37,7 @@ from .st_layout import read_modules as read_modules
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import write_modalities as write_modalities
+from .st_layout import write_static_model as write_static_model
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
 from .tokenizers import load_tokenizer as load_tokenizer

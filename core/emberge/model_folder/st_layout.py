@@ -5,14 +5,15 @@ A file is written only if its content changes, and unknown keys are kept.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.files import write_json
+from emberge.files import write_json, write_text
 from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,
@@ -28,6 +29,10 @@ from emberge.model_folder.folder_files import (
     require_sound,
 )
 from emberge.wording import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ROUTERS = ("Router", "Asym")
 """Types of modules that contain chains of modules, each in a subfolder."""
@@ -371,6 +376,38 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
         "module_output_name": "token_embeddings",
     }
     write_json(settings, {**config, **new}, durable=False)
+
+
+def write_static_model(
+    target: Path,
+    vectors: NDArray[np.float32],
+    tokenizer: str,
+    prompts: Mapping[str, str],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write a model that averages a text's tokens' vectors: a StaticEmbedding and a Normalize.
+
+    `vectors` [n, d] has a row for each token id, and `tokenizer` is the content of tokenizer.json.
+    """
+    from safetensors.numpy import save_file
+
+    entries = [
+        {"idx": number, "name": str(number), "path": path, "type": CLASSIC + kind}
+        for number, (kind, path) in enumerate(
+            (("StaticEmbedding", ""), ("Normalize", "1_Normalize"))
+        )
+    ]
+    write_json(target / _MODULES, entries, durable=False)
+    settings = {
+        "similarity_fn_name": "cosine",
+        "prompts": dict(prompts),
+        "default_prompt_name": None,
+    }
+    write_json(target / _SETTINGS, settings, durable=False)
+    (target / "1_Normalize").mkdir()
+    write_text(target / "tokenizer.json", tokenizer, durable=False)
+    metadata = {"format": "pt", "emberge": json.dumps(provenance, default=str)}
+    save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:

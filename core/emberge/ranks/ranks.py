@@ -196,6 +196,15 @@ class Ranks:
         self.send(key, [True, result])
         return result
 
+    def wait_for_all(self) -> None:
+        """Wait until every rank has called this, however long that takes."""
+        if self.size == 1:
+            return
+        key = f"reached/{next(self._calls)}"
+        self.send(f"{key}/{self.rank}", True)
+        for rank in range(self.size):
+            self.receive(f"{key}/{rank}")
+
     def send(self, key: str, value: Any) -> None:
         """Store a value of JSON under a key that every rank can read."""
         text = json.dumps(value)

@@ -79,13 +79,12 @@ class SimilarityDistillation(Loss):
         is_text = torch.cat([anchors, embeddings.valid], dim=1)
         ids = embeddings.text_id[is_text]
         is_other = ids[:, None] != ids[None]
-        floor = lowest_score(embeddings.anchor)
 
         def logs(batch: Embeddings, temperature: float) -> Tensor:
             columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
             vectors = unit_vectors(columns[is_text])
             cosines = vectors @ vectors.T / temperature
-            return torch.log_softmax(cosines.masked_fill(~is_other, floor), dim=1)
+            return torch.log_softmax(cosines.masked_fill(~is_other, lowest_score(cosines)), dim=1)
 
         teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
         student_logs = logs(embeddings, self.temperature)

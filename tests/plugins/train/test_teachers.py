@@ -304,9 +304,10 @@ def test_teachers_embed_each_text_once_for_all_students(
 
 
 def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_path: Path) -> None:
+    """Also of two teachers with one tokenizer, whose ranks wait for each other twice with the same texts."""
     arguments = []
     for loss in (
-        EmbeddingDistillation(guide=_guide(ahead=True)),
+        EmbeddingDistillation(guide=_guide("./b", ahead=True)),
         SimilarityDistillation(guide=_guide(ahead=True), temperature=0.2),
     ):
         options = FitOptions(
@@ -314,7 +315,7 @@ def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_pa
         )
         job = _job(
             berts[0],
-            {"./old": bert},
+            {"./old": bert, "./b": berts[1]},
             loss,
             backbone=ExactEncoder(),
             options=options,

@@ -1,0 +1,188 @@
+"""The `distil` step: a smaller model that learns from the embeddings of one or several teachers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emberge import (
+    Artifact,
+    Backbone,
+    DataEntry,
+    FileRef,
+    Guide,
+    Loss,
+    Model,
+    ModelRef,
+    NonNegative,
+    PerDataset,
+    Preflight,
+    Problem,
+    Sampler,
+    Step,
+    TextLength,
+    WholeNumber,
+    Workspace,
+    component,
+)
+from emberge.training import FitOptions
+
+from emberge_smaller.student import Student
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distil(FitOptions, Step):
+    """Train a student to give texts the embeddings of its teachers, without labels, pairs or negatives.
+
+    The texts are those of the data, queries and documents alike; files of single texts (`task: text`) are as
+    good as pairs. The teachers embed each text once. Their embeddings are kept on disk and found by later
+    students with the same teachers and data. The training is that of the step `train`, with its options and
+    at any number of ranks; the teachers are the guide of each loss that lacks one. The default loss is
+    `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of some layers
+    of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
+
+    Several teachers are an ensemble. If they share a space, being trained from one base, their vectors of
+    length one are averaged; the space is the first teacher's. Vectors of another space are translated into
+    it by `translations` (steps `translate` from each such teacher to the first). Without translations only
+    their scores can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for
+    data with negatives.
+
+    A student that learns vectors is in the teacher's space, so it answers queries in the teacher's index. If
+    its size differs from the teacher's, give it a linear layer: `backbone: {text_encoder: {dense: …}}`.
+
+    Example:
+        small:
+          distil:
+            teachers: $boom
+            student: {layers: [1, 3, 5]}
+            data: {path: ./texts.jsonl, task: text}
+    """
+
+    produces = "model"
+    every_rank = True
+    loads = ("torch",)
+
+    teachers: tuple[ModelRef, ...]
+    """One teacher, or an ensemble; the first one decides the space."""
+    student: Student
+    """Where the student begins: `{model: …}`, or `{layers: [1, 3, 5]}` or `{layers: 3}` of the first
+    teacher."""
+    data: tuple[DataEntry, ...]
+    """Files, catalogues or steps that make data; labels and scores are not read."""
+    loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")
+    """A weighted sum of losses for every task or dataset, which get the teachers as their guide."""
+    translations: tuple[FileRef, ...] = ()
+    """Steps `translate`, one for each teacher whose space is not the first one's."""
+    sampler: tuple[Sampler, ...] = component("batch_shuffle")
+    """A chain that selects rows and, last, groups them into batches."""
+    backbone: Backbone = component("text_encoder")
+    """Backbone of the student."""
+    teacher_backbone: Backbone = component("text_encoder")
+    """Backbone of the teachers."""
+    teacher_length: TextLength | None = None
+    """Tokens of a text that teachers read at most; by default as many as the student (`max_length`)."""
+    learning_rate: NonNegative = 1e-4
+    """The highest learning rate, reached at the end of the warm-up. For static models 1e-2 is usual."""
+    seed: WholeNumber | None = None
+    """Seed of batches, drawn texts and dropout; by default the recipe's."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.teachers:
+            raise ValueError("teachers names no model")
+        if self.translations and len(self.teachers) < 2:
+            raise ValueError("translations are for several teachers")
+
+    def check(self, context: Preflight) -> Iterable[Problem]:
+        for message in self.student.problems(context, self.teachers[0]):
+            yield context.problem(message, "student")
+        facts_of_teachers = []
+        for teacher in self.teachers:
+            folder = context.whole_model(teacher)
+            if teacher.adapter is not None:
+                yield context.problem(
+                    f"{teacher}: a teacher is a whole model; merge the adapter into its base first",
+                    "teachers",
+                )
+            if folder is not None:
+                facts = self.teacher_backbone.describe(folder)
+                facts_of_teachers.append(facts)
+                for message in facts.problems:
+                    yield context.problem(f"{teacher}: {message}", "teachers")
+        yield from self._check_spaces(context, [facts.dimension for facts in facts_of_teachers])
+        yield from self._build_training(
+            context.plugins, self.student.template(self.teachers)
+        ).check(context)
+
+    def _check_spaces(self, context: Preflight, widths: Sequence[int | None]) -> Iterator[Problem]:
+        """Yield a problem if teachers are known to be of different spaces, and their vectors are learned."""
+        known_widths = {width for width in widths if width is not None}
+        if len(known_widths) < 2 or self.translations or not self._compares_vectors():
+            return
+        sizes = " and ".join(f"{width:,}" for width in sorted(known_widths))
+        yield context.problem(
+            f"the teachers have vectors of {sizes} numbers, so they share no space; name translations (steps "
+            f"translate with new: {self.teachers[0]}), or take a loss of scores: similarity_distillation",
+            "teachers",
+        )
+
+    def _compares_vectors(self) -> bool:
+        groups = (self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values())
+        return any(loss.compares_with_guide for group in groups for loss in group or ())
+
+    def _build_training(self, plugins: Any, model: ModelRef) -> Step:
+        """Return the step `train` of the student in the folder `model`, guided by the teachers."""
+        guide = Guide(
+            model=self.teachers[0],
+            ensemble=self.teachers[1:],
+            translations=self.translations,
+            combine="vectors" if self._compares_vectors() else "scores",
+            backbone=self.teacher_backbone,
+            max_length=self.teacher_length or self.max_length.default,
+            ahead=True,
+        )
+        step_type = plugins.find("train", "step").type
+        shared_names = {option.name for option in dataclasses.fields(self)} & {
+            option.name for option in dataclasses.fields(step_type)
+        }
+        options = {name: getattr(self, name) for name in shared_names}
+        losses = _with_guide(self.loss, guide)
+        training: Step = step_type(**{**options, "model": model, "loss": losses})
+        return training
+
+    def run(self, workspace: Workspace) -> Artifact:
+        teachers = [workspace.model(teacher) for teacher in self.teachers]
+        folder = self.student.locate(workspace, self.teachers[0])
+        training = self._build_training(workspace.plugins, ModelRef(str(folder)))
+        artifact = training.run(workspace)
+        return dataclasses.replace(
+            artifact,
+            parents=tuple(teacher.name for teacher in teachers),
+            details={**artifact.details, **self._describe(teachers)},
+        )
+
+    def _describe(self, teachers: Sequence[Model]) -> dict[str, Any]:
+        student = self.student
+        begins = str(student.model) if student.model is not None else f"layers {student.layers}"
+        return {
+            "made_by": "distilling",
+            "base": teachers[0].name,
+            "base_reference": self.teachers[0].text,
+            "base_fingerprint": teachers[0].fingerprint,
+            "distilled": {"teachers": [teacher.name for teacher in teachers], "student": begins},
+        }
+
+
+def _with_guide(losses: PerDataset[tuple[Loss, ...]], guide: Guide) -> PerDataset[tuple[Loss, ...]]:
+    """Return the losses by dataset, of which those that lack a guide have this one."""
+
+    def guided(group: tuple[Loss, ...] | None) -> tuple[Loss, ...] | None:
+        return None if group is None else tuple(loss.with_guide(guide) for loss in group)
+
+    return PerDataset(
+        default=guided(losses.default),
+        by_task={task: guided(group) or () for task, group in losses.by_task.items()},
+        by_dataset={name: guided(group) or () for name, group in losses.by_dataset.items()},
+    )

@@ -1,0 +1,92 @@
+"""Students of a distillation: where a smaller model's weights begin."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from emberge import (
+    CheckpointError,
+    EmbergeError,
+    ModelRef,
+    Preflight,
+    Requires,
+    WholeNumber,
+    Workspace,
+)
+from emberge.files import fill_once
+from emberge.model_folder import Checkpoint
+from emberge.ranks import join_ranks
+
+from emberge_smaller.layers import LayerStack, cut_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Student:
+    """Model from which a student begins: a `model`, or some `layers` of the first teacher.
+
+    `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
+    form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
+    keep by `keep`, as in the step `cut_layers`.
+    """
+
+    model: ModelRef | None = None
+    layers: WholeNumber | tuple[WholeNumber, ...] | None = None
+    keep: Annotated[Literal["even_with_last"], Requires("layers")] = "even_with_last"
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.layers is None):
+            raise ValueError("a student is either a 'model' or 'layers' of the first teacher")
+
+    def template(self, teachers: tuple[ModelRef, ...]) -> ModelRef:
+        """Return the model that has the student's tokenizer, modules and size of embeddings."""
+        return self.model if self.model is not None else teachers[0]
+
+    def problems(self, context: Preflight, teacher: ModelRef) -> Iterator[str]:
+        """Yield a reason why the layers cannot be cut from the teacher."""
+        folder = context.whole_model(teacher) if self.layers is not None else None
+        if folder is None:
+            return
+        try:
+            stack = LayerStack(Checkpoint(folder))
+            numbers = self._choose_layers(stack)
+            stack.require_layers(numbers)
+        except EmbergeError as error:
+            yield str(error)
+            return
+        context.note("student", [f"layers {list(numbers)} of {stack.count}"])
+
+    def locate(self, workspace: Workspace, teacher: ModelRef) -> Path:
+        """Return the student's folder, which is written into the store once if layers are cut.
+
+        Raises:
+            CheckpointError: if layers cannot be cut, or the model is an adapter.
+        """
+        model = workspace.model(self.model or teacher)
+        if model.adapter is not None:
+            raise CheckpointError(f"{model.name}: is an adapter; merge it into its base first")
+        if self.layers is None:
+            return model.folder
+        stack = LayerStack(Checkpoint(model.folder))
+        numbers = self._choose_layers(stack)
+        key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
+        folder = workspace.store / "students" / key
+
+        def write() -> None:
+            fill_once(
+                folder,
+                lambda side: cut_layers(
+                    stack, numbers, workspace, content=model.fingerprint, out=side
+                ),
+            )
+
+        join_ranks(workspace.machine.device).on_first_rank(write)
+        return folder
+
+    def _choose_layers(self, stack: LayerStack) -> tuple[int, ...]:
+        if isinstance(self.layers, int):
+            return stack.choose_even_with_last(self.layers)
+        return self.layers or ()

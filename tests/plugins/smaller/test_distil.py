@@ -1,0 +1,251 @@
+"""A student learns its teachers' embeddings: from a recipe to a folder, and every mistake before the work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.encoding import TextEmbedder
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from tests.support import tiny
+from tests.support.killed_steps import contents
+from tests.support.training_data import retrieval, texts
+
+STUDENT = """
+steps:
+  small:
+    distil:
+      teachers: %s
+      student: %s
+      data: %s
+      sampler: {batch_shuffle: {batch_size: 8}}
+      learning_rate: 0.003
+      epochs: 6
+      %s
+"""
+TEXTS = "{path: read.jsonl, task: text}"
+
+
+@pytest.fixture
+def place(bert: Path, berts: Sequence[Path], tmp_path: Path) -> Path:
+    """A folder with a teacher, two siblings of it, a narrow model and two files of texts."""
+    for name, folder in zip(("teacher", "b", "c"), (bert, *berts), strict=False):
+        (tmp_path / name).symlink_to(folder)
+    tiny.checkpoint(tmp_path / "narrow", "xlm-roberta", seed=5, hidden_size=16)
+    rows = [{"text": row.anchor} for row in texts(24).rows]
+    (tmp_path / "read.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = [
+        {"anchor": row.anchor, "positive": row.positives[0], "negative": f"no {row.anchor}"}
+        for row in retrieval(16).rows
+    ]
+    (tmp_path / "find.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    return tmp_path
+
+
+@pytest.fixture
+def deep(place: Path) -> Path:
+    """A teacher each of whose layers changes embeddings much, unlike those of a random model."""
+    folder = place / "deep"
+    shutil.copytree(place / "teacher", folder)
+    weights = load_file(folder / "model.safetensors")
+    grown = {n: w * 6 if "layer" in n and w.ndim > 1 else w for n, w in weights.items()}
+    save_file(grown, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def _recipe(place: Path, text: str) -> Any:
+    plugins = load_plugins(block=("index",))  # which embeds canaries of results
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    return recipe, plugins
+
+
+def _run(place: Path, text: str, out: str = "out") -> Path:
+    recipe, plugins = _recipe(place, text)
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    machine = Machine()
+    return run_recipe(recipe, place / out, plugins, machine=machine, quiet=True)["small"].path
+
+
+def _student(
+    teachers: str = "./teacher",
+    student: str = "{layers: [0, 2]}",
+    data: str = TEXTS,
+    more: str = "",
+) -> str:
+    return STUDENT % (teachers, student, data, more)
+
+
+def _errors(place: Path, text: str) -> str:
+    recipe, plugins = _recipe(place, text)
+    return "\n".join(str(error) for error in check_recipe(recipe, plugins).errors)
+
+
+def _losses(result: Path) -> list[float]:
+    lines = map(json.loads, (result / "metrics.jsonl").read_text().splitlines())
+    return [line["value"] for line in lines if line["name"] == "loss"]
+
+
+def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path) -> None:
+    result = _run(place, _student("./deep"))
+    losses = _losses(result)
+    assert losses[-1] < losses[0] / 2
+    some = [row.anchor for row in texts(24).rows]
+    teacher, student = (SentenceTransformer(str(p)) for p in (deep, result))
+    distances = 1 - (teacher.encode(some) * student.encode(some)).sum(1)
+    assert distances.mean() < losses[0] / 2
+    artifact = json.loads((result / "artifact.json").read_text())
+    assert artifact["parents"] == ["deep"]
+    assert artifact["details"]["base"] == "deep"
+    assert artifact["details"]["distilled"]["student"] == "layers (0, 2)"
+
+
+def test_it_is_the_training_of_the_same_layers_with_a_guide(place: Path) -> None:
+    """Byte for byte: `cut_layers`, then `train` with the teacher as the guide of the loss."""
+    by_hand = """
+steps:
+  cut:
+    cut_layers: {model: ./teacher, layers: [0, 2]}
+  small:
+    train:
+      model: $cut
+      data: {path: read.jsonl, task: text}
+      loss: {embedding_distillation: {guide: {model: ./teacher}}}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      learning_rate: 0.003
+      epochs: 6
+"""
+    one, two = _run(place, _student()), _run(place, by_hand, "hand")
+    first, second = (load_file(result / "model.safetensors") for result in (one, two))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_teachers_embed_the_texts_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    embed = TextEmbedder.embed_tokens
+
+    def counted(self: TextEmbedder, some: Any) -> Any:
+        counts.append(len(some))
+        return embed(self, some)
+
+    monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
+    _run(place, _student(), "out")
+    assert counts == [24]
+    _run(place, _student(student="{layers: 1}"), "out")  # another student, in the same OUT
+    assert counts == [24]
+
+
+def test_an_ensemble_leads_to_the_mean_of_its_vectors(place: Path) -> None:
+    result = _run(place, _student("[./teacher, ./b, ./c]"))
+    some = [row.anchor for row in texts(24).rows]
+    vectors = [
+        SentenceTransformer(str(place / name)).encode(some) for name in ("teacher", "b", "c")
+    ]
+    mean = np.mean(vectors, axis=0)
+    mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+    student = SentenceTransformer(str(result)).encode(some)
+    assert (mean * student).sum(1).mean() > 0.9
+    artifact = json.loads((result / "artifact.json").read_text())
+    assert artifact["parents"] == ["teacher", "b", "c"]
+
+
+def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) -> None:
+    dense = "backbone: {text_encoder: {dense: 32}}"
+    result = _run(place, _student(student="{model: ./narrow}", more=dense))
+    student = SentenceTransformer(str(result))
+    kinds = [type(module).__name__ for module in student]
+    assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
+    some = [row.anchor for row in texts(24).rows]
+    teacher = SentenceTransformer(str(place / "teacher"))
+    vectors = student.encode(some)
+    assert vectors.shape == (24, 32)
+    assert (teacher.encode(some) * vectors).sum(1).mean() > 0.5
+    losses = _losses(result)
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "teachers"),
+    [
+        ("similarity_distillation", "[./teacher, ./narrow]"),
+        ("kl_distillation", "[./teacher, ./narrow]"),
+        ("[embedding_distillation, {kl_distillation: {weight: 0.5}}]", "[./teacher, ./b]"),
+        ("{matryoshka: {loss: embedding_distillation, dims: [32, 8]}}", "./deep"),
+    ],
+)
+def test_losses_of_scores_and_of_prefixes_get_the_teachers(
+    place: Path, deep: Path, loss: str, teachers: str
+) -> None:
+    data = "{path: find.jsonl, task: retrieval}"
+    losses = _losses(_run(place, _student(teachers, data=data, more=f"loss: {loss}")))
+    assert losses[-1] < losses[0]
+
+
+def test_a_student_continues_after_a_kill_with_the_same_bytes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States are saved at each second step; the training dies behind the ninth, and is called again."""
+    from emberge.training import Session
+
+    text = _student(more="save_steps: 2")
+    whole = contents(_run(place, text, "whole").parent)
+    backward, count = Session.backward, [0]
+
+    def dying(self: Session, batch: Any) -> Any:
+        count[0] += 1
+        if count[0] == 9:
+            raise KeyboardInterrupt
+        return backward(self, batch)
+
+    monkeypatch.setattr(Session, "backward", dying)
+    with pytest.raises(KeyboardInterrupt):
+        _run(place, text, "killed")
+    _run(place, text, "killed")
+    monkeypatch.undo()
+    assert count[0] < 9 + 18  # steps before the state are not run again
+    killed = contents(place / "killed")
+    for name in (name for name in whole if name.endswith(".safetensors")):
+        assert killed[name] == whole[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_student(student="{model: ./narrow}"), "its guide has embeddings of 32 numbers"),
+        (_student("./narrow", "{model: ./teacher}"), "dense: 16"),
+        (_student("[./teacher, ./narrow]"), "share no space; name translations"),
+        (_student(student="{layers: [2, 0]}"), r"write [0, 2]"),
+        (_student(student="{layers: [0, 7]}"), "has no layer 7"),
+        (_student(student="{layers: [0], model: ./b}"), "either a 'model' or 'layers'"),
+        (_student(student="{model: ./b, keep: even_with_last}"), "layers"),
+        (_student("./data"), "./data"),
+        (_student(data="[]"), "no data to train on"),
+        (_student(data="{path: empty.jsonl, task: text}"), "empty.jsonl"),
+        (_student(more="loss: infonce"), "InfoNCE compares texts"),
+        (_student(student="{model: ./mute}"), "has no tokenizer"),
+        (_student("./mute"), "has no tokenizer"),
+        (_student(more="translations: ./map"), "translations are for several teachers"),
+    ],
+)
+def test_mistakes_are_found_before_the_work(place: Path, text: str, message: str) -> None:
+    (place / "empty.jsonl").write_text("")
+    (place / "data").mkdir()
+    mute = place / "mute"
+    shutil.copytree(place / "b", mute)
+    for path in [*mute.glob("tokenizer*"), *mute.glob("vocab*"), *mute.glob("special_tokens*")]:
+        path.unlink()
+    try:
+        errors = _errors(place, text)
+    except Exception as error:
+        errors = str(error)
+    assert message in errors
