@@ -35,7 +35,7 @@ class StaticModules(nn.Module):
         self.tail = nn.ModuleList(tail)
 
 
-class StaticModel:
+class StaticEncoder:
     """An encoder (see `Encoder`) of a SentenceTransformers folder that begins with a StaticEmbedding.
 
     Such a model is as in model2vec (Tulkens and van Dongen, 2024). No special tokens are added to a text, and

@@ -201,12 +201,12 @@ class TextEncoder(Backbone):
         )
 
     def _load_static(self, checkpoint: Path, device: str) -> Encoder:
-        from emberge_encoder.static_model import StaticModel, read_prompts
+        from emberge_encoder.static_model import StaticEncoder, read_prompts
 
         if problems := self._describe_static(checkpoint).problems:
             raise CheckpointError("\n".join(problems))
         prompts = {**read_prompts(checkpoint), **self.prompts}
-        model = StaticModel(checkpoint, prompts, self.max_length)
+        model = StaticEncoder(checkpoint, prompts, self.max_length)
         model.module.to(device)
         return model
 

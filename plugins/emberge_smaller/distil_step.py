@@ -67,8 +67,8 @@ class Distil(FitOptions, Step):
     teachers: tuple[ModelRef, ...]
     """One teacher, or an ensemble; the first one decides the space."""
     student: Student
-    """Where the student begins: `{model: …}`, or `{layers: [1, 3, 5]}` or `{layers: 3}` of the first
-    teacher."""
+    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}` or
+    `{layers: 3}`."""
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data; labels and scores are not read."""
     loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")

@@ -19,7 +19,6 @@ from emberge import (
 )
 from emberge.files import fill_once
 from emberge.model_folder import Checkpoint
-from emberge.ranks import join_ranks
 
 from emberge_smaller.layers import LayerStack, cut_layers
 
@@ -72,6 +71,8 @@ class Student:
             return model.folder
         stack = LayerStack(Checkpoint(model.folder))
         numbers = self._choose_layers(stack)
+        from emberge.ranks import join_ranks
+
         key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
         folder = workspace.store / "students" / key
 

@@ -52,7 +52,6 @@ from .loss import TokenLoss as TokenLoss
 from .loss import Tokens as Tokens
 from .loss import cuts_windows as cuts_windows
 from .loss import dimension_problems as dimension_problems
-from .loss import guide_problems as guide_problems
 from .loss import kind_problems as kind_problems
 from .loss import loss_problems as loss_problems
 from .loss import prediction_problems as prediction_problems

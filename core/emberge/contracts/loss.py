@@ -351,8 +351,10 @@ def cuts_windows(losses: Sequence[AnyLoss], info: DatasetInfo) -> bool:
 def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]:
     """Yield reasons why losses do not fit a dataset: pairs, or single texts.
 
-    Single texts need losses over tokens, or losses of embeddings that take single texts, but not both.
+    Single texts need losses over tokens, or losses of embeddings that take single texts, but not both. Losses
+    that lack a guide, or compare embeddings with a guide of scores, fit no dataset.
     """
+    yield from _guide_problems(losses)
     if cuts_windows(losses, info) and not all(isinstance(loss, TokenLoss) for loss in losses):
         yield (
             f"dataset '{info.name}' (text) has losses over tokens and others in one sum; give it the ones, "
@@ -384,7 +386,6 @@ def loss_problems(
             f"by_task: {{{info.task}: …}} or by_dataset"
         )
     yield from kind_problems(losses_of_dataset or (), info)
-    yield from guide_problems(losses_of_dataset or ())
     for loss in losses_of_dataset or ():
         if isinstance(loss, Loss) and "positive_score" in loss.needs and not scored:
             yield (
@@ -418,7 +419,7 @@ def prediction_problems(
         yield from prediction.bos
 
 
-def guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
+def _guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
     """Yield a reason for each loss that lacks a guide, and for guides that are combined otherwise."""
     for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
         guide = loss.guided_by

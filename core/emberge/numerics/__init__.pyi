@@ -29,7 +29,6 @@ from .noise import chances_of as chances_of
 from .similarity import blockwise as blockwise
 from .similarity import log_sum_products as log_sum_products
 from .similarity import lowest_score as lowest_score
-from .similarity import unit_vectors as unit_vectors
 from .stored_rows import ALIGNED as ALIGNED
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE

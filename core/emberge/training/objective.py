@@ -16,7 +16,6 @@ from emberge.contracts import (
     Loss,
     PerDataset,
     TokenLoss,
-    guide_problems,
     kind_problems,
 )
 from emberge.errors import DataError, PluginError
@@ -44,10 +43,7 @@ class Objective:
                     f"dataset '{info.name}' ({info.task}) has no loss; "
                     f"give one under default, by_task: {{{info.task}: …}} or by_dataset"
                 )
-            for problem in (
-                *kind_problems(dataset_losses, info),
-                *guide_problems(dataset_losses),
-            ):
+            for problem in kind_problems(dataset_losses, info):
                 raise DataError(problem)
             self._losses[info.name] = tuple(
                 loss for loss in dataset_losses if isinstance(loss, Loss)

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from emberge.contracts import Backbone, Dataset, Encoder, FileRef, Guide, Model, ModelRef
 from emberge.encoding import EmbeddingStore, SpaceMap, TextEmbedder, read_space_map
 from emberge.errors import CheckpointError, DataError
-from emberge.numerics import unit_rows, unit_vectors
+from emberge.numerics import unit_rows
 from emberge.ranks import ALONE, Ranks
 from emberge.training.objective import Objective
 from emberge.training.tables.example_table import ExampleTable, TextSide, build_table
@@ -63,11 +64,11 @@ class EnsembleReader:
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
         """Return embeddings [*entries.shape, d] of length one without a gradient; zeros for entry -1."""
         vectors = [
-            unit_vectors(_translate(reader(entries), space_map))
+            normalize(_translate(reader(entries), space_map), dim=-1)
             for reader, space_map in zip(self.readers, self.space_maps, strict=True)
         ]
         if self.combine == "vectors":
-            return unit_vectors(torch.stack(vectors).mean(0))
+            return normalize(torch.stack(vectors).mean(0), dim=-1)
         # The inner product of two rows is then the mean of the models' cosines.
         return torch.cat(vectors, dim=-1) / math.sqrt(len(vectors))
 

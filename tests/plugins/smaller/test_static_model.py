@@ -1,0 +1,136 @@
+"""A static model: a vector for each token, in a stock folder that loads, trains and merges like any model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge.encoding import TextEmbedder
+from emberge_encoder import TextEncoder
+from emberge_smaller.token_vectors import estimate_probabilities, weigh_tokens
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from tests.support.training_data import texts
+
+SOME = [row.anchor for row in texts(24).rows]
+TOKENS = """
+  tokens:
+    static_model: {teacher: ./teacher, data: {path: read.jsonl, task: text}}
+"""
+
+
+def _distil(step: str, student: str, data: str = "read.jsonl") -> str:
+    return f"""
+  {step}:
+    distil:
+      teachers: ./teacher
+      student: {{model: {student}}}
+      data: {{path: {data}, task: text}}
+      sampler: {{batch_shuffle: {{batch_size: 8}}}}
+      learning_rate: 0.01
+      epochs: 4
+"""
+
+
+@pytest.fixture
+def place(bert: Path, tmp_path: Path) -> Path:
+    (tmp_path / "teacher").symlink_to(bert)
+    rows = [json.dumps({"text": text}) + "\n" for text in SOME]
+    (tmp_path / "read.jsonl").write_text("".join(rows))
+    (tmp_path / "half.jsonl").write_text("".join(rows[:12]))
+    return tmp_path
+
+
+def _run(place: Path, steps: str) -> Any:
+    plugins = load_plugins(block=("index",))
+    recipe = parse_recipe("steps:" + steps, plugins, path=place / "recipe.yaml")
+    report = check_recipe(recipe, plugins)
+    assert not report.errors, report.errors
+    return run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
+
+
+def test_vectors_are_the_teachers_of_single_tokens(place: Path, bert: Path) -> None:
+    folder = _run(place, TOKENS)["tokens"].path
+    table = load_file(folder / "model.safetensors")["embedding.weight"].numpy()
+    teacher = SentenceTransformer(str(bert))
+    student = SentenceTransformer(str(folder))
+    tokenizer = teacher.tokenizer
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in ("list", "table")]
+    own = np.asarray(teacher.encode(["list", "table"]), np.float64)
+    counts = np.bincount(
+        [i for text in SOME for i in tokenizer(text, add_special_tokens=False)["input_ids"]],
+        minlength=len(table),
+    )
+    p = (counts + 1) / (counts + 1).sum()
+    # Two tokens' difference has no mean in it.
+    weights = 1e-3 / (1e-3 + p[ids])
+    found = table[ids] / weights[:, None]
+    assert np.allclose(found[0] - found[1], own[0] - own[1], atol=1e-5)
+    assert not table[tokenizer.all_special_ids].any()
+    mean = table[tokenizer(SOME[0], add_special_tokens=False)["input_ids"]].mean(0)
+    assert np.allclose(student.encode(SOME[0]), mean / np.linalg.norm(mean), atol=1e-5)
+
+
+def test_it_is_loaded_and_embeds_as_in_the_library(place: Path) -> None:
+    folder = _run(place, TOKENS)["tokens"].path
+    facts = TextEncoder().describe(folder)
+    assert (facts.problems, facts.dimension) == ((), 32)
+    encoder = TextEncoder().load(folder, device="cpu", dtype="float32")
+    some = [*SOME, ""]
+    expected = SentenceTransformer(str(folder)).encode(some)
+    assert np.allclose(TextEmbedder(encoder).embed(some), expected, atol=1e-6)
+
+
+def test_it_learns_and_siblings_merge(place: Path) -> None:
+    steps = (
+        TOKENS
+        + _distil("one", "$tokens")
+        + _distil("two", "$tokens", "half.jsonl")
+        + "  soup:\n    merge: {models: [$one, $two], strategy: linear}\n"
+    )
+    results = _run(place, steps)
+    lines = map(json.loads, (results["one"].path / "metrics.jsonl").read_text().splitlines())
+    losses = [line["value"] for line in lines if line["name"] == "loss"]
+    assert losses[-1] < losses[0] / 2
+    one, two, soup = (
+        load_file(results[name].path / "model.safetensors")["embedding.weight"]
+        for name in ("one", "two", "soup")
+    )
+    assert not torch.equal(one, two)
+    assert torch.allclose(soup, (one + two) / 2, atol=1e-7)
+    assert SentenceTransformer(str(results["soup"].path)).encode(SOME).shape == (24, 32)
+
+
+def test_weights_by_hand() -> None:
+    """Two dimensions, of which the first varies most; a token of probability a counts half."""
+    vectors = np.array([[4, 1], [-4, 1], [0, 3], [0, -5]], np.float32)
+    p = np.full(4, 0.25)
+    (found,) = weigh_tokens(vectors, p, coefficient=0.25, dimension=1).T
+    centred = vectors - vectors.mean(0)
+    axis = np.linalg.svd(centred)[2][0]
+    assert np.allclose(np.abs(found), np.abs(centred @ axis) / 2, atol=1e-6)
+    whole = weigh_tokens(vectors, p, coefficient=0.25, dimension=None)
+    assert np.allclose(whole, centred / 2, atol=1e-6)
+    with pytest.raises(CheckpointError, match="lower it"):
+        weigh_tokens(vectors, p, coefficient=0.25, dimension=3)
+
+
+def test_without_counts_a_tokens_place_is_its_rank() -> None:
+    assert np.allclose(estimate_probabilities(None, 3), np.array([6, 3, 2]) / 11)
+    assert np.allclose(estimate_probabilities(np.array([1, 0, 3]), 3), np.array([2, 1, 4]) / 7)
+
+
+def test_options_of_transformers_are_refused(place: Path) -> None:
+    folder = _run(place, TOKENS)["tokens"].path
+    (problem,) = TextEncoder(pooling="cls").describe(folder).problems
+    assert "has no pooling" in problem
+    with pytest.raises(CheckpointError, match="has no pooling"):
+        TextEncoder(pooling="cls").load(folder, device="cpu", dtype="float32")
+    (folder / "tokenizer.json").unlink()
+    assert "tokenizer.json" in TextEncoder().describe(folder).problems[0]
