@@ -155,7 +155,8 @@ class Distil(FitOptions, Step):
     def run(self, workspace: Workspace) -> Artifact:
         teachers = [workspace.model(teacher) for teacher in self.teachers]
         folder = self.student.locate(workspace, self.teachers[0])
-        training = self._build_training(workspace.plugins, ModelRef(str(folder)))
+        # A relative path without a dot would be the name of a model on a hub.
+        training = self._build_training(workspace.plugins, ModelRef(str(folder.resolve())))
         artifact = training.run(workspace)
         return dataclasses.replace(
             artifact,

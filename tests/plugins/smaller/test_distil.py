@@ -145,6 +145,14 @@ def test_teachers_embed_the_texts_once(place: Path, monkeypatch: pytest.MonkeyPa
     assert counts == [24]
 
 
+def test_out_may_be_a_relative_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The student's folder is below it, and its path is no name of a model on a hub."""
+    monkeypatch.chdir(place)
+    recipe, plugins = _recipe(place, _student())
+    run_recipe(recipe, Path("out"), plugins, machine=Machine(), quiet=True)
+    assert (place / "out" / "small" / "model.safetensors").is_file()
+
+
 def test_an_ensemble_leads_to_the_mean_of_its_vectors(place: Path) -> None:
     result = _run(place, _student("[./teacher, ./b, ./c]"))
     some = [row.anchor for row in texts(24).rows]
