@@ -20,7 +20,7 @@ from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import pluggy
@@ -501,6 +501,20 @@ def _load(entry: EntryPoint, source: PluginSource) -> object:
     return module
 
 
+class _PluginFileLoader(SourceFileLoader):
+    """Loader of a plugin file that runs the bytes it read, and keeps them.
+
+    Python's own cache of compiled files takes a file of equal size that was edited within the same second for
+    the old one.
+    """
+
+    source = b""
+
+    def get_code(self, fullname: str) -> CodeType:
+        self.source = self.get_data(self.path)
+        return self.source_to_code(self.source, self.path)
+
+
 def _load_file(path: Path) -> tuple[ModuleType, str]:
     """Import a plugin file; return its module and the SHA-256 of the source that was run."""
     if not path.is_file():
@@ -508,17 +522,15 @@ def _load_file(path: Path) -> tuple[ModuleType, str]:
     # The module gets a unique name, so that a file called json.py does not replace the library's
     # module.
     name = f"emberge_plugin_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+    loader = _PluginFileLoader(name, os.fspath(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None or path.suffix != ".py":
         raise PluginError(f"{path}: a plugin is a Python file, and its name ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        # The bytes that are hashed are those that run: Python's own cache of compiled files takes a
-        # file of equal size that was edited within the same second for the old one.
-        source = path.read_bytes()
-        exec(spec.loader.source_to_code(source, os.fspath(path)), vars(module))
+        loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{path}: the plugin cannot be imported: {error!r}") from error
-    return module, hashlib.sha256(source).hexdigest()
+    return module, hashlib.sha256(loader.source).hexdigest()

@@ -34,7 +34,7 @@ class CutLayers(Step):
 
     Example:
         shallow:
-          cut_layers: {model: $teacher, layers: [1, 3, 5]}
+          cut_layers: {model: ./teacher, layers: [1, 3, 5]}
     """
 
     produces = "model"

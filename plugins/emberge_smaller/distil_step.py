@@ -55,7 +55,7 @@ class Distil(FitOptions, Step):
     Example:
         small:
           distil:
-            teachers: $boom
+            teachers: ./boom
             student: {layers: [1, 3, 5]}
             data: {path: ./texts.jsonl, task: text}
     """

@@ -41,7 +41,7 @@ class StaticModel(Step):
     Example:
         static:
           static_model:
-            teacher: $boom
+            teacher: ./boom
             data: {path: ./texts.jsonl, task: text}
     """
 

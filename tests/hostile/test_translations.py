@@ -198,7 +198,7 @@ def test_the_second_of_two_that_write_one_file_is_refused(by: Path, old: Path) -
     translate_file(old, by, out, progress=second)
     assert refused
     assert len(np.load(out)) == 2000
-    assert names(old.parent) == {"by", "old.npy", "new.npy"}
+    assert names(old.parent) == {"by", "old.npy", "new.npy", "new.npy.emberge.json"}
 
 
 def test_a_file_that_came_into_being_meanwhile_is_kept(
@@ -221,7 +221,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(
         translate_file(old, by, out, progress=lambda done, _: worked.append(done))
     assert not worked
     assert out.read_text() == "mine"
-    assert names(old.parent) == {"by", "old.npy", "new.npy"}
+    assert names(old.parent) == {"by", "old.npy", "new.npy", "new.npy.emberge.json"}
 
 
 def test_an_order_that_came_into_being_meanwhile_is_kept(
@@ -274,7 +274,8 @@ def test_a_full_disk_is_named_and_the_next_run_goes_on(
     translate_file(old, by, out, progress=lambda done, _: seen.append(done))
     assert seen[0] > 64, "it went on from where it was"
     np.testing.assert_allclose(np.load(out), np.load(whole), rtol=0, atol=1e-6)
-    assert names(old.parent) == {"by", "old.npy", "new.npy", "whole.npy"}
+    marks = {"new.npy.emberge.json", "whole.npy.emberge.json"}
+    assert names(old.parent) == {"by", "old.npy", "new.npy", "whole.npy", *marks}
 
 
 def test_zeros_are_counted_over_a_kill(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from emberge import Artifact, DataRef, Machine, Model, ModelRef, Reader
+from emberge import Artifact, DataRef, Machine, Model, ModelRef, Plugins, Reader, load_plugins
 from emberge.contracts import Reference, Rehearsal
 from emberge.merging import whole_model
 from emberge.recipes.run.step_progress import StepProgress
@@ -50,6 +50,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._progress = StepProgress(lambda *report: self.told.append(report))
+
+    @property
+    def plugins(self) -> Plugins:
+        return load_plugins()
 
     @property
     def folder(self) -> Path:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,9 @@ import numpy as np
 import pytest
 from emberge import (
     Artifact,
-    Evaluator,
     Model,
     ModelRef,
     RecipeError,
-    TaskInfo,
-    TaskScore,
-    Units,
-    Workspace,
 )
 from emberge.contracts import KeptIndex
 from emberge.evaluating import read_scores
@@ -30,33 +24,7 @@ from emberge_evaluate.old_indexes import index_problems
 from emberge_evaluate.requirements import Requirement
 
 from tests.support.bench import Bench
-
-OLD = KeptIndex(model=ModelRef("$old"))
-TASKS = [
-    TaskInfo(name, "retrieval", "ndcg_at_10", fingerprint=f"data of {name}")
-    for name in ("code", "papers")
-]
-QUERIES = np.linspace(0.1, 0.5, 40)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Given(Evaluator):
-    """Evaluator whose figures are given by model and index: what each query has more than the old model."""
-
-    gains: Mapping[tuple[str, bool], Any] = field(default_factory=dict)
-    indexes: tuple[KeptIndex, ...] = (OLD,)
-
-    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        on = [task.on_index(index, "hash-old") for task in TASKS for index in self.indexes]
-        return [*TASKS, *on]
-
-    def evaluate(
-        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
-    ) -> Iterator[TaskScore]:
-        for task in tasks:
-            gain = self.gains.get((model.name, task.index is not None), 0.0)
-            values = QUERIES + gain
-            yield TaskScore(task, float(values.mean()), Units("query", "mean", values.tolist()))
+from tests.support.query_gains import OLD, QUERIES, TASKS, Given
 
 
 def result(tmp_path: Path, given: Given, *names: str, **options: Any) -> dict[str, Any]:

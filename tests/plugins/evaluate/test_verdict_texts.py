@@ -12,8 +12,8 @@ from emberge import Model, ModelRef
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
 
-from tests.plugins.evaluate.test_gain_kept import QUERIES, Given
 from tests.support.bench import Bench
+from tests.support.query_gains import QUERIES, Given
 
 NOISE = np.random.default_rng(1).normal(0, 0.1, len(QUERIES))
 NOISE -= NOISE.mean()

@@ -26,6 +26,7 @@ from emberge_index.space.compare import (
 )
 from emberge_index.space.one_space import CODES, SpaceComparison
 from emberge_index.space.passport import Passport
+from emberge_index.threshold_interval import ThresholdInterval
 from emberge_index.threshold_map import threshold_map
 from emberge_index.translation.probes import own_prompt, probes_of
 
@@ -108,7 +109,8 @@ def test_the_lines_of_a_comparison_name_all_that_was_found() -> None:
         "  queries have other prompts: 'q: ' and 'query: '",
         "translatable: translate the stored vectors, or embed them again; never mix them",
     ]
-    assert found.plain()["fit"] == {"texts": 400, "cosine": 0.91234, "found": 0.951, "ridge": 0.1}
+    fit = {"texts": 400, "cosine": 0.91234, "found": 0.951, "ridge": 0.1, "before": None}
+    assert found.plain()["fit"] == fit
     same = SpaceComparison("a", "b", "same", {}, ("", ""))
     assert list(same.lines()) == ["A a, B b", "same: vectors of both may be mixed"]
     assert CODES == {"same": 0, "translatable": 3, "foreign": 4}
@@ -346,18 +348,20 @@ def test_thresholds_of_the_command_line_are_numbers_from_minus_one_to_one() -> N
 def test_lines_of_a_map_have_its_table_and_what_was_asked() -> None:
     rows = np.random.default_rng(0).normal(size=(90, 6)) + 1
     found = threshold_map(rows, rows + 0.3)
-    lines = list(thresholds_verb._list_thresholds(found, [0.5, -1], 90))
+    intervals = [ThresholdInterval(0.4, 0.6), ThresholdInterval(-1.0, -0.9)]
+    lines = list(thresholds_verb._list_thresholds(found, [0.5, -1], intervals, 90))
     assert lines[:2] == [
         "cosines of 4,005 pairs of 90 different texts",
         "false positives   old      new",
     ]
     table = list(found.table())
-    assert len(lines) == 4 + len(table)
+    assert len(lines) == 5 + len(table)
+    assert lines[-3].startswith("for rules between two documents")
     rate, old, new = table[1]
     assert lines[3] == f"         20.00%   {old:+.4f}  {new:+.4f}"
     assert rate == 0.2
     asked = found.moved(0.5)
     assert lines[-2] == (
-        f"threshold 0.5 becomes {asked.new:.4f}, at {asked.rate:.3%} false positives"
+        f"threshold 0.5 becomes {asked.new:.4f} (95 %: 0.4000 to 0.6000), at {asked.rate:.3%} false positives"
     )
     assert lines[-1].endswith("not sure: all pairs of different texts are more alike")

@@ -244,7 +244,7 @@ def test_only_results_of_exactly_these_weights_belong_to_a_model(
             inside.mkdir(parents=True)
             (inside / f"{name}.json").write_text("{}")
             (inside / "STS12.json").write_text("{}")
-    shown = [p.relative_to(tmp_path).as_posix() for p in _find_results(tmp_path / "soup")]
+    shown = [p.relative_to(tmp_path).as_posix() for p in _find_results(tmp_path / "soup")[0]]
     assert shown == [
         "later/results/soup/STS12.json",
         "first/results/none/first.json",

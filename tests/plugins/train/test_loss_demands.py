@@ -40,7 +40,7 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
         {"negative", "positive_score", "negative_score"},
         {
             **{"temperature": 0.05, "teacher_temperature": None, "similarity": "cosine"},
-            **{"rescale": False, "cross_rank": False},
+            **{"rescale": False, "cross_rank": False, "guide": None},
         },
     ),
     MarginMSE: (
@@ -107,6 +107,8 @@ def test_names_that_recipes_use() -> None:
         "margin_mse": "MarginMSE",
         "kl_distillation": "KLDistillation",
         "keep_space": "KeepSpace",
+        "embedding_distillation": "EmbeddingDistillation",
+        "similarity_distillation": "SimilarityDistillation",
         "matryoshka": "Matryoshka",
         "mlm": "MLM",
         "mntp": "MNTP",

@@ -14,7 +14,7 @@ from emberge.training import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan
 from emberge_codiemb import Mixed
 from emberge_encoder import TextEncoder
-from emberge_train import BatchShuffle, InfoNCE
+from emberge_train import MLM, BatchShuffle, InfoNCE
 from safetensors import safe_open
 
 from tests.support import ranked_fit, tiny
@@ -169,5 +169,6 @@ def test_media_in_texts_for_token_losses_are_refused(omni: Path, tmp_path: Path)
     facts = MediaFacts("image-text", ("image",), "rows.jsonl:7")
     texts = dataset("read", "text", [])
     texts = dataclasses.replace(texts, info=DatasetInfo("read", "text", 1, media=facts))
+    masked = PerDataset(default=(MLM(),))
     with pytest.raises(DataError, match=r"rows\.jsonl:7: .*'read'"):
-        run_fit(**arguments(omni, tmp_path, datasets=[texts]), **places(tmp_path))
+        run_fit(**arguments(omni, tmp_path, datasets=[texts], losses=masked), **places(tmp_path))

@@ -219,7 +219,7 @@ def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
     [
         (texts(8), (InfoNCE(),), r"'read' \(text\) has single ones; .*by_task: \{text: mlm\}"),
         (retrieval(8), (MASKED,), "'find' is of the task retrieval; .*by_task: {retrieval: …}"),
-        (texts(8), (MASKED, InfoNCE()), "InfoNCE compares texts"),
+        (texts(8), (MASKED, InfoNCE()), "losses over tokens and others in one sum"),
     ],
 )
 def test_a_loss_for_another_kind_of_data_is_refused(
