@@ -101,9 +101,7 @@ class AsEncoder(Step):
             parents=(self.model.text,),
             details={
                 "made_by": "switching the attention of",
-                "base": model.name,
-                "base_reference": self.model.text,
-                "base_fingerprint": model.fingerprint,
+                **model.as_base(self.model),
                 "attention": "bidirectional",
                 "pooling": self.pooling,
                 **({"mask_token": mask.token, "mask_id": mask.id} if mask is not None else {}),

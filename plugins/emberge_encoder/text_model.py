@@ -308,7 +308,7 @@ def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> 
 
 
 def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]:
-    """Return the modules after the transformer; a Dense without files begins anew and gives size `dense`."""
+    """Return the modules after the transformer; a new Dense layer, without files, gets `dense` outputs."""
     tail: list[nn.Module] = []
     size = width
     for entry in layout.modules:

@@ -1,4 +1,4 @@
-"""Sentences on the recipe's requirements: what is required, what was measured, and how certain that is."""
+"""Sentences about the requirements of a recipe: what is required, what was measured, how certain it is."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Texts that are drawn from, at most: of more, a sample at even distances gives a somewhat wider interval.
+# The most texts that are used. Of more, every nth is taken, which makes intervals slightly wider.
 MOST_TEXTS = 2000
 DRAWS = 200
 SHARE = 0.95

@@ -132,9 +132,7 @@ class Rope(Step):
             parents=(self.model.text,),
             details={
                 "made_by": "giving rotary positions to",
-                "base": model.name,
-                "base_reference": self.model.text,
-                "base_fingerprint": model.fingerprint,
+                **model.as_base(self.model),
                 "rope_theta": self.rope_theta,
                 "max_length": self.max_length,
                 "to_be_adapted": _ADAPT,

@@ -92,9 +92,7 @@ class CutLayers(Step):
             parents=(self.model.text,),
             details={
                 "made_by": "cutting layers from",
-                "base": model.name,
-                "base_reference": self.model.text,
-                "base_fingerprint": model.fingerprint,
+                **model.as_base(self.model),
                 "layers": list(numbers),
                 "layers_before": stack.count,
             },

@@ -169,9 +169,7 @@ class Distil(FitOptions, Step):
         begins = str(student.model) if student.model is not None else f"layers {student.layers}"
         return {
             "made_by": "distilling",
-            "base": teachers[0].name,
-            "base_reference": self.teachers[0].text,
-            "base_fingerprint": teachers[0].fingerprint,
+            **teachers[0].as_base(self.teachers[0]),
             "distilled": {"teachers": [teacher.name for teacher in teachers], "student": begins},
         }
 

@@ -106,9 +106,7 @@ class StaticModel(Step):
             parents=(self.teacher.text,),
             details={
                 "made_by": "averaging vectors of tokens of",
-                "base": model.name,
-                "base_reference": self.teacher.text,
-                "base_fingerprint": model.fingerprint,
+                **model.as_base(self.teacher),
                 "static": {"tokens": tokens, "dimension": size, "counted_texts": texts},
             },
         )

@@ -427,9 +427,7 @@ class Train(FitOptions, Step):
         self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int
     ) -> dict[str, Any]:
         return {
-            "base": model.name,
-            "base_reference": self.model.text,
-            "base_fingerprint": model.fingerprint,
+            **model.as_base(self.model),
             "datasets": dict(used),
             "examples": result.examples,
             "steps": result.steps,

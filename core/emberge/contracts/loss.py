@@ -24,7 +24,7 @@ COLUMNS = frozenset({"anchor", "positive", "negative"})
 
 @dataclass(frozen=True, kw_only=True)
 class Guide:
-    """A frozen model, or several, whose embeddings of a batch a loss reads beside the trained model's.
+    """One or several frozen models; a loss gets their embeddings of each batch beside the trained model's.
 
     `backbone` loads `model`; by default it is a backbone of the training's kind with default options. Texts
     get the guide's own prompts, if it has any, and are cut to `max_length` tokens, by default the guide's own
@@ -420,11 +420,11 @@ def prediction_problems(
 
 
 def _guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
-    """Yield a reason for each loss that lacks a guide, and for guides that are combined otherwise."""
+    """Yield a problem for each loss without the guide that it needs, or with one that only has scores."""
     for loss in (any_loss for any_loss in losses if isinstance(any_loss, Loss)):
         guide = loss.guided_by
         if loss.lacks_guide:
-            yield (f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}")
+            yield f"loss {type(loss).__name__} needs a guide; name its model: guide: {{model: …}}"
         if guide is not None and guide.combine == "scores" and loss.compares_with_guide:
             yield (
                 f"loss {type(loss).__name__} compares embeddings with its guide's, which has scores alone "

@@ -201,6 +201,17 @@ class Model:
         """Number of training examples behind the model; None if unknown."""
         return self.artifact.size if self.artifact is not None else None
 
+    def as_base(self, reference: ModelRef) -> dict[str, str]:
+        """Return the details of an artifact that was made from this one model, named by `reference`.
+
+        Cards, lineage and forgetting read them: `base`, `base_reference` and `base_fingerprint`.
+        """
+        return {
+            "base": self.name,
+            "base_reference": reference.text,
+            "base_fingerprint": self.fingerprint,
+        }
+
 
 def total_size(models: Iterable[Model]) -> int | None:
     """Return the number of training examples behind all models; None unless every model knows its own."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Queries whose nearest passages are searched once more without the threshold.
 LOOKED_AT = 1000
-# Queries that are shown, and their negatives.
+# The number of example queries in the report, and of negatives shown for each.
 SHOWN_QUERIES, SHOWN_NEGATIVES = 3, 3
 # Queries whose cosines are computed at once.
 _BLOCK = 4096

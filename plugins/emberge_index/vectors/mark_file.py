@@ -1,4 +1,4 @@
-"""Mark of a file of vectors in a format without metadata: a small JSON file beside it.
+"""A small JSON file beside a file of vectors, which tells whose vectors these are: the file's mark.
 
 A safetensors or parquet file has its mark inside. For npy and faiss files, `NAME.emberge.json` names the
 model and the side of the vectors, and has the size and a hash of the file's beginning and end. A mark whose
@@ -20,7 +20,7 @@ from emberge_index.vectors.pieces import RewritePlan, read_mark
 
 SUFFIX = ".emberge.json"
 FORMATS_WITHOUT_MARK = (".npy", ".faiss", ".index")
-# Bytes at the beginning and at the end of a file that are hashed: an index may have hundreds of gigabytes.
+# Bytes that are hashed at each end of a file. Hashing the whole of a large index would take too long.
 _HASHED = 1 << 16
 # Bytes of a mark, at most.
 _LONGEST = 1 << 16

@@ -132,9 +132,7 @@ class TrimVocabulary(Step):
             parents=(self.model.text,),
             details={
                 "made_by": "trimming the vocabulary of",
-                "base": model.name,
-                "base_reference": self.model.text,
-                "base_fingerprint": model.fingerprint,
+                **model.as_base(self.model),
                 "vocabulary": {"before": rows, "after": left_rows},
                 "megabytes": {"before": round(size, 3), "after": round(left_size, 3)},
                 "floor": self.floor,
