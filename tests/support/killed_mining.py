@@ -37,10 +37,10 @@ def rows(count: int) -> str:
 
 def main(model: Path, root: Path, deaths: int) -> None:
     import emberge.encoding.embedding_store as embedding_store
-    from emberge_data.steps import mine_hard_negatives
+    from emberge_data.steps import kept_blocks
 
     # Several segments of embeddings and blocks of queries even here.
-    embedding_store.SEGMENT, mine_hard_negatives.BLOCK = 16, 8
+    embedding_store.SEGMENT, kept_blocks.BLOCK = 16, 8
     root.mkdir(parents=True)
     recipe = root / "recipe.yaml"
     (root / "rows.jsonl").write_text(rows(40), "utf-8")

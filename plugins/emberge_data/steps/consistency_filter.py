@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ class ConsistencyFilter(TaughtStep):
 
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome, None, None]:
         import numpy as np
 
         starts = arranged.listed.positives.starts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class FilterNegatives(TaughtStep):
 
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome, None, None]:
         is_kept = self._keep_negatives(arranged, spaces)
         starts = arranged.listed.negatives.starts
         for row, example in enumerate(rows_of(arranged.dataset)):

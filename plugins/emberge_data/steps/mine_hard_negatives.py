@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,19 +27,18 @@ from emberge_data.steps.outcome import Outcome
 from emberge_data.steps.taught_step import SetDescription, TaughtStep, describe_spread
 
 if TYPE_CHECKING:
-    import numpy as np
     from emberge.data import FirstRows, StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.listed_set import ArrangedSet
+    from emberge_data.steps.mined_report import MinedSet
     from emberge_data.steps.negative_choice import Passages
+    from emberge_data.steps.search.exact import SearchMemory
     from emberge_data.steps.search.space import Space
 
 
 # Queries whose scores are shown where nothing passed.
 SHOWN = 1000
-# Queries that are searched together: documents are read once for each such block.
-BLOCK = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,20 +154,19 @@ class MineHardNegatives(TaughtStep):
             fill=self.on_short == "fill",
         )
 
-    def _list_passages(self, arranged: ArrangedSet, workspace: Workspace) -> Passages:
-        from emberge_data.steps.negative_choice import passages_of
-
-        return passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
-
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> Iterator[Outcome]:
-        from emberge_data.steps.negative_choice import choose
+    ) -> Generator[Outcome, None, SetDescription]:
+        from emberge_data.steps.kept_blocks import KeptBlocks
+        from emberge_data.steps.mined_report import MinedSet
+        from emberge_data.steps.negative_choice import choose, passages_of
 
-        passages, choice = self._list_passages(arranged, workspace), self._choice
+        keep_negatives = self.existing == "keep"
+        passages = passages_of(arranged, workspace.seed, keep_negatives=keep_negatives)
+        choice = self._choice
         limits = self.limits(workspace)
         blocks = KeptBlocks(
-            _locate_blocks(workspace, number),
+            workspace.work / "mined" / str(number),
             len(arranged.queries),
             lambda queries: choose(spaces, queries, passages, choice, limits).places,
             lambda done, total: workspace.progress(done, total, "queries"),
@@ -190,29 +188,15 @@ class MineHardNegatives(TaughtStep):
                 example, negatives=(*existing_negatives, *texts), negative_scores=None
             )
             yield Outcome(row, example, mined_example, note)
+        teachers = [str(teacher.model) for teacher in self.teachers]
+        return self._describe_set(MinedSet(arranged, spaces, teachers, passages, blocks), limits)
 
-    def describe_set(
-        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> SetDescription:
-        import numpy as np
-
-        from emberge_data.steps.mined_report import MinedSet
-
-        files = sorted(_locate_blocks(workspace, number).glob("*.npy"), key=lambda p: int(p.stem))
-        mined = MinedSet(
-            arranged,
-            spaces,
-            [str(teacher.model) for teacher in self.teachers],
-            self._list_passages(arranged, workspace),
-            np.concatenate([np.load(file) for file in files]),
-        )
+    def _describe_set(self, mined: MinedSet, limits: SearchMemory) -> SetDescription:
+        """Return the counts of mined negatives as sentences, and their cosines and examples as Markdown."""
         least = self.count if self.on_short == "drop" else 0
-        sentences = [
-            mined.count_sentence(least=least),
-            mined.margin_sentence(self._choice, self.limits(workspace)),
-        ]
+        sentences = [mined.count_sentence(least=least), mined.margin_sentence(self._choice, limits)]
         lines = [
-            f"## {prose(arranged.name)}",
+            f"## {prose(mined.arranged.name)}",
             "",
             *mined.describe_cosines(),
             "",
@@ -247,50 +231,6 @@ class MineHardNegatives(TaughtStep):
             f"dataset '{arranged.name}': no passage passes for any query ({'; '.join(seen)}); raise margin "
             f"({self.margin}), widen range, or name a corpus"
         )
-
-
-def _locate_blocks(workspace: Workspace, number: int) -> Path:
-    """Return the folder of the negatives of the `number`-th set."""
-    return workspace.work / "mined" / str(number)
-
-
-class KeptBlocks:
-    """An array in files of BLOCK rows each, mapped into memory."""
-
-    def __init__(
-        self,
-        folder: Path,
-        size: int,
-        compute: Callable[[NDArray[np.int64]], NDArray[Any]],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """Compute the missing blocks of an array with `size` rows; `compute` gets row indices."""
-        import numpy as np
-
-        folder.mkdir(parents=True, exist_ok=True)
-        self._blocks: list[NDArray[Any]] = []
-        for first in range(0, size, BLOCK):
-            if progress is not None:
-                progress(first, size)
-            path = folder / f"{first // BLOCK}.npy"
-            if not path.is_file():
-                _write_array(path, compute(np.arange(first, min(first + BLOCK, size))))
-            self._blocks.append(np.load(path, mmap_mode="r"))
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        return iter(self._blocks)
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        values: NDArray[Any] = self._blocks[row // BLOCK][row % BLOCK]
-        return values
-
-
-def _write_array(path: Path, values: NDArray[Any]) -> None:
-    import numpy as np
-    from emberge.files import replace_file
-
-    with replace_file(path) as side, side.open("wb") as file:
-        np.save(file, values)
 
 
 def read_corpora(paths: Sequence[Path], readers: Sequence[Reader]) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from emberge.wording import prose, table_lines
 
-from emberge_data.steps.negative_choice import EMPTY, lowest_positives, thresholds
+from emberge_data.steps.negative_choice import EMPTY, compute_ceilings, find_passing
 from emberge_data.steps.outcome import shorten_text
 from emberge_data.steps.search.nearest import nearest
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from emberge_data.steps.kept_blocks import KeptBlocks
     from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.negative_choice import ChoiceOptions, Passages
     from emberge_data.steps.search.exact import SearchMemory
@@ -33,7 +35,7 @@ _QUANTILES = {"lowest": 0.0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest"
 
 @dataclass(frozen=True, eq=False)
 class MinedSet:
-    """A set with its mined negatives: document numbers [queries, count], padded with -1.
+    """A set with its mined negatives: document numbers [queries, count] in blocks, padded with -1.
 
     `spaces` and `teachers` have the embedding space and the name of each teacher.
     """
@@ -42,15 +44,26 @@ class MinedSet:
     spaces: Sequence[Space]
     teachers: Sequence[str]
     passages: Passages
-    places: NDArray[np.int64]
+    blocks: KeptBlocks
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of mined negatives of each query."""
+        import numpy as np
+
+        return np.concatenate([(block != EMPTY).sum(axis=1) for block in self.blocks])
 
     def count_sentence(self, *, least: int = 0) -> str:
         """Return how many rows have negatives, and how many; rows with fewer than `least` are dropped."""
         import numpy as np
 
-        counts = (self.places != EMPTY).sum(axis=1)[self.arranged.query_of]
+        counts = self.counts[self.arranged.query_of]
         rows = len(counts)
         counts = counts[counts >= max(1, least)]
+        if not len(counts):
+            return (
+                f"{self.arranged.name}: none of {rows:,} rows has {max(1, least)} mined negatives."
+            )
         low, middle, high = np.quantile(counts, [0, 0.5, 1], method="nearest").tolist()
         each = f"{high:,} a row" if low == high else f"{low:,} to {high:,} a row, median {middle:,}"
         return (
@@ -69,22 +82,18 @@ class MinedSet:
             return None
         first, last = choice.ranks or (1, choice.count)
         last = min(last, len(self.passages.keys))
-        everything = len(self.arranged.queries)
-        queries = np.unique(np.linspace(0, everything - 1, min(LOOKED_AT, everything)).astype(int))
-        ceilings = [
-            thresholds(lowest_positives(space, queries, self.passages.positives), choice.margin)
-            for space in self.spaces
-        ]
+        query_count = len(self.arranged.queries)
+        places = np.linspace(0, query_count - 1, min(LOOKED_AT, query_count))
+        queries = np.unique(places.astype(int))
+        ceilings = compute_ceilings(self.spaces, queries, self.passages.positives, choice.margin)
         found = nearest(self.spaces, queries, last, excluded=self.passages.excluded, limits=limits)
         candidates = left_out = 0
         for documents in found:
-            places = documents.places[:, first - 1 :]
-            is_above = np.zeros(places.shape, dtype=bool)
-            for space, ceiling in zip(self.spaces, ceilings, strict=True):
-                is_above |= space.scores(queries, places.clip(0)) > ceiling[:, None]
-            candidates += int((places != EMPTY).sum())
-            left_out += int((is_above & (places != EMPTY)).sum())
-        seen = "all" if len(queries) == everything else f"{len(queries):,} of the"
+            ranked = documents.places[:, first - 1 :]
+            passes = find_passing(self.spaces, queries, ranked, ceilings)
+            candidates += int((ranked != EMPTY).sum())
+            left_out += int(((ranked != EMPTY) & ~passes).sum())
+        seen = "all" if len(queries) == query_count else f"{len(queries):,} of the"
         share = left_out / max(1, candidates)
         return (
             f"{self.arranged.name}: of the {candidates:,} nearest passages of {seen} queries (ranks {first} "
@@ -110,25 +119,32 @@ class MinedSet:
         import numpy as np
 
         negatives, positives = [], []
-        for first in range(0, len(self.arranged.queries), _BLOCK):
-            queries = np.arange(first, min(first + _BLOCK, len(self.arranged.queries)))
-            rows, documents = np.nonzero(places := self.places[queries] != EMPTY)
-            documents = self.places[queries][places]
+        first = 0
+        for places in self._list_pieces():
+            queries = np.arange(first, first + len(places))
+            first += len(places)
+            rows, columns = np.nonzero(places != EMPTY)
+            documents = places[rows, columns]
             negatives.append(space.scores(queries[rows], documents).astype(np.float32))
             rows, documents = self.passages.positives.pairs(queries)
             positives.append(space.scores(queries[rows], documents).astype(np.float32))
         return {"a negative": np.concatenate(negatives), "a positive": np.concatenate(positives)}
 
+    def _list_pieces(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the negatives of a few thousand queries at once, in order."""
+        for block in self.blocks:
+            yield from (block[row : row + _BLOCK] for row in range(0, len(block), _BLOCK))
+
     def describe_examples(self) -> list[str]:
         """Return a Markdown list of a few queries, each with its document and its nearest negatives."""
         import numpy as np
 
-        with_negatives = np.flatnonzero((self.places != EMPTY).any(axis=1))
+        with_negatives = np.flatnonzero(self.counts)
         chosen = np.linspace(0, len(with_negatives) - 1, min(SHOWN_QUERIES, len(with_negatives)))
         lines = []
         for query in with_negatives[chosen.astype(int)]:
             lines.append(f"* {prose(shorten_text(self.arranged.queries[int(query)]))}")
-            row = self.places[query]
+            row = self.blocks[int(query)]
             lines += self._list_documents(
                 query, self.passages.positives[int(query)][:1], "its document"
             )

@@ -47,6 +47,32 @@ def lowest_positives(
     return lowest
 
 
+def compute_ceilings(
+    spaces: Sequence[Space], queries: NDArray[np.int64], positives: Lists, margin: float
+) -> NDArray[np.float64]:
+    """Return the highest score of a negative by each teacher, [teachers, queries]."""
+    import numpy as np
+
+    lowest = [lowest_positives(space, queries, positives) for space in spaces]
+    return np.stack([thresholds(scores, margin) for scores in lowest])
+
+
+def find_passing(
+    spaces: Sequence[Space],
+    queries: NDArray[np.int64],
+    places: NDArray[np.int64],
+    ceilings: NDArray[np.float64] | None,
+) -> NDArray[np.bool_]:
+    """Return which candidates, [queries, candidates], pass every threshold; padding never passes."""
+    import numpy as np
+
+    passes = places != EMPTY
+    if ceilings is not None:
+        for space, ceiling in zip(spaces, ceilings, strict=True):
+            passes &= space.scores(queries, np.where(passes, places, 0)) <= ceiling[:, None]
+    return passes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceOptions:
     """Options of a choice; `ranks` are the first and last rank, from 1; None allows all ranks."""
@@ -93,12 +119,9 @@ def choose(
     by its own scores. The lists are interleaved: the first candidate of each list, then the second of each.
     Without `ranks` a list is as long as needed. Ranks count allowed passages before the threshold is applied.
     """
-    import numpy as np
-
     ceilings = None
     if choice.margin is not None:
-        lowest = [lowest_positives(space, queries, passages.positives) for space in spaces]
-        ceilings = np.stack([thresholds(scores, choice.margin) for scores in lowest])
+        ceilings = compute_ceilings(spaces, queries, passages.positives, choice.margin)
     if choice.ranks is None:
         nearest_by_space = nearest(
             spaces,
@@ -139,10 +162,7 @@ def _move_passing(
     """Move candidates that pass every threshold to the front, and replace the others by padding."""
     import numpy as np
 
-    passes = places != EMPTY
-    if ceilings is not None:
-        for space, ceiling in zip(spaces, ceilings, strict=True):
-            passes &= space.scores(queries, np.where(passes, places, 0)) <= ceiling[:, None]
+    passes = find_passing(spaces, queries, places, ceilings)
     order = np.argsort(~passes, axis=1, kind="stable")
     return np.take_along_axis(np.where(passes, places, EMPTY), order, axis=1)
 

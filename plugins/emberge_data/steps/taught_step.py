@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,15 +79,12 @@ class TaughtStep(DataStep):
 
     def outcomes(
         self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> Iterable[Outcome]:
-        """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities."""
-        raise NotImplementedError
+    ) -> Generator[Outcome, None, SetDescription | None]:
+        """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities.
 
-    def describe_set(
-        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
-    ) -> SetDescription:
-        """Return sentences and Markdown on the `number`-th set, after its outcomes; none by default."""
-        return SetDescription()
+        The generator returns sentences and Markdown on the set, or None.
+        """
+        raise NotImplementedError
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.ranks import join_ranks
@@ -103,10 +100,10 @@ class TaughtStep(DataStep):
 
         def yield_outcomes(number: int, arranged: ArrangedSet) -> Iterator[Outcome]:
             with workspace.part("set", number + 1, len(sets), arranged.name):
-                yield from self.outcomes(number, arranged, spaces[number], workspace)
-                description = self.describe_set(number, arranged, spaces[number], workspace)
-            notes.extend(description.sentences)
-            sections.extend(description.lines)
+                description = yield from self.outcomes(number, arranged, spaces[number], workspace)
+            if description is not None:
+                notes.extend(description.sentences)
+                sections.extend(description.lines)
 
         with workspace.part("stage", 2, 2):
             return self.finish(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +14,12 @@ import pytest
 from emberge import DataEntry, DataError, DataRef, ModelRef
 from emberge.data import StoredDataset, check_entries, load_datasets
 from emberge_data.json_lines import JsonLines
-from emberge_data.steps import mine_hard_negatives
+from emberge_data.steps import kept_blocks
 from emberge_data.steps.consistency_filter import ConsistencyFilter
 from emberge_data.steps.filter_negatives import FilterNegatives
+from emberge_data.steps.kept_blocks import KeptBlocks
 from emberge_data.steps.listed_set import ArrangedSet, ListedSet
-from emberge_data.steps.mine_hard_negatives import KeptBlocks, MineHardNegatives, read_corpora
+from emberge_data.steps.mine_hard_negatives import MineHardNegatives, read_corpora
 from emberge_data.steps.negative_choice import passages_of, places_of_passages
 from emberge_data.steps.search.exact import SearchMemory
 from emberge_data.steps.search.exclusions import Lists
@@ -77,7 +78,13 @@ def space(arranged: ArrangedSet, cosines: Sequence[float] = COSINES) -> Space:
 def outcomes(step: Any, around: Any, *rows: Any, cosines: Sequence[float] = COSINES) -> list[Any]:
     """Rows' numbers, texts after the step (positives, negatives, scores of both), and notes."""
     arranged = step.arranged(dataset(around.work, *rows), around)
-    found = list(step.outcomes(7, arranged, [space(arranged, cosines)], around))
+
+    def follow() -> Iterator[Any]:
+        around.description = yield from step.outcomes(
+            7, arranged, [space(arranged, cosines)], around
+        )
+
+    found = list(follow())
     assert [one.before for one in found] == [
         arranged.dataset[n] for n in range(len(arranged.dataset))
     ]
@@ -243,6 +250,26 @@ def test_options_decide_which_passages_are_negatives(
     short = [after is None or len(after[1]) < options["count"] for after, _ in found]
     if options.get("existing") != "keep":
         assert [note == few for _, note in found] == short
+
+
+def test_a_set_whose_rows_are_all_dropped_is_described(tmp_path: Path) -> None:
+    around = workspace(tmp_path)
+    found = outcomes(mine(count=4, on_short="drop"), around, *ROWS)
+    assert [after for after, _ in found] == [None, None, None]
+    assert around.description.sentences[0] == "rows: none of 3 rows has 4 mined negatives."
+
+
+def test_a_description_counts_the_negatives_of_all_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parted = workspace(tmp_path), workspace(tmp_path / "parted")
+    (tmp_path / "parted").mkdir()
+    outcomes(mine(count=2), whole, *ROWS)
+    monkeypatch.setattr(kept_blocks, "BLOCK", 1)
+    outcomes(mine(count=2), parted, *ROWS)
+    assert len(list((tmp_path / "parted" / "mined" / "7").iterdir())) == 2
+    assert parted.description == whole.description
+    assert "3 of 3 rows have mined negatives, 5 in all" in whole.description.sentences[0]
 
 
 def test_draws_go_by_the_seed(tmp_path: Path) -> None:
@@ -420,8 +447,8 @@ def test_lists_lack_what_they_do_not_have() -> None:
 
 
 def test_blocks_are_computed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mine_hard_negatives.BLOCK == 16384
-    monkeypatch.setattr(mine_hard_negatives, "BLOCK", 4)
+    assert kept_blocks.BLOCK == 16384
+    monkeypatch.setattr(kept_blocks, "BLOCK", 4)
     computed: list[list[int]] = []
     told: list[tuple[int, int]] = []
 
