@@ -39,6 +39,8 @@ class Verb:
     """Place of the function `(options, plugins) -> int`."""
     machine: bool = False
     """True adds --devices, --workers, --memory and --quiet, which `find_machine` reads."""
+    resumes: bool = False
+    """True if the same command goes on after a stop; a stopped command then says so."""
 
     def require_sound(self, name: str, plugin: str) -> None:
         """Refuse the verb if its name or the place of its function is malformed.

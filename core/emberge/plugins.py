@@ -41,6 +41,7 @@ from emberge.contracts import (
     Sampler,
     Step,
     TokenLoss,
+    parts_of,
 )
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (
@@ -336,6 +337,19 @@ class Plugins:
             if component.is_of(type_):
                 return component
         raise PluginError(f"{getattr(type_, '__name__', type_)} was added by no plugin")
+
+    def components_behind(self, value: Any) -> dict[Component, int]:
+        """Map the components that a value consists of to their revisions.
+
+        These are the value itself and all components in its options, in order.
+        """
+        revisions: dict[Component, int] = {}
+        for type_ in dict.fromkeys(type(part) for _, part in parts_of(value)):
+            try:
+                revisions[self.component_of(type_)] = getattr(type_, "revision", 1)
+            except PluginError:
+                continue  # a part of a component's options
+        return revisions
 
     def call_complete_hook(self, hook: str, **details: Any) -> Completion:
         """Call a `complete_*` hook and return the files that plugins add, and the failures; write nothing."""

@@ -34,6 +34,7 @@ def register_verbs() -> Mapping[str, Verb]:
             add_options=_add_options,
             run="emberge_adapt.adapt_verb:run",
             machine=True,
+            resumes=True,
         ),
     }
 

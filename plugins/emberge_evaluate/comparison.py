@@ -11,7 +11,13 @@ from emberge import TaskInfo, TaskScore, Units, stable_seed
 from emberge.evaluating import MEAN_OF, Comparison, Estimate, GainKept, Verdict, parts_of_group
 
 from emberge_evaluate.seed_groups import Arm
-from emberge_evaluate.verdict_texts import describe_demand, describe_forgetting, describe_gain_kept
+from emberge_evaluate.verdict_texts import (
+    ENOUGH_UNITS,
+    describe_demand,
+    describe_forgetting,
+    describe_gain_kept,
+    describe_share_kept,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,16 +132,21 @@ class Judge:
         """Return the verdict on the required share of another arm's score that an arm keeps."""
         required_share = requirement.keeps or 0.0
         share, low = self._estimate_share(arm, other, on, requirement.confidence)
-        start = (
-            f"{self._name_arm(arm)} keeps {required_share:.0%} of {self._name_arm(other)} on "
-            f"{requirement.tasks}: "
+        units, unit = self._count_units(arm, on)
+        text = describe_share_kept(
+            self._name_arm(arm),
+            self._name_arm(other),
+            requirement.tasks,
+            required=required_share,
+            share=share,
+            low=low,
+            confidence=requirement.confidence,
+            units=units,
+            unit=unit,
         )
-        few = self._describe_few_units(on)
-        bound = "none" if low is None else f"{low:.1%}"
         return Verdict(
-            text=start
-            + (few or f"{share:.1%}, lower bound {bound} at {requirement.confidence:.0%}"),
-            met=not few and low is not None and low >= required_share,
+            text=text,
+            met=units >= ENOUGH_UNITS and low is not None and low >= required_share,
             model=arm,
             other=other,
             demand="keeps",
@@ -174,17 +185,6 @@ class Judge:
         # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
         low, _ = ratio_interval(draws + noise, other_draws, 2 * confidence - 1)
         return share, low
-
-    def _describe_few_units(self, on: str) -> str | None:
-        """Return why the test examples of these tasks are too few for a share; None if they suffice."""
-        from emberge.data import describe_small_set
-
-        tasks = [task.name for part in parts_of_group(self.tasks, on) for task in part]
-        units = [next(iter(self.scores.values()))[name].units for name in tasks]
-        count = sum(len(one.values) for one in units if one is not None)
-        if not count:
-            return f"cannot be told, as no task of '{MEAN_OF.get(on, on)}' has scores by query"
-        return describe_small_set(MEAN_OF.get(on, on), count)
 
     def gain_kept(
         self, mixed: str, new: str, old: str, on: str, confidence: float = 0.95

@@ -181,6 +181,7 @@ class Evaluate(Step):
         for fault in (
             *unknown_words(words, tasks_of_columns(tasks)),
             *self._check_indexes(tasks),
+            *self._check_shares(tasks),
         ):
             yield context.problem(fault, "require")
 

@@ -9,6 +9,8 @@ from emberge.wording import count_noun, plural
 if TYPE_CHECKING:
     from emberge.evaluating import GainKept
 
+# Test units below which a share of a score cannot be told.
+ENOUGH_UNITS = 100
 _PLACES = {"out": "out of domain"}
 
 
@@ -86,6 +88,31 @@ def describe_gain_kept(
         f"{claim}: it keeps {share}, but {number}it {worst} (at {_share(confidence)}); more test "
         f"{plural(unit)} can tell"
     )
+
+
+def describe_share_kept(
+    arm: str,
+    other: str,
+    tasks: str,
+    *,
+    required: float,
+    share: float,
+    low: float | None,
+    confidence: float,
+    units: int,
+    unit: str,
+) -> str:
+    """Return the sentence on the share of another model's score that is to be kept, on `units` test units."""
+    claim = f"{arm} is to keep at least {_share(required)} of {other} on {tasks}"
+    if not units:
+        return f"{claim}: cannot be told, as no task there has scores by query"
+    if units < ENOUGH_UNITS:
+        return (
+            f"{claim}: cannot be told with {count_noun(units, unit)}; take {ENOUGH_UNITS} or more"
+        )
+    if low is None:
+        return f"{claim}: cannot be told, as the score of {other} may be 0"
+    return f"{claim}: it keeps {share:.1%}, at worst {low:.1%} (at {_share(confidence)})"
 
 
 def _describe_change(points: float) -> str:

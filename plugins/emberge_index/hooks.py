@@ -88,6 +88,7 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge translate hnsw.faiss --by out/map --out new.faiss",
             add_options=_add_translate_options,
             run="emberge_index.vectors.translate_verb:translate",
+            resumes=True,
         ),
     }
 

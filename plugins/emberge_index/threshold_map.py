@@ -182,16 +182,29 @@ class PairCosines:
 
     def blocks(self) -> Iterator[NDArray[np.float64]]:
         """Yield the cosines of all pairs, each once."""
+        for first, is_pair in self._list_masks():
+            products = self._unit[first : first + len(is_pair)] @ self._unit[first:].T
+            yield products[is_pair].clip(-1, 1)
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return both row numbers of all pairs, [2, pairs], in the order of `blocks`."""
+        import numpy as np
+
+        return np.concatenate(
+            [np.stack(np.nonzero(is_pair)) + first for first, is_pair in self._list_masks()], axis=1
+        )
+
+    def _list_masks(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """Yield (first row, mask of the pairs of some rows with this and all later rows)."""
         import numpy as np
 
         count = len(self._unit)
         size = max(1, BLOCK // count)
         for first in range(0, count, size):
-            products = self._unit[first : first + size] @ self._unit[first:].T
-            is_pair = np.triu(np.ones(products.shape, bool), 1)
+            is_pair = np.triu(np.ones((min(size, count - first), count - first), bool), 1)
             start, end = np.searchsorted(self._same[:, 0], [first, first + size])
             is_pair[tuple((self._same[start:end] - first).T)] = False
-            yield products[is_pair].clip(-1, 1)
+            yield first, is_pair
 
     def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the quantiles of the cosines at these shares, as `np.quantile` does."""

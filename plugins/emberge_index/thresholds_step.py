@@ -128,7 +128,8 @@ class Thresholds(Step):
         old, new = (self._embed_texts(side, texts, workspace) for side in (self.old, self.new))
         thresholds = threshold_map(old.documents[:], new.documents[:], same_pairs)
         moved_thresholds = [thresholds.moved(side) for side in self.at]
-        intervals = threshold_intervals(old.documents[:], new.documents[:], self.at, same_pairs)
+        vectors = old.documents[:], new.documents[:]
+        intervals = threshold_intervals(*vectors, self.at, thresholds, same_pairs)
         claims = list(self._check_claims(moved_thresholds))
         failed_claims = [text for met, text in claims if not met]
         content = {

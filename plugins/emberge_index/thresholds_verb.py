@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
     vectors = old.documents(texts), new.documents(texts)
     thresholds = threshold_map(*vectors)
-    intervals = threshold_intervals(*vectors, requested)
+    intervals = threshold_intervals(*vectors, requested, thresholds)
     print("\n".join(_list_thresholds(thresholds, requested, intervals, len(texts))))
     if options.json is not None:
         content = {"old_model": old.name, "new_model": new.name, **thresholds.plain()}

@@ -53,7 +53,7 @@ def test_ranks_import_nothing_from_the_current_folder(
         said = ranks.ended()
     finally:
         ranks.stop()
-    assert "arguments are required: " in str(said), "it came as far as reading its command"
+    assert "arguments are required: RECIPE" in str(said), "it came as far as reading its command"
 
 
 @pytest.mark.parametrize("module", ["json", "xxhash", "emberge"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,6 +111,9 @@ VERBS = {
     ),
 }
 
+# Verbs whose work goes on when the same command is given again after a stop.
+RESUMING_VERBS = frozenset({"run", "merge"})
+
 
 class _Parser(argparse.ArgumentParser):
     """The argparse parser, whose errors are one line and suggest the nearest verb or option."""
@@ -130,15 +134,20 @@ class _Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         for word in itertools.takewhile(lambda w: w != "--", args or ()):
             self.require_known_option(word)
-        self._is_intermixing = True
-        try:
-            parsed, rest = self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._is_intermixing = False
+        parsed, rest = super().parse_known_args(args, copy.copy(namespace))
+        if rest:  # words after an option, which only the other way of parsing takes
+            parsed, rest = self._parse_in_any_order(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         self.require_different_outputs(parsed)
         return parsed, rest
+
+    def _parse_in_any_order(self, args: Any, namespace: Any) -> Any:
+        self._is_intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixing = False
 
     def require_different_outputs(self, options: argparse.Namespace) -> None:
         """Refuse two output options that name the same file."""

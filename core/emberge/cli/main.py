@@ -16,9 +16,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from emberge.cli.arguments import list_plugin_files, parse, requires_plugins
+from emberge.cli.arguments import RESUMING_VERBS, list_plugin_files, parse, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.errors import EmbergeError, exits_refused
 from emberge.interpreter import set_torch_defaults
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:  # the user's shell asks what a word may become
         importlib.import_module("emberge.cli.completion").complete_words()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = _Command(words)
     set_torch_defaults()
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
     # of a second.
@@ -46,16 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     try:
         with (
-            ended_by_signal(lambda number: _show_interruption(128 + number, words)),
+            ended_by_signal(lambda number: _show_interruption(128 + number, command)),
             guard_output(),
         ):
-            return _run_verb(words)
+            return _run_verb(command)
     except EmbergeError as error:
         return _show_user_error(error, debug)
     except Terminated:
-        return _show_interruption(143, words)
+        return _show_interruption(143, command)
     except KeyboardInterrupt:
-        return _show_interruption(130, words)
+        return _show_interruption(130, command)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has ended, as `head` does
         return 1
@@ -71,7 +73,16 @@ def _accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _run_verb(words: list[str]) -> int:
+@dataclass
+class _Command:
+    """The words of a command; `resumes` is True once its verb is known to go on after a stop."""
+
+    words: list[str]
+    resumes: bool = False
+
+
+def _run_verb(command: _Command) -> int:
+    words = command.words
     if words == ["_work"]:  # a process that a launcher has started, not for users
         line = importlib.import_module("emberge.processes").read_call()
         if line is None:
@@ -84,6 +95,9 @@ def _run_verb(words: list[str]) -> int:
     options.words = words
     if options.verb is None:
         return 0
+    command.resumes = options.verb in RESUMING_VERBS or (
+        plugins is not None and plugin_verbs[options.verb].resumes
+    )
     with _reserve_files(options.written), exits_refused("a plugin"):
         if plugins is not None:
             return plugin_verbs[options.verb].call(options, plugins)
@@ -125,10 +139,8 @@ def _show_user_error(error: EmbergeError, debug: bool) -> int:
     return error.exit_code
 
 
-def _show_interruption(code: int, words: Sequence[str]) -> int:
-    continue_hint = (
-        "; the same command goes on from here" if {"run", "merge", "adapt"} & set(words) else ""
-    )
+def _show_interruption(code: int, command: _Command) -> int:
+    continue_hint = "; the same command goes on from here" if command.resumes else ""
     print(f"stopped{continue_hint}", file=sys.stderr)
     return code
 

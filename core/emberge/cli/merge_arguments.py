@@ -44,13 +44,13 @@ def _refuse_options_beside(config: Path, options: argparse.Namespace) -> None:
         "--weight": options.weight,
         "--dtype": options.dtype,
     }
-    loose = [text for text in options.overrides if "." not in text.partition("=")[0]]
-    loose = [text for text in loose if text.partition("=")[0].strip() != "seed"]
-    if loose:
-        raise RecipeError(
-            f"--set {loose[0]}: {config} has the options of its methods itself; write this one under "
-            "`parameters` there"
-        )
+    for override in options.overrides:
+        name = override.partition("=")[0].strip()
+        if "." not in name and name != "seed":
+            raise RecipeError(
+                f"--set {override}: {config} has the options of its methods itself; write this one under "
+                "`parameters` there"
+            )
     given_options = [name for name, value in values.items() if value]
     if given_options:
         raise RecipeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ SCORES_FILE = "scores.json"
 _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
 _Fact = TypeVar("_Fact")
+_VERDICT_KINDS = {"text": str, "met": bool}  # of the fields without a default
 _MEANS = ("task", "type", "in", "out", "elsewhere")
 
 
@@ -161,7 +162,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
         gains_kept=tuple(GainKept(**entry) for entry in content.get("gains_kept") or ()),
         against_linear=_read_comparisons(content.get("against_linear")),
         headroom=tuple(content.get("headroom") or ()),
-        requirements=tuple(Verdict(**entry) for entry in content.get("requirements") or ()),
+        requirements=tuple(map(_read_verdict, content.get("requirements") or ())),
         costs={
             m["name"]: TrainingCost(**m["training_cost"])
             for m in content["models"]
@@ -247,6 +248,24 @@ def _read_curve(entry: Mapping[str, Any]) -> ScoreCurve:
         for point in entry["points"]
     )
     return ScoreCurve(str(entry["name"]), str(entry["variable"]), points)
+
+
+def _read_verdict(entry: Mapping[str, Any]) -> Verdict:
+    """Return the verdict of one entry.
+
+    Raises:
+        TypeError: if a text is no text, `met` is neither true nor false, or a number is no number.
+    """
+    verdict = Verdict(**entry)
+    for option in fields(verdict):
+        kind = (
+            type(option.default) if option.default is not MISSING else _VERDICT_KINDS[option.name]
+        )
+        value = getattr(verdict, option.name)
+        is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
+        if not isinstance(value, kind) and not is_number:
+            raise TypeError(f"'{option.name}' of a requirement is {type(value).__name__}")
+    return verdict
 
 
 def _read_task(entry: Mapping[str, Any]) -> Task:

@@ -208,10 +208,10 @@ class Scores:
     def requirements_on(self, model: str) -> tuple[Verdict, ...]:
         """Return the verdicts on a scored model: on its arm of seeds and its queries on old indexes too."""
         weights, size = self.fingerprints[model], self.sizes.get(model)
-        names = {
+        names = {model} | {
             name
             for name, fingerprint in self.fingerprints.items()
-            if fingerprint == weights and self.sizes.get(name) == size
+            if weights and fingerprint == weights and self.sizes.get(name) == size
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Evaluator, Model, TaskInfo, TaskScore, Units, Workspace
-from emberge.errors import PluginError, RecipeError
+from emberge.errors import RecipeError
 from emberge.evaluating.task_groups import required_tasks
 from emberge.files import write_text
 
@@ -58,13 +58,13 @@ def score_model(
 
 
 def score_tasks(
-    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Any
+    evaluator: Evaluator, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
 ) -> dict[str, TaskScore]:
     """Return a model's scores by task; scores in the store of all steps are not computed again.
 
     The evaluator gets the folder of a complete model; an adapter is applied to its base first.
     """
-    store = ScoreStore(workspace.store / "scores", _find_code(evaluator, workspace))
+    store = ScoreStore(workspace.store / "scores", _identify_code(evaluator, workspace.plugins))
     scores = {task.name: store.read(model, task) for task in tasks}
     missing = [task for task in tasks if scores[task.name] is None]
     if missing:
@@ -79,8 +79,8 @@ def score_tasks(
 class ScoreStore:
     """Folder of scores, `<model's fingerprint>/<task>-<task's fingerprint>.json`.
 
-    `code` is the content of the file that the evaluator is from, which then is part of the fingerprint; it is
-    empty for an evaluator of an installed plugin.
+    `code` identifies the plugin files and revisions behind the evaluator; if it is not empty, it is part of
+    the fingerprint.
     """
 
     def __init__(self, folder: Path, code: str = "") -> None:
@@ -103,12 +103,17 @@ class ScoreStore:
         return self.folder / safe_file_name(model.fingerprint) / name
 
 
-def _find_code(evaluator: Evaluator, workspace: Any) -> str:
-    """Return the content of the bare file that the evaluator is from; "" if it is of no bare file."""
-    try:
-        return str(workspace.plugins.component_of(type(evaluator)).content)
-    except PluginError:
-        return ""
+def _identify_code(evaluator: Evaluator, plugins: Any) -> str:
+    """Return the hash of plugin files and revisions behind an evaluator and the components in its options.
+
+    It is "" if all of them are of installed plugins and of revision 1.
+    """
+    marks = [
+        f"{component.full_name} {component.content} {revision}"
+        for component, revision in plugins.components_behind(evaluator).items()
+        if component.content or revision != 1
+    ]
+    return sha256("\n".join(marks).encode()).hexdigest() if marks else ""
 
 
 def read_score(path: Path, task: TaskInfo) -> TaskScore | None:

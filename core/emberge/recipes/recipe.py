@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -10,27 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Reference, Step
+from emberge.contracts import Reference, Step, is_record, parts_of
 from emberge.errors import Problem, RecipeError
 from emberge.wording import join_some, printable
-
-
-def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each field of a dataclass instance."""
-    for option in dataclasses.fields(value):
-        yield option.name, getattr(value, option.name)
-
-
-def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
-    """Yield every part of a component with its path (`models.0.weight`), parents first, the component at "".
-
-    Dataclasses, mappings, sequences and sets are searched for parts, except values of a type in `leaves`.
-    """
-    yield "", value
-    if not isinstance(value, leaves):
-        for key, child in _list_children(value):
-            for path, part in parts_of(child, *leaves):
-                yield f"{key}.{path}" if path else key, part
 
 
 def references(value: Any) -> Iterator[Reference]:
@@ -53,7 +34,7 @@ def to_plain(
     def inner(part: Any) -> Any:
         if isinstance(part, leaves):
             return leaf(part)
-        if _is_record(part):
+        if is_record(part):
             return record(part, inner)
         if isinstance(part, Mapping):
             return {str(key): inner(child) for key, child in part.items()}
@@ -64,19 +45,6 @@ def to_plain(
         return leaf(part)
 
     return inner(value)
-
-
-def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
-    if _is_record(value):
-        yield from fields_in(value)
-    elif isinstance(value, Mapping):
-        yield from ((str(key), child) for key, child in value.items())
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((str(index), child) for index, child in enumerate(value))
-
-
-def _is_record(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _sort_key(value: Any) -> str:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
+from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference, parts_of
 from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
 from emberge.network import KINDS
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import parts_of
 from emberge.results import Input, read_artifact
 
 Files = Literal["all", "metadata", "ranges"]

@@ -66,7 +66,7 @@ def find_passing(
     """Return which candidates, [queries, candidates], pass every threshold; padding never passes."""
     import numpy as np
 
-    passes = places != EMPTY
+    passes: NDArray[np.bool_] = places != EMPTY
     if ceilings is not None:
         for space, ceiling in zip(spaces, ceilings, strict=True):
             passes &= space.scores(queries, np.where(passes, places, 0)) <= ceiling[:, None]

@@ -14,9 +14,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from emberge.files import open_regular, write_text
+from emberge import RecipeError
+from emberge.files import UnsoundFileError, open_regular, read_json, write_text
 
-from emberge_index.vectors.pieces import RewritePlan, read_mark
+from emberge_index.vectors.pieces import RewritePlan, read_mark_values
 
 SUFFIX = ".emberge.json"
 FORMATS_WITHOUT_MARK = (".npy", ".faiss", ".index")
@@ -29,6 +30,25 @@ _LONGEST = 1 << 16
 def locate_mark_file(vectors: Path) -> Path:
     """Return the place of the mark beside a file of vectors."""
     return vectors.with_name(vectors.name + SUFFIX)
+
+
+def require_new_mark(vectors: Path) -> None:
+    """Make sure that the mark of a new file of vectors replaces nothing but an older mark.
+
+    Raises:
+        RecipeError: if a file of the mark's name exists that is no mark.
+    """
+    path = locate_mark_file(vectors)
+    if vectors.suffix not in FORMATS_WITHOUT_MARK or not os.path.lexists(path):
+        return
+    try:
+        mark = read_json(path, limit=_LONGEST)
+    except (OSError, ValueError, UnsoundFileError):
+        mark = None
+    if not isinstance(mark, dict) or not isinstance(mark.get("file"), str):
+        raise RecipeError(
+            f"{path}: exists already and is no mark of vectors; remove it or choose another --out"
+        )
 
 
 def write_mark_file(vectors: Path, content: Path, mark: str) -> None:
@@ -45,13 +65,12 @@ def write_mark_file(vectors: Path, content: Path, mark: str) -> None:
 def add_mark(plan: RewritePlan) -> RewritePlan:
     """Return the plan with the model and the side that a mark beside its file names."""
     try:
-        with open_regular(locate_mark_file(plan.path)) as file:
-            text = file.read(_LONGEST)
-        if json.loads(text)["file"] != _identify_file(plan.path):
+        mark = read_json(locate_mark_file(plan.path), limit=_LONGEST)
+        if mark["file"] != _identify_file(plan.path):
             return plan
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, UnsoundFileError):
         return plan
-    fingerprint, side = read_mark(text)
+    fingerprint, side = read_mark_values(mark)
     return replace(plan, fingerprint=fingerprint, side=side)
 
 

@@ -226,9 +226,16 @@ def mark_of(header: TranslationHeader) -> str:
 def read_mark(text: str | bytes | None) -> tuple[str | None, str | None]:
     """Return the fingerprint and the side that a mark names; None for a missing part."""
     try:
-        mark = json.loads(text or "{}")
-    except ValueError:
+        return read_mark_values(json.loads(text or "{}"))
+    except (ValueError, RecursionError):
         return None, None
-    if not isinstance(mark, dict):
-        return None, None
-    return mark.get("fingerprint"), mark.get("side")
+
+
+def read_mark_values(mark: Any) -> tuple[str | None, str | None]:
+    """Return the fingerprint and the side in a parsed mark; None for a part that is missing or no text."""
+    values = mark if isinstance(mark, dict) else {}
+    fingerprint, side = (
+        value if isinstance(value := values.get(name), str) else None
+        for name in ("fingerprint", "side")
+    )
+    return fingerprint, side

@@ -71,11 +71,13 @@ def translate_file(
         CheckpointError: if another process translates into the same file.
     """
     from emberge_index.vectors.checks import open_fitting
+    from emberge_index.vectors.mark_file import require_new_mark
     from emberge_index.vectors.open_vectors import require_format
     from emberge_index.vectors.rewrite import require_new
 
     require_format(vectors)
     require_new(out, vectors.suffix)
+    require_new_mark(out)
     plan, translation = open_fitting(vectors, by, column, any_model=any_model)
     _require_space(plan, translation, out)
     empty = _write_vectors(plan, translation, out, progress or (lambda *_: None))

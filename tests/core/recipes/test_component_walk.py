@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import ModelRef
-from emberge.recipes.recipe import fields_in, parts_of, references, to_plain
+from emberge.contracts import fields_in, parts_of
+from emberge.recipes.recipe import references, to_plain
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,9 @@ def test_an_even_share_has_no_width(share: float, met: bool, tmp_path: Path) -> 
     assert verdict["difference"] == pytest.approx(0.95)
     assert verdict["lower_bound"] == pytest.approx(0.95)
     assert len(unmet) == (not met)
+    assert verdict["text"] == (
+        f"small is to keep at least {100 * share:.1f}% of large on all: it keeps 95.0%, at worst 95.0% (at 95%)"
+    )
 
 
 def test_the_bound_is_that_of_the_ratio_over_drawn_queries(tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ def test_too_few_queries_tell_nothing(tmp_path: Path) -> None:
     given = Given(values={"small": QUERIES, "large": QUERIES}, queries=49)
     (verdict,), (text,) = verdicts(tmp_path, given, 0.5, small=None, large=None)
     assert verdict["met"] is False
-    assert "has 98 queries" in text
+    assert "cannot be told with 98 queries" in text
     assert "take 100 or more" in text
     enough = Given(values={"small": QUERIES, "large": QUERIES}, queries=50)
     (verdict,), unmet = verdicts(tmp_path / "enough", enough, 0.5, small=None, large=None)
@@ -108,7 +111,7 @@ def test_a_model_without_a_score_has_no_share(tmp_path: Path) -> None:
     given = Given(values={"small": QUERIES, "large": 0 * QUERIES})
     (verdict,), (text,) = verdicts(tmp_path, given, 0.5, small=None, large=None)
     assert verdict["met"] is False
-    assert "lower bound none" in text
+    assert "the score of large may be 0" in text
 
 
 def test_losses_have_no_share(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from emberge import DataError
 from emberge.cli.main import main
+from emberge_index import threshold_interval
 from emberge_index import threshold_map as map_module
 from emberge_index.threshold_interval import threshold_intervals
 from emberge_index.threshold_map import RATES, PairCosines, ThresholdMap, threshold_map
@@ -235,14 +236,42 @@ def test_the_interval_has_the_threshold_and_is_wide_where_few_pairs_are_above_it
     new = old + 0.2 * draw.normal(size=old.shape)
     mapped = threshold_map(old, new)
     high = mapped.old[-60]
-    common, rare = threshold_intervals(old, new, [0.3, high])
+    common, rare = threshold_intervals(old, new, [0.3, high], mapped)
     assert common.low <= mapped(0.3) <= common.high
     assert rare.low <= mapped(high) <= rare.high
     assert common.high - common.low < 0.1
-    few = [threshold_intervals(old[:n], new[:n], [0.3])[0] for n in (40, 300)]
+    few = [threshold_intervals(old[:n], new[:n], [0.3], mapped)[0] for n in (40, 300)]
     assert few[0].high - few[0].low > few[1].high - few[1].low
-    (nothing,) = threshold_intervals(old[:40], new[:40], [0.99999])
+    (nothing,) = threshold_intervals(old[:40], new[:40], [0.99999], mapped)
     assert nothing.high == 1
+
+
+def test_a_sample_of_many_texts_has_its_interval_around_the_threshold_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threshold_interval, "MOST_TEXTS", 60)
+    draw = np.random.default_rng(8)
+    old = draw.normal(size=(600, 6))
+    new = old.copy()
+    new[1::2] += draw.normal(size=(300, 6))  # the sample has other texts than the rest
+    mapped = threshold_map(old, new)
+    (interval,) = threshold_intervals(old, new, [0.3], mapped)
+    (moved,) = threshold_intervals(old, new, [0.3], lambda at: mapped(at) + 0.3)
+    assert interval.low <= mapped(0.3) <= interval.high
+    assert moved.low == pytest.approx(interval.low + 0.3)
+
+
+def test_pairs_have_their_rows_in_the_order_of_their_cosines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(map_module, "BLOCK", 14)  # two rows at once
+    rows = np.random.default_rng(3).normal(size=(7, 4))
+    pairs = PairCosines(rows, [(1, 4), (6, 0)])
+    first, second = pairs.rows()
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    assert np.allclose(np.concatenate([*pairs.blocks()]), (unit[first] * unit[second]).sum(1))
+    assert len(first) == len(pairs) == 19
+    assert not {(1, 4), (0, 6)} & {*zip(first.tolist(), second.tolist(), strict=True)}
 
 
 def test_pairs_of_one_meaning_do_not_move_the_interval() -> None:
@@ -251,7 +280,7 @@ def test_pairs_of_one_meaning_do_not_move_the_interval() -> None:
     doubled = np.concatenate([old, old[:1]])
     new = doubled + 0.1 * draw.normal(size=doubled.shape)
     counted, left_out = (
-        threshold_intervals(doubled, new, [0.9999], same)[0] for same in ((), [(0, 60)])
+        threshold_intervals(doubled, new, [0.9999], float, same)[0] for same in ((), [(0, 60)])
     )
     assert counted.low < 1
     assert (left_out.low, left_out.high) == (1, 1)  # no other pair is that near

@@ -21,6 +21,7 @@ from emberge.contracts import (
     ParameterCount,
     Reader,
     Reference,
+    parts_of,
 )
 from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
@@ -32,7 +33,7 @@ from emberge.model_folder import (
 from emberge.network import request_threads
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.parse.shipped import to_recipe
-from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, parts_of, references
+from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, references
 from emberge.recipes.references import (
     LocatedModel,
     is_folder,

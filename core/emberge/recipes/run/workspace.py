@@ -21,10 +21,9 @@ from emberge.contracts import (
     Reference,
     Rehearsal,
 )
-from emberge.errors import PluginError
 from emberge.files import write_json
 from emberge.plugins import Plugins
-from emberge.recipes.recipe import RecipeStep, parts_of
+from emberge.recipes.recipe import RecipeStep
 from emberge.recipes.references import Targets
 from emberge.recipes.run.run_log import JsonLineFile, StepListener
 from emberge.recipes.run.step_progress import StepProgress
@@ -226,11 +225,7 @@ def list_plugins_behind(component: Any, plugins: Plugins) -> dict[str, str]:
     A bare file has no version; in place of it comes the SHA-256 of its content.
     """
     versions = {}
-    for type_ in dict.fromkeys(type(part) for _, part in parts_of(component)):
-        try:
-            added = plugins.component_of(type_)
-        except PluginError:
-            continue  # a part of a component's options
+    for added in plugins.components_behind(component):
         version = f"sha256:{added.content}" if added.content else added.version
         versions[added.plugin] = f"{added.distribution} {version}".strip()
     return dict(sorted(versions.items()))

@@ -1,0 +1,39 @@
+"""The parts of a component: a walk over the fields of dataclasses and what is in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each field of a dataclass instance."""
+    for option in dataclasses.fields(value):
+        yield option.name, getattr(value, option.name)
+
+
+def parts_of(value: Any, *leaves: type) -> Iterator[tuple[str, Any]]:
+    """Yield every part of a component with its path (`models.0.weight`), parents first, the component at "".
+
+    Dataclasses, mappings, sequences and sets are searched for parts, except values of a type in `leaves`.
+    """
+    yield "", value
+    if not isinstance(value, leaves):
+        for key, child in _list_children(value):
+            for path, part in parts_of(child, *leaves):
+                yield f"{key}.{path}" if path else key, part
+
+
+def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
+    if is_record(value):
+        yield from fields_in(value)
+    elif isinstance(value, Mapping):
+        yield from ((str(key), child) for key, child in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((str(index), child) for index, child in enumerate(value))
+
+
+def is_record(value: Any) -> bool:
+    """Return whether a value is an instance of a dataclass."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
