@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from emberge import (
@@ -143,13 +144,14 @@ class Publish(Step):
             details |= {"uploaded": True, **dataclasses.asdict(published)}
             text = "\n".join(block)
         else:
-            command = self._format_command(model)
+            command = self._format_command(model, workspace.store.parent)
             text = "\n".join(
                 [
                     f"{prose(self.name)}: {len(publication.files)} files, licence "
                     f"{prose(publication.terms.licence or 'unknown')}",
                     *("", *publication.table(), ""),
-                    "Nothing was uploaded. This shows the card; without `--dry-run` it asks, then uploads:",
+                    "Nothing was uploaded. In this OUT, the command shows the card; without `--dry-run` it asks, "
+                    "then uploads:",
                     *("", *code_block(command, "bash")),
                 ]
             )
@@ -157,14 +159,17 @@ class Publish(Step):
         self._write_result(workspace, text, {**details, "files": sorted(publication.files)})
         return Artifact(kind="file", parents=(str(self.model),), details=details)
 
-    def _format_command(self, model: Model) -> str:
-        """Return the command line that shows the upload of the model with the options of this step."""
+    def _format_command(self, model: Model, out: Path) -> str:
+        """Return the command line that shows the upload of the model with the options of this step.
+
+        Its paths are relative to the run's folder `out`, which may be copied and be run in from any shell.
+        """
         link = (
             model.folder.parent / model.name
         )  # of a step's result: shorter, and still there later
         folder = link if link.is_dir() else model.folder
-        origin = os.path.relpath(self.model.folder)
-        words = ["emberge", "publish", "--dry-run", os.path.relpath(folder), self.name]
+        origin = os.path.relpath(self.model.folder, out)
+        words = ["emberge", "publish", "--dry-run", os.path.relpath(folder, out), self.name]
         words += ["--private"] * self.private + ["--replace"] * self.replace
         words += ["--licence", self.licence] if self.licence is not None else []
         for name, licence in self.licences.items():
@@ -184,6 +189,7 @@ class Publish(Step):
         lines = [f"not published: {requirement}" for requirement in unmet]
         for line in lines:
             workspace.warn(line)
+        # Not `unmet`: the run would count these requirements, which other steps have failed, twice.
         details = {"name": self.name, "uploaded": False, "not_met": list(unmet), "table": TABLE}
         self._write_result(workspace, "\n".join(f"- {prose(line)}" for line in lines), details)
         return Artifact(kind="file", parents=(str(self.model),), details=details)

@@ -121,3 +121,17 @@ def test_the_name_of_emberges_own_verb_is_refused() -> None:
 
     with pytest.raises(PluginError, match="'merge'"):
         parse(["status", "out"], {"merge": verb()})
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_stopped_verb_says_whether_the_same_command_goes_on(
+    plugin: str, capsys: pytest.CaptureFixture[str], resumes: bool
+) -> None:
+    text = PLUGIN.replace("machine=True", f"machine=True, resumes={resumes}")
+    stopping = text.replace(
+        "    print(options.word.", "    raise KeyboardInterrupt\n    print(options.word."
+    )
+    Path(plugin).write_text(stopping, "utf-8")
+    assert main(["--plugin", plugin, "say-word", "run"]) == 130
+    hint = "; the same command goes on from here" if resumes else ""
+    assert capsys.readouterr().err == f"stopped{hint}\n"

@@ -95,3 +95,43 @@ def test_normalised_ranks_are_those_of_the_paper() -> None:
     )
     assert dict(scores.ranks) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.75, "d": 1.5})
     assert not replace(scores, values={**scores.values, "d": {}}).ranks, "a score is missing"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": ["a"]},
+        {"model": []},
+        {"met": "false"},
+        {"met": 1},
+        {"margin": "0"},
+        {"margin": True},
+    ],
+)
+def test_a_requirement_with_a_value_of_another_type_is_refused(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    path = write_scores(tmp_path, PLAIN)
+    content = json.loads(path.read_text())
+    content["requirements"][0] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"scores\.json.*'{next(iter(change))}'"):
+        read_scores(tmp_path)
+
+
+def test_a_requirement_may_have_a_whole_number(tmp_path: Path) -> None:
+    path = write_scores(tmp_path, PLAIN)
+    content = json.loads(path.read_text())
+    content["requirements"][0]["margin"] = 1
+    path.write_text(json.dumps(content))
+    assert read_scores(tmp_path).requirements[0].margin == 1
+
+
+def test_models_whose_weights_are_unknown_do_not_share_requirements() -> None:
+    scores = replace(
+        PLAIN,
+        fingerprints={"one": "", "other": ""},
+        requirements=(Verdict("one", True, "one"), Verdict("other", False, "other")),
+        pooled=None,
+    )
+    assert [verdict.text for verdict in scores.requirements_on("one")] == ["one"]

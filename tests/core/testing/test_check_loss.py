@@ -233,3 +233,25 @@ class _Misspelt(Loss):
 def test_a_fault_of_another_kind_is_shown_as_it_is() -> None:
     with pytest.raises(AttributeError, match="summ"):
         check_loss(_Misspelt())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scored(Loss):
+    """Read a column that it does not declare, or fail with an error that only mentions one."""
+
+    fault: str = "index"
+
+    def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+        e = embeddings
+        if self.fault == "own":
+            raise ValueError("a score of NoneType, label")
+        if e.positive_score is None:
+            raise KeyError("empty")
+        return 1 - _mean(e, _kept(e))
+
+
+def test_a_missing_column_is_found_by_trial_and_not_by_the_words_of_an_error() -> None:
+    with pytest.raises(AssertionError, match=r"^needs: .*texts alone"):
+        check_loss(_Scored())
+    with pytest.raises(ValueError, match=r"^a score of NoneType, label$"):
+        check_loss(_Scored(fault="own"))

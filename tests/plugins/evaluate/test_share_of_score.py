@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,8 @@ def test_an_even_share_has_no_width(share: float, met: bool, tmp_path: Path) -> 
     assert verdict["difference"] == pytest.approx(0.95)
     assert verdict["lower_bound"] == pytest.approx(0.95)
     assert len(unmet) == (not met)
-    assert verdict["text"] == (
-        f"small is to keep at least {100 * share:.1f}% of large on all: it keeps 95.0%, at worst 95.0% (at 95%)"
-    )
+    claim = f"small is to keep at least {100 * share:.1f}% of large on all"
+    assert verdict["text"] == f"{claim}: it keeps 95.0%, at worst 95.0% (at 95%)"
 
 
 def test_the_bound_is_that_of_the_ratio_over_drawn_queries(tmp_path: Path) -> None:
@@ -112,6 +112,18 @@ def test_a_model_without_a_score_has_no_share(tmp_path: Path) -> None:
     (verdict,), (text,) = verdicts(tmp_path, given, 0.5, small=None, large=None)
     assert verdict["met"] is False
     assert "the score of large may be 0" in text
+
+
+def test_check_finds_a_share_of_losses(tmp_path: Path) -> None:
+    given = Given(values={"small": QUERIES, "large": QUERIES}, less=True)
+    tasks = given.plan(Bench(tmp_path))
+    keeps = Requirement(model=ModelRef("$small"), keeps=0.9, of=ModelRef("$large"))
+    step = Evaluate(models=(), evaluators=(given,), require=(keeps,))
+    context: Any = SimpleNamespace(problem=lambda text, option: (option, text))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("emberge_evaluate.evaluate_step.tasks_ahead", lambda *_: list(tasks))
+        found = list(step._check_tasks(context))
+    assert [option for option, text in found if "these tasks are losses" in text] == ["require"]
 
 
 def test_losses_have_no_share(tmp_path: Path) -> None:

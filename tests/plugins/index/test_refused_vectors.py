@@ -5,6 +5,7 @@ The verb `refresh` refuses the same ones in the same words.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -286,3 +287,42 @@ def test_a_bridge_is_no_map(by: Path, capsys: Capture) -> None:
     said = refused(bridge, npy(by, vectors(50, 24)), capsys)
     assert "such as a step `bridge` makes" in said
     assert "step `translate`" in said
+
+
+@pytest.mark.parametrize("planted", ["[" * 60_000, "[" * 70_000, "folder", "fifo", "null", "[]"])
+def test_a_mark_that_is_none_is_ignored(by: Path, planted: str) -> None:
+    from emberge_index.vectors.open_vectors import plan_vectors
+
+    path = npy(by, vectors(50, 24))
+    mark = path.with_name("old.npy.emberge.json")
+    if planted == "folder":
+        mark.mkdir()
+    elif planted == "fifo":
+        os.mkfifo(mark)
+    else:
+        mark.write_text(planted)
+    plan = plan_vectors(path, dimension=16)
+    assert (plan.fingerprint, plan.side) == (None, None)
+
+
+def test_a_mark_names_model_and_side_only_by_texts() -> None:
+    from emberge_index.vectors.pieces import read_mark
+
+    assert read_mark('{"side": {"a": 1}, "fingerprint": "f"}') == ("f", None)
+    assert read_mark('{"side": "queries", "fingerprint": 3}') == (None, "queries")
+    assert read_mark("[" * 60_000) == (None, None)
+
+
+def test_the_mark_of_a_result_replaces_an_older_mark_and_nothing_else(
+    by: Path, capsys: Capture
+) -> None:
+    path = npy(by, vectors(50, 24))
+    mark = path.with_name("new.npy.emberge.json")
+    mark.write_text('{"mine": 1}')
+    words = ["translate", str(path), "--by", str(by), "--out", str(path.with_name("new.npy"))]
+    assert main(words) == 2
+    assert "new.npy.emberge.json: exists already" in " ".join(capsys.readouterr().err.split())
+    assert mark.read_text() == '{"mine": 1}'
+    mark.write_text('{"file": "12 of a file that was removed"}')
+    assert main(words) == 0
+    assert '"side": "documents"' in mark.read_text()

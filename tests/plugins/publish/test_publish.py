@@ -397,8 +397,9 @@ def test_the_result_lists_the_files_with_sizes_and_the_command_that_shows_the_up
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([\d.]+ [kM]?B) \|$", text, re.MULTILINE))
     assert {"README.md", "artifact.json", "config.json", "model.safetensors"} <= {*rows}
     (line,) = re.findall(r"^emberge (publish .*)$", text, re.MULTILINE)
-    assert line == ("publish --dry-run out/soup me/soup --licence-of ./faq=mit --inputs ..")
+    assert line == ("publish --dry-run soup me/soup --licence-of ./faq=mit --inputs ../..")
     capsys.readouterr()
+    monkeypatch.chdir("out")
     assert main(shlex.split(line)) == 0
     shown = capsys.readouterr().out
     assert all(re.search(rf"^  {re.escape(name)} ", shown, re.MULTILINE) for name in rows)

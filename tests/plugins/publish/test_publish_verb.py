@@ -258,6 +258,7 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
     progress: list[Any] = []
     workspace: Any = SimpleNamespace(
         folder=tmp_path,
+        store=Path(".store"),
         plugins="plugins",
         rehearsal=rehearsal,
         model=lambda reference: SimpleNamespace(
