@@ -27,6 +27,7 @@ import pluggy
 
 from emberge import hookspecs
 from emberge.architectures import add_architecture
+from emberge.component_parts import parts_of
 from emberge.contracts import (
     Backbone,
     ChainSpec,
@@ -41,7 +42,6 @@ from emberge.contracts import (
     Sampler,
     Step,
     TokenLoss,
-    parts_of,
 )
 from emberge.errors import PluginError, suggest
 from emberge.plugin_checks import (

@@ -150,7 +150,7 @@ class Publish(Step):
                     f"{prose(self.name)}: {len(publication.files)} files, licence "
                     f"{prose(publication.terms.licence or 'unknown')}",
                     *("", *publication.table(), ""),
-                    "Nothing was uploaded. In this OUT, the command shows the card; without `--dry-run` it asks, "
+                    "Nothing was uploaded. In this OUT, this shows the card; without `--dry-run` it asks, "
                     "then uploads:",
                     *("", *code_block(command, "bash")),
                 ]

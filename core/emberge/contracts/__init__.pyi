@@ -15,9 +15,6 @@ from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
 from .block import Options as Options
 from .block import rows_of as rows_of
-from .component_parts import fields_in as fields_in
-from .component_parts import is_record as is_record
-from .component_parts import parts_of as parts_of
 from .dataset import TASK_KINDS as TASK_KINDS
 from .dataset import BadRow as BadRow
 from .dataset import Dataset as Dataset

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Reference, Step, is_record, parts_of
+from emberge.component_parts import is_record, parts_of
+from emberge.contracts import Reference, Step
 from emberge.errors import Problem, RecipeError
 from emberge.wording import join_some, printable
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference, parts_of
+from emberge.component_parts import parts_of
+from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference
 from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash

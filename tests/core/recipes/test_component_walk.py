@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emberge import ModelRef
-from emberge.contracts import fields_in, parts_of
+from emberge.component_parts import fields_in, parts_of
 from emberge.recipes.recipe import references, to_plain
 
 

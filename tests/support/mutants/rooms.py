@@ -182,6 +182,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{STEPS}/listed_set.py",
             f"{STEPS}/*filter*.py",
             f"{STEPS}/mine_hard_negatives.py",
+            f"{STEPS}/kept_blocks.py",
             f"{STEPS}/teacher.py",
             f"{STEPS}/taught_step.py",
         ),

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from emberge.component_parts import parts_of
 from emberge.contracts import (
     Backbone,
     DataRef,
@@ -21,7 +22,6 @@ from emberge.contracts import (
     ParameterCount,
     Reader,
     Reference,
-    parts_of,
 )
 from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults

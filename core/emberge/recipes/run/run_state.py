@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Artifact, Machine, PerTensor, Reference, Rehearsal, fields_in
+from emberge.component_parts import fields_in
+from emberge.contracts import Artifact, Machine, PerTensor, Reference, Rehearsal
 from emberge.data import DataEntry
 from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.hashes import HashCache, UserHashes, stable_hash
