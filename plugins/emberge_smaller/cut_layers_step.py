@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from emberge import (
     Artifact,
@@ -43,9 +42,8 @@ class CutLayers(Step):
     model: ModelRef
     """The model, plain or in a SentenceTransformers folder."""
     layers: WholeNumber | tuple[WholeNumber, ...]
-    """Numbers of the layers to keep, from 0 and in ascending order, or how many to keep."""
-    keep: Literal["even_with_last"] = "even_with_last"
-    """Choice of layers if `layers` is how many: spread evenly, and always with the last one."""
+    """Numbers of the layers to keep, from 0 and in ascending order, or how many to keep, spread evenly and
+    with the last."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
@@ -54,37 +52,23 @@ class CutLayers(Step):
             return
         try:
             stack = LayerStack(Checkpoint(folder))
-            numbers = self.choose_layers(stack)
-            stack.require_layers(numbers)
-            left_out = stack.list_left_out(numbers) if stack.checkpoint.has_weights else ()
-            parameters = count_parameters(stack.checkpoint, left_out=left_out)
+            numbers, parameters = stack.choose(self.layers), None
+            if stack.checkpoint.has_weights:
+                left_out = stack.list_left_out(numbers)
+                parameters = count_parameters(stack.checkpoint, left_out=left_out)
         except EmbergeError as error:
             yield context.problem(str(error), "layers")
             return
-        has_weights = stack.checkpoint.has_weights
         context.expect(
-            Expected(
-                Artifact(kind="model", parents=(self.model.text,)),
-                parameters=parameters if has_weights else None,
-            )
+            Expected(Artifact(kind="model", parents=(self.model.text,)), parameters=parameters)
         )
         context.note("cutting", [f"layers {list(numbers)} of {stack.count}"])
-
-    def choose_layers(self, stack: LayerStack) -> tuple[int, ...]:
-        """Return the numbers of the layers to keep.
-
-        Raises:
-            CheckpointError: if there are fewer layers than to be kept, or no layer stack that is known.
-        """
-        if isinstance(self.layers, int):
-            return stack.choose_even_with_last(self.layers)
-        return self.layers
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.model)
         with workspace.whole_model(model) as folder:
             stack = LayerStack(Checkpoint(folder))
-            numbers = self.choose_layers(stack)
+            numbers = stack.choose(self.layers)
             cut_layers(stack, numbers, workspace, content=model.fingerprint)
         return Artifact(
             kind="model",

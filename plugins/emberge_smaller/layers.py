@@ -50,13 +50,17 @@ class LayerStack:
                 f"{folder}: '{self.kind}' has an encoder and a decoder, and layers are cut from a single "
                 "stack; take an encoder"
             )
-        if self.checkpoint.has_weights and sorted(self._layouts) != list(range(count)):
+        if self.checkpoint.has_weights and not self._has_layers(count):
             raise CheckpointError(
                 f"{folder}: its config has {count_noun(count, 'layer')} and its weights have "
                 f"{count_noun(len(self._layouts), 'layer')}, as in models whose layers share weights; take a "
                 "model whose layers have weights of their own"
             )
         return count
+
+    def _has_layers(self, count: int) -> bool:
+        """Return whether the weights have the layers 0 to `count` - 1; the count may be absurdly large."""
+        return len(self._layouts) == count and max(self._layouts) == count - 1
 
     @cached_property
     def _layouts(self) -> Mapping[int, _Layout]:
@@ -78,6 +82,19 @@ class LayerStack:
             return False
         return self._layouts[0] not in [self._layouts[n] for n in range(1, self.count)]
 
+    def choose(self, layers: int | Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of the layers to keep, of which a model can be written.
+
+        `layers` are the numbers, or how many to keep (`choose_even_with_last`).
+
+        Raises:
+            CheckpointError: if there are fewer layers than to be kept, or they cannot make a model
+                (`require_layers`).
+        """
+        numbers = self.choose_even_with_last(layers) if isinstance(layers, int) else tuple(layers)
+        self.require_layers(numbers)
+        return numbers
+
     def choose_even_with_last(self, number: int) -> tuple[int, ...]:
         """Return the numbers of layers that are spread evenly and end in the last one: 1, 3 and 5 of six.
 
@@ -86,7 +103,7 @@ class LayerStack:
         Raises:
             CheckpointError: if the model has fewer layers, or no layer stack that is known.
         """
-        least = 1 + (self.begins_with_first and self.count > 1)
+        least = 1 + self.begins_with_first
         if not least <= number <= self.count:
             raise CheckpointError(
                 f"{self.checkpoint.folder}: {count_noun(number, 'layer')} cannot be kept: it has "

@@ -6,14 +6,12 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
 from emberge import (
     CheckpointError,
     EmbergeError,
     ModelRef,
     Preflight,
-    Requires,
     WholeNumber,
     Workspace,
 )
@@ -29,12 +27,11 @@ class Student:
 
     `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
     form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
-    keep by `keep`, as in the step `cut_layers`.
+    keep, spread evenly and with the last, as in the step `cut_layers`.
     """
 
     model: ModelRef | None = None
     layers: WholeNumber | tuple[WholeNumber, ...] | None = None
-    keep: Annotated[Literal["even_with_last"], Requires("layers")] = "even_with_last"
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.layers is None):
@@ -46,13 +43,14 @@ class Student:
 
     def problems(self, context: Preflight, teacher: ModelRef) -> Iterator[str]:
         """Yield a reason why the layers cannot be cut from the teacher."""
-        folder = context.whole_model(teacher) if self.layers is not None else None
+        if self.layers is None:
+            return
+        folder = context.whole_model(teacher)
         if folder is None:
             return
         try:
             stack = LayerStack(Checkpoint(folder))
-            numbers = self._choose_layers(stack)
-            stack.require_layers(numbers)
+            numbers = stack.choose(self.layers)
         except EmbergeError as error:
             yield str(error)
             return
@@ -70,7 +68,7 @@ class Student:
         if self.layers is None:
             return model.folder
         stack = LayerStack(Checkpoint(model.folder))
-        numbers = self._choose_layers(stack)
+        numbers = stack.choose(self.layers)
         from emberge.ranks import join_ranks
 
         key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
@@ -86,8 +84,3 @@ class Student:
 
         join_ranks(workspace.machine.device).on_first_rank(write)
         return folder
-
-    def _choose_layers(self, stack: LayerStack) -> tuple[int, ...]:
-        if isinstance(self.layers, int):
-            return stack.choose_even_with_last(self.layers)
-        return self.layers or ()

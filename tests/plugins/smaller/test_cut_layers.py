@@ -206,7 +206,7 @@ def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> 
     with pytest.raises(CheckpointError, match="from 2 to 4"):
         stack.choose_even_with_last(1)
     with pytest.raises(CheckpointError, match=r"write \[0, 1, 3\]"):
-        stack.require_layers((1, 3))
+        stack.choose((1, 3))
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,14 @@ def test_another_step_writes_it_into_its_work_folder(tmp_path: Path) -> None:
     cut_layers(LayerStack(Checkpoint(folder)), (1, 3), bench, content=content, out=start)
     assert torch.equal(states(loaded(start)), states(cut_by_hand(folder, (1, 3))))
     assert [path.name for path in bench.work.iterdir()] == ["start"]
+
+
+def test_a_config_with_an_absurd_number_of_layers_is_refused(tmp_path: Path) -> None:
+    folder = model_of(tmp_path / "whole", "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**12}))
+    with pytest.raises(CheckpointError, match="its weights have 4 layers"):
+        _ = LayerStack(Checkpoint(folder)).count
 
 
 def test_the_check_announces_the_smaller_model(tmp_path: Path) -> None:

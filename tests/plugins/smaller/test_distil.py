@@ -235,7 +235,6 @@ def test_a_student_continues_after_a_kill_with_the_same_bytes(
         (_student(student="{layers: [2, 0]}"), r"write [0, 2]"),
         (_student(student="{layers: [0, 7]}"), "has no layer 7"),
         (_student(student="{layers: [0], model: ./b}"), "either a 'model' or 'layers'"),
-        (_student(student="{model: ./b, keep: even_with_last}"), "layers"),
         (_student("./data"), "./data"),
         (_student(data="[]"), "no data to train on"),
         (_student(data="{path: empty.jsonl, task: text}"), "empty.jsonl"),
