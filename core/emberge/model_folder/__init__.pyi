@@ -10,6 +10,7 @@ from .classic_names import POOLING as POOLING
 from .compare_models import ModelPair as ModelPair
 from .compare_models import rope_options as rope_options
 from .compare_models import trunk_config as trunk_config
+from .compare_models import with_trunk_config as with_trunk_config
 from .copies import code_of_class as code_of_class
 from .copies import copy_model as copy_model
 from .copies import copy_template as copy_template
@@ -40,8 +41,11 @@ from .st_layout import write_modalities as write_modalities
 from .st_layout import write_static_model as write_static_model
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
+from .tokenizers import find_algorithm as find_algorithm
+from .tokenizers import list_other_formats as list_other_formats
 from .tokenizers import load_tokenizer as load_tokenizer
 from .tokenizers import read_tokenizer_json as read_tokenizer_json
 from .tokenizers import require_vocabulary as require_vocabulary
+from .tokenizers import split_merge as split_merge
 from .tokenizers import tokenizer_faults as tokenizer_faults
 from .tokenizers import with_mask_token as with_mask_token

@@ -32,6 +32,12 @@ class LayerConfig:
         return count if isinstance(count, int) and not isinstance(count, bool) else None
 
     @property
+    def count_key(self) -> str:
+        """The key of the number of layers in the config, or the usual one if the config has none."""
+        trunk = trunk_config(self.config)
+        return next((key for key in self.COUNTS if key in trunk), self.COUNTS[0])
+
+    @property
     def kinds(self) -> dict[str, list[Any]]:
         """The lists that have one entry for each layer, by their keys.
 
@@ -53,7 +59,7 @@ class LayerConfig:
     def _describe_layers(self, numbers: Sequence[int]) -> Iterator[tuple[str, Any]]:
         """Yield the changed keys of the text trunk's config with their values."""
         trunk = trunk_config(self.config)
-        yield next((key for key in self.COUNTS if key in trunk), self.COUNTS[0]), len(numbers)
+        yield self.count_key, len(numbers)
         for key, kinds in self.kinds.items():
             # A list of equal entries, which the class makes of the number of layers, stays unsaid.
             if trunk.get(key) is not None or len(set(kinds)) > 1:

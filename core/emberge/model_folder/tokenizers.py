@@ -22,11 +22,10 @@ from emberge.wording import printable
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
+# Files of whole vocabularies in formats that are not written here; tokenizer.json does their work.
+_OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
 # Files of tokenizers with words.
-_VOCABULARIES = (
-    *("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
-    *("*.model", "*.spm", "*.bpe", "*.tiktoken"),
-)
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", *_OTHER_FORMATS)
 # Classes of tokenizers that have no words and no padding token but those of their files.
 _GENERIC_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 # Tokens that a tokenizer inserts into every sequence.
@@ -44,6 +43,27 @@ def read_tokenizer_json(path: Path) -> dict[str, Any]:
     if fault is not None:
         raise CheckpointError(f"{path}: is no tokenizer: {fault}; get it again")
     return dict(content)
+
+
+def find_algorithm(model: Mapping[str, Any]) -> str:
+    """Return the algorithm of a tokenizer.json's `model`: its type, or by its parts in files without one."""
+    if model.get("type"):
+        return str(model["type"])
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    return "BPE" if "merges" in model else "WordPiece"
+
+
+def split_merge(merge: Any) -> tuple[str, str]:
+    """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
+    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return first, second
+
+
+def list_other_formats(folder: Path) -> list[Path]:
+    """Return the files of a folder with a whole vocabulary in a format that emberge does not write."""
+    files = (path for pattern in _OTHER_FORMATS for path in sorted(folder.glob(pattern)))
+    return [path for path in files if path.is_file()]
 
 
 def _find_json_fault(content: Any) -> str | None:

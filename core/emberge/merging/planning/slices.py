@@ -16,7 +16,13 @@ from typing import Any
 from emberge.errors import EmbergeError, Problem
 from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.merging.request import LayerRange, MergeRequest
-from emberge.model_folder import Checkpoint, LayerConfig, read_json
+from emberge.model_folder import (
+    Checkpoint,
+    LayerConfig,
+    read_json,
+    trunk_config,
+    with_trunk_config,
+)
 from emberge.tensor_names import TIED, Names, layer_number, shift_layer
 
 
@@ -186,12 +192,14 @@ def write_layers(request: MergeRequest, trunk: Path) -> None:
     if not path.is_file():
         return
     config: dict[str, Any] = read_json(path)
-    key = next((key for key in LayerConfig.COUNTS if key in config), LayerConfig.COUNTS[0])
-    config[key] = sum(one.count for one in request.slices)
+    old = trunk_config(config)
+    layers = sum(one.count for one in request.slices)
+    changes: dict[str, Any] = {LayerConfig(config).count_key: layers}
     for name in LayerConfig.KINDS:
         kinds = _list_layer_kinds(request, name)
-        if isinstance(config.get(name), list) and kinds is not None:
-            config[name] = kinds
+        if isinstance(old.get(name), list) and kinds is not None:
+            changes[name] = kinds
+    config = with_trunk_config(config, changes)
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -200,7 +208,7 @@ def _list_layer_kinds(request: MergeRequest, name: str) -> list[Any] | None:
     kinds: list[Any] = []
     for layer_slice in request.slices:
         model = layer_slice.inputs[0]
-        listed = Checkpoint(model.folder or Path()).config.get(name)
+        listed = trunk_config(Checkpoint(model.folder or Path()).config).get(name)
         first = model.first_layer or 0
         if not isinstance(listed, list) or len(listed) < first + layer_slice.count:
             return None

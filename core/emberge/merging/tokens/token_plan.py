@@ -12,10 +12,14 @@ from typing import Any
 
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
-from emberge.model_folder import read_json
+from emberge.model_folder import (
+    find_algorithm,
+    list_other_formats,
+    read_json,
+    split_merge,
+    with_trunk_config,
+)
 
-# Files with the vocabulary in formats that cannot be changed here.
-_UNCHANGEABLE_FILES = ("tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 NOWHERE = -1
 """The row of a token that a model lacks."""
@@ -97,11 +101,7 @@ class TokenModel:
 def _write_size(path: Path, rows: int) -> None:
     if not path.is_file():
         return
-    config: dict[str, Any] = dict(read_json(path))
-    inner = config.get("text_config")
-    part = inner if isinstance(inner, dict) and "vocab_size" in inner else config
-    part["vocab_size"] = rows
-    _write_json(path, config)
+    _write_json(path, with_trunk_config(read_json(path), {"vocab_size": rows}))
 
 
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
@@ -119,7 +119,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
             _insert_token(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
     _require_ids(model, content["added_tokens"])
-    if model.get("type") == "BPE":
+    if find_algorithm(model) == "BPE":
         _append_merges(model, new)
     _write_json(path, content)
     _update_older_files(folder, model)
@@ -157,25 +157,20 @@ def _append_merges(model: dict[str, Any], new: Sequence[NewToken]) -> None:
     """Append the owners' merges that produce the new tokens, in the form of the existing merges."""
     merges = model["merges"]
     text = bool(merges) and isinstance(merges[0], str)
-    pairs = {_split_merge(merge) for merge in merges}
+    pairs = {split_merge(merge) for merge in merges}
     for folder in dict.fromkeys(token.owner.folder for token in new):
         path = folder / "tokenizer.json"
         for merge in read_json(path)["model"].get("merges", ()) if path.is_file() else ():
-            pair = _split_merge(merge)
+            pair = split_merge(merge)
             if pair not in pairs and {*pair, "".join(pair)} <= model["vocab"].keys():
                 pairs.add(pair)
                 merges.append(" ".join(pair) if text else list(pair))
 
 
-def _split_merge(merge: Any) -> tuple[str, str]:
-    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return first, second
-
-
 def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
     """Write the vocabulary into files of older formats, and remove files that cannot represent it."""
-    for name in _UNCHANGEABLE_FILES:
-        (folder / name).unlink(missing_ok=True)
+    for path in list_other_formats(folder):
+        path.unlink()
     vocabulary = model["vocab"]
     path = folder / "vocab.txt"
     if path.is_file():
@@ -188,7 +183,7 @@ def _update_older_files(folder: Path, model: dict[str, Any]) -> None:
         _write_json(folder / "vocab.json", vocabulary)
     path = folder / "merges.txt"
     if path.is_file() and "merges" in model:
-        pairs = (" ".join(_split_merge(merge)) for merge in model["merges"])
+        pairs = (" ".join(split_merge(merge)) for merge in model["merges"])
         path.write_text("#version: 0.2\n" + "".join(f"{p}\n" for p in pairs), encoding="utf-8")
 
 

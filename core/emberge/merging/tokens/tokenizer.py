@@ -11,6 +11,7 @@ from typing import Any
 
 from emberge.model_folder import (
     Checkpoint,
+    find_algorithm,
     read_json,
     read_text,
     read_tokenizer_json,
@@ -83,7 +84,7 @@ class Tokenizer:
         model = whole.get("model") or {}
         return cls(
             folder,
-            str(model.get("type") or "WordPiece"),
+            find_algorithm(model),
             tokens,
             added,
             {part: whole.get(part) for part in _SETTINGS_PARTS} if whole else {},

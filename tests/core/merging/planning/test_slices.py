@@ -90,6 +90,23 @@ def test_layers_come_from_where_they_are_taken_and_the_model_loads(
         assert model(torch.tensor([[2, 7, 9, 3]])).last_hidden_state.isfinite().all()
 
 
+def test_layers_of_a_nested_text_trunk_are_counted_there(tmp_path: Path) -> None:
+    from transformers import AutoModel
+
+    folder = tiny.checkpoint(tmp_path / "a", "qwen3-vl", sentence_transformer=False)
+    before = json.loads((folder / "config.json").read_text())
+    kinds = ["full_attention", "sliding_attention", "full_attention"]
+    before["text_config"]["layer_types"] = kinds  # a list of the kinds, as in other classes
+    (folder / "config.json").write_text(json.dumps(before))
+    slices = "slices: [{models: [{model: ./a, layers: [0, 2]}]}, {models: [{model: ./a, layers: [1, 3]}]}]"
+    made = stacked(tmp_path, f"{slices}, strategy: passthrough", tmp_path / "out")
+    config = json.loads((made / "config.json").read_text())
+    changes = {"num_hidden_layers": 4, "layer_types": [*kinds[:2], *kinds[1:]]}
+    assert config == {**before, "text_config": {**before["text_config"], **changes}}
+    _, report = AutoModel.from_pretrained(made, output_loading_info=True)
+    assert not report["missing_keys"]
+
+
 def test_a_stack_is_a_sentence_transformer_still(berts: Path, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
