@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from emberge.contracts import Encoder
     from emberge.data import DistinctTexts, StoredDataset
 
-# More tokens than any text has: each token of a text counts, also those beyond the model's length.
+# Tokens of a text that count, also those beyond the model's length; a longer text's others do not.
 _ALL_TOKENS = 1_000_000
 
 

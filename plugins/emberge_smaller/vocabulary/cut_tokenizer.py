@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import read_object
+from emberge.model_folder import list_other_formats, read_object
 
-from emberge_smaller.vocabulary.kept_tokens import MergeTable
-from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
+from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary, number_tokens
 from emberge_smaller.vocabulary.token_ids import renumber_ids
 
 _PLACE = "\x00vocabulary\x00"
-# Files with the whole vocabulary in formats that are not written here; tokenizer.json does their work.
-_OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
-_OLDER_FILES = ("vocab.txt", "vocab.json", "merges.txt")
+_FILES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +51,7 @@ class CutTokenizer:
     @cached_property
     def merges(self) -> Sequence[tuple[str, str]]:
         """The merges of BPE that build the kept tokens, in their order."""
-        table = MergeTable(self.vocabulary.merges)
-        merges = table.list_merges(self.base_ids)
+        merges = self.vocabulary.merge_table.list_merges(self.base_ids)
         return [pair for pair in self.vocabulary.merges if pair in merges]
 
     @cached_property
@@ -63,7 +59,7 @@ class CutTokenizer:
         """The content of tokenizer.json.
 
         Raises:
-            CheckpointError: if the tokenizers library numbers the tokens in another way.
+            CheckpointError: if the tokenizers library refuses it or numbers the tokens in another way.
         """
         old = self.vocabulary.content
         model = {**old["model"], **self._cut_model()}
@@ -104,9 +100,7 @@ class CutTokenizer:
         return "[\n" + ",\n".join(entries) + "\n    ]"
 
     def _require_ids(self, text: str) -> None:
-        from tokenizers import Tokenizer
-
-        ids = Tokenizer.from_str(text).get_vocab(with_added_tokens=True)
+        ids = number_tokens(text, f"{self.vocabulary.path}, cut to {len(self.rows):,} tokens")
         expected_ids = {self.vocabulary.texts[old]: new for new, old in enumerate(self.rows)}
         if ids != expected_ids:
             raise CheckpointError(
@@ -127,7 +121,7 @@ class CutTokenizer:
             files["added_tokens.json"] = {
                 token: self.new_ids[self.vocabulary.ids[token]]
                 for token in added
-                if token in self.vocabulary.ids
+                if self.vocabulary.ids.get(token) in self.new_ids
             }
         older_files = self._write_older_files()
         return files | {
@@ -158,14 +152,13 @@ class CutTokenizer:
     def find_stale(self, folders: Sequence[Path]) -> list[Path]:
         """Return files of these folders that have the old vocabulary, and that tokenizer.json replaces."""
         own = self.vocabulary.path.parent
-        written = set(self._write_older_files())
-        stale: dict[Path, None] = {}
+        written = {own / name for name in ("tokenizer.json", *self._write_older_files())}
+        stale: list[Path] = []
         for folder in folders:
-            for pattern in (*_OTHER_FORMATS, *_OLDER_FILES, "tokenizer.json"):
-                for path in sorted(folder.glob(pattern)):
-                    if folder != own or (path.name not in written and pattern != "tokenizer.json"):
-                        stale[path] = None
-        return list(stale)
+            stale += list_other_formats(folder)
+            files = (folder / name for name in _FILES)
+            stale += [path for path in files if path.is_file() and path not in written]
+        return stale
 
 
 def _change_lists(content: Mapping[str, Any], new_ids: Mapping[int, int]) -> dict[str, Any]:

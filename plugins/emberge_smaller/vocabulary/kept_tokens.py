@@ -16,10 +16,9 @@ Let a text be covered if all of its tokens are kept. Then the cut tokenizer give
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
@@ -48,9 +47,8 @@ def choose_tokens(
     if vocabulary.kind == "Unigram":
         kept.add(_find_lowest_score(vocabulary.scores))
     if vocabulary.kind == "BPE":
-        table = MergeTable(vocabulary.merges)
         built = [vocabulary.base[number] for number in kept if number in vocabulary.base]
-        kept |= {vocabulary.ids[token] for token in table.list_parts(built)}
+        kept |= {vocabulary.ids[token] for token in vocabulary.merge_table.list_parts(built)}
     return sorted(kept & vocabulary.texts.keys())
 
 
@@ -60,8 +58,11 @@ def _list_floor(
     """Yield the ids of bytes, and of the single characters that the floor keeps."""
     scripts = _find_scripts(vocabulary, counts) if floor == "scripts" else frozenset()
     for number, character in vocabulary.list_characters():
-        is_of_scripts = floor == "scripts" and (script_of(character or "0") or "") in {"", *scripts}
-        if character is None or floor == "alphabet" or is_of_scripts:
+        if (
+            character is None
+            or floor == "alphabet"
+            or (floor == "scripts" and script_of(character) in {None, *scripts})
+        ):
             yield number
 
 
@@ -78,42 +79,15 @@ def _find_scripts(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> f
 
 
 def script_of(character: str) -> str | None:
-    """Return the script of a letter, as its Unicode name begins (LATIN, CYRILLIC, CJK); None for others."""
+    """Return the script of a letter, as its Unicode name begins (LATIN, CYRILLIC, CJK); None for others.
+
+    Marks that combine with letters of any script have none.
+    """
     if unicodedata.category(character)[0] not in "LM":
         return None
-    return unicodedata.name(character, "").partition(" ")[0] or None
+    script = unicodedata.name(character, "").partition(" ")[0]
+    return None if script in {"", "COMBINING"} else script
 
 
 def _find_lowest_score(scores: Sequence[tuple[str, str]]) -> int:
     return min(range(len(scores)), key=lambda number: float(scores[number][1]))
-
-
-class MergeTable:
-    """The merges of a BPE tokenizer, which build tokens from characters."""
-
-    def __init__(self, merges: Sequence[tuple[str, str]]) -> None:
-        # Of a merge that is listed twice, the last rank counts, as in the tokenizers library.
-        self._ranks: Mapping[tuple[str, str], int] = {pair: i for i, pair in enumerate(merges)}
-
-    def build(self, token: str) -> Sequence[tuple[str, str]]:
-        """Return the merges that build a token from its characters, in order; none if they do not."""
-        parts, applied = list(token), []
-        while len(parts) > 1:
-            pairs = list(itertools.pairwise(parts))
-            place = min(
-                range(len(pairs)), key=lambda i: self._ranks.get(pairs[i], len(self._ranks))
-            )
-            if pairs[place] not in self._ranks:
-                return ()
-            applied.append(pairs[place])
-            parts[place : place + 2] = ["".join(pairs[place])]
-        return applied
-
-    def list_merges(self, tokens: Iterable[str]) -> frozenset[tuple[str, str]]:
-        """Return all merges that build these tokens."""
-        return frozenset(pair for token in tokens for pair in self.build(token))
-
-    def list_parts(self, tokens: Iterable[str]) -> frozenset[str]:
-        """Return all tokens on the way from characters to these tokens."""
-        merges = self.list_merges(tokens)
-        return frozenset(part for pair in merges for part in (*pair, "".join(pair)))

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from emberge import CheckpointError
-from emberge.model_folder import Checkpoint, read_text, read_tokenizer_json
-from emberge.wording import join_some
+from emberge.model_folder import (
+    Checkpoint,
+    find_algorithm,
+    read_text,
+    read_tokenizer_json,
+    split_merge,
+)
+from emberge.wording import join_some, printable
+
+from emberge_smaller.vocabulary.merge_table import MergeTable
 
 KINDS = ("WordPiece", "Unigram", "BPE")
 """Algorithms, as tokenizer.json names them, whose vocabularies can be cut."""
@@ -39,8 +47,6 @@ class SubwordVocabulary:
             CheckpointError: if the model has no tokenizer.json, or one of a kind that cannot be cut, which
                 the message names.
         """
-        from tokenizers import Tokenizer
-
         path = checkpoint.tokenizer_folder / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(
@@ -49,11 +55,7 @@ class SubwordVocabulary:
             )
         content = read_tokenizer_json(path)
         _require_kind(path, content["model"])
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises Exception itself
-            raise CheckpointError(f"{path}: is no tokenizer: {error}; get it again") from error
-        return cls(path, content, tokenizer.get_vocab(with_added_tokens=True))
+        return cls(path, content, number_tokens(read_text(path), str(path)))
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -64,7 +66,7 @@ class SubwordVocabulary:
     @property
     def kind(self) -> str:
         """The algorithm: WordPiece, Unigram or BPE."""
-        return _kind_of(self.model)
+        return find_algorithm(self.model)
 
     @cached_property
     def texts(self) -> Mapping[int, str]:
@@ -99,12 +101,12 @@ class SubwordVocabulary:
     @cached_property
     def merges(self) -> Sequence[tuple[str, str]]:
         """The merges of BPE, in their order."""
-        return [
-            (merge.split(" ", 1)[0], merge.split(" ", 1)[1])
-            if isinstance(merge, str)
-            else (merge[0], merge[1])
-            for merge in self.model.get("merges") or ()
-        ]
+        return [split_merge(merge) for merge in self.model.get("merges") or ()]
+
+    @cached_property
+    def merge_table(self) -> MergeTable:
+        """The merges of BPE by the tokens that they build."""
+        return MergeTable(self.merges)
 
     @cached_property
     def scores(self) -> Sequence[tuple[str, str]]:
@@ -126,7 +128,7 @@ class SubwordVocabulary:
         from tokenizers import decoders
 
         spell = decoders.ByteLevel()
-        unknown_ids = {self.unknown_token} - {None}
+        unknown_ids = set() if self.unknown_token is None else {self.unknown_token}
         for number, token in self.base.items():
             if self.is_byte_level:
                 is_unknown = _INCOMPLETE in spell.decode([token])
@@ -134,7 +136,7 @@ class SubwordVocabulary:
                 is_unknown = bool(_BYTE.fullmatch(token))
             if is_unknown and number not in self.added:
                 unknown_ids.add(number)
-        return frozenset(number for number in unknown_ids if number is not None)
+        return frozenset(unknown_ids)
 
     @property
     def unknown_token(self) -> int | None:
@@ -142,7 +144,8 @@ class SubwordVocabulary:
         if self.kind == "Unigram":
             number = self.model.get("unk_id")
             return number if isinstance(number, int) else None
-        return self.ids.get(str(self.model.get("unk_token")))
+        token = self.model.get("unk_token")
+        return self.ids.get(token) if isinstance(token, str) else None
 
     def list_characters(self) -> Iterator[tuple[int, str | None]]:
         """Yield (id, character) for each token of one character; the character of a byte is None."""
@@ -155,8 +158,24 @@ class SubwordVocabulary:
                 yield number, None if self.is_byte_level else inner or token
 
 
-def _kind_of(model: Mapping[str, Any]) -> str:
-    return str(model.get("type") or "WordPiece")  # older files name no other kind
+def number_tokens(text: str, label: str) -> dict[str, int]:
+    """Return the ids of all tokens of a tokenizer.json, as the tokenizers library numbers them.
+
+    `text` is the file's content, and `label` names the file in messages.
+
+    Raises:
+        CheckpointError: if the library refuses it.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # the library raises Exception itself
+        raise CheckpointError(
+            f"{label}: is no tokenizer: {printable(error, 200)}; get it again"
+        ) from error
+    ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    return ids
 
 
 def _require_kind(path: Path, model: Mapping[str, Any]) -> None:
@@ -165,7 +184,7 @@ def _require_kind(path: Path, model: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: if it is not WordPiece, Unigram or BPE, or a BPE with marks inside words or dropout.
     """
-    kind = _kind_of(model)
+    kind = find_algorithm(model)
     if kind not in KINDS:
         raise CheckpointError(
             f"{path}: its kind is {kind}, which cannot be cut; take a model whose tokenizer is "

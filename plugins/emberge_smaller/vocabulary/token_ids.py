@@ -1,4 +1,4 @@
-"""Token ids in the files of a model: found, and changed to those of a cut vocabulary."""
+"""Tokens that the files of a model name: found by id and by text, and ids changed to a cut vocabulary's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ID_KEY = re.compile(r"token_(id|ids|index)$|^(suppress|begin_suppress)_tokens$|^bad_words_ids$")
+_TEXT_KEY = re.compile(r"_tokens?(_id|_decoder)?$")
 _SIZE, _MULTIPLE = "vocab_size", "pad_vocab_size_multiple"
 
 
@@ -26,11 +27,34 @@ def _list_numbers(value: Any) -> Iterator[int]:
         yield from _list_numbers(inner)
 
 
+def list_named_texts(config: Any) -> Iterator[str]:
+    """Yield the texts of the tokens in a config, which it has as text or as the content of an object."""
+    if isinstance(config, list):
+        for value in config:
+            yield from list_named_texts(value)
+    for key, value in config.items() if isinstance(config, Mapping) else ():
+        if _TEXT_KEY.search(key):
+            yield from _list_texts(value)
+        yield from list_named_texts(value)
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    """Yield the text of a token, or those of several in a list or by id or name."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and "content" in value:
+        yield from _list_texts(value["content"])
+    elif isinstance(value, list | Mapping):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _list_texts(inner)
+
+
 def renumber_ids(
     config: Any, new_ids: Mapping[int, int], size: tuple[int, int] | None = None
 ) -> Any:
-    """Return a config with the new ids of its tokens, and null in place of ids that no token has.
+    """Return a config with the new ids of its tokens, and null in place of an id that no token has.
 
+    Lists lose such ids, and a list of words the words that have one.
     `size` is the number of tokens before and after; the config's `vocab_size` changes with it, and is no
     longer rounded up.
     """
@@ -53,7 +77,13 @@ def renumber_ids(
 
 def _change_numbers(value: Any, new_ids: Mapping[int, int]) -> Any:
     if isinstance(value, list):
-        return [_change_numbers(inner, new_ids) for inner in value]
+        changes = [(inner, _change_numbers(inner, new_ids)) for inner in value]
+        return [new for old, new in changes if new is not None and _has_all(old, new)]
     if isinstance(value, int) and not isinstance(value, bool):
         return new_ids.get(value, value if value < 0 else None)
     return value
+
+
+def _has_all(old: Any, new: Any) -> bool:
+    """Return whether a word, if the value is one, still has all of its tokens."""
+    return not isinstance(old, list) or len(new) == len(old)

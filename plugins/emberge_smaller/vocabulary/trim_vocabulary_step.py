@@ -116,13 +116,13 @@ class TrimVocabulary(Step):
         with workspace.whole_model(model) as folder:
             checkpoint = Checkpoint(folder)
             vocabulary = SubwordVocabulary.read(checkpoint)
-            require_table(checkpoint, vocabulary)
+            table = require_table(checkpoint, vocabulary)
             before = self._read_whole(checkpoint, vocabulary, texts, held_out, workspace)
             counts = before.tokens.count(vocabulary.size)
             unknown = require_known(vocabulary, counts, rehearsal=bool(workspace.rehearsal))
             named = list_named_tokens(checkpoint, vocabulary)
             kept = choose_tokens(vocabulary, counts, self.floor, named)
-            trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept))
+            trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept), table)
             trimmed.write(workspace, model.fingerprint)
             proof = self._prove(trimmed, before, workspace)
         (rows, left_rows), (size, left_size) = trimmed.tokens, trimmed.megabytes
@@ -168,7 +168,7 @@ class TrimVocabulary(Step):
     def _prove(
         self, trimmed: TrimmedModel, before: _Reading, workspace: Workspace
     ) -> dict[str, Any]:
-        """Return the shares of covered texts, after the result read them as the whole model did.
+        """Return the numbers of texts, after the result read all covered ones as the whole model did.
 
         Raises:
             CheckpointError: if it reads a covered text in another way, or embeds one otherwise.
@@ -179,12 +179,13 @@ class TrimVocabulary(Step):
         size = trimmed.cut.vocabulary.size
         new_ids = np.full(size, -1, np.int64)
         new_ids[np.asarray(trimmed.cut.rows)] = np.arange(len(trimmed.cut.rows))
-        proof: dict[str, Any] = {}
-        for name, tokens in (("corpus", before.tokens), ("held_out", before.held_out)):
-            covered = tokens.mark_covered(trimmed.cut.rows, size)
-            tokens.require_equal(encoder, new_ids, covered)
-            if len(covered):
-                proof[name] = {"texts": len(covered), "covered": float(covered.mean())}
+        count = len(before.tokens.texts)
+        before.tokens.require_equal(encoder, new_ids, np.ones(count, bool))
+        proof: dict[str, Any] = {"corpus": {"texts": count}}
+        covered = before.held_out.mark_covered(trimmed.cut.rows, size)
+        before.held_out.require_equal(encoder, new_ids, covered)
+        if len(covered):
+            proof["held_out"] = {"texts": len(covered), "covered": float(covered.mean())}
         embeddings = _embed(encoder, before.sample)
         differing = int(
             (embeddings.view(np.uint32) != before.embeddings.view(np.uint32)).any(1).sum()

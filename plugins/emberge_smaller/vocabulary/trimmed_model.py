@@ -15,7 +15,11 @@ from emberge.wording import count_noun, join_some
 
 from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer, list_processor_ids
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
-from emberge_smaller.vocabulary.token_ids import list_named_ids, renumber_ids
+from emberge_smaller.vocabulary.token_ids import (
+    list_named_ids,
+    list_named_texts,
+    renumber_ids,
+)
 
 # Files beside the tokenizer's that name tokens by id or by text.
 _CONFIGS = ("config.json", "generation_config.json", "processor_config.json")
@@ -31,35 +35,33 @@ def list_named_tokens(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> 
 
     If the model has a table of positions, all tokens up to the padding token are among them: classes such as
     RoBERTa count positions from the padding token's id, which must stay.
+
+    Raises:
+        CheckpointError: if the tokenizer puts ids around a text that no token has.
     """
     named = set(list_processor_ids([vocabulary.content.get("post_processor")]))
+    unknown_ids = sorted(named - vocabulary.texts.keys())
+    if unknown_ids:
+        raise CheckpointError(
+            f"{vocabulary.path}: its post_processor has the id {join_some(map(str, unknown_ids))}, which no "
+            "token has; get the tokenizer again"
+        )
     named |= set(list_processor_ids([vocabulary.content.get("padding")]))
     for path in _find_files(checkpoint, _CONFIGS):
         named |= set(list_named_ids(read_object(path)))
     for path in _find_files(checkpoint, _NAMING):
-        texts = _list_strings(read_object(path))
+        texts = list_named_texts(read_object(path))
         named |= {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
     pad = trunk_config(checkpoint.config).get("pad_token_id")
     has_positions = any(name.endswith(_POSITIONS) for name in checkpoint.names.specs)
     if has_positions and isinstance(pad, int):
-        named |= set(range(pad + 1))
+        named |= set(range(min(pad + 1, vocabulary.size)))
     return named
 
 
 def _find_files(checkpoint: Checkpoint, names: Sequence[str]) -> Iterator[Path]:
     for folder in dict.fromkeys((checkpoint.folder, checkpoint.trunk, checkpoint.tokenizer_folder)):
         yield from (folder / name for name in names if (folder / name).is_file())
-
-
-def _list_strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _list_strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _list_strings(inner)
 
 
 def require_table(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> TensorSpec:
@@ -84,10 +86,11 @@ def require_table(checkpoint: Checkpoint, vocabulary: SubwordVocabulary) -> Tens
 
 @dataclass(frozen=True, eq=False)
 class TrimmedModel:
-    """A checkpoint with the vocabulary of a cut tokenizer."""
+    """A checkpoint with the vocabulary of a cut tokenizer; `table` is its whole input embedding."""
 
     checkpoint: Checkpoint
     cut: CutTokenizer
+    table: TensorSpec
 
     @cached_property
     def tensors(self) -> Sequence[TensorSpec]:
@@ -101,9 +104,7 @@ class TrimmedModel:
     @property
     def tokens(self) -> tuple[int, int]:
         """The number of rows of the embedding before and after."""
-        table = self.checkpoint.names.embedding()
-        assert table is not None
-        return table.shape[0], len(self.cut.rows)
+        return self.table.shape[0], len(self.cut.rows)
 
     @property
     def megabytes(self) -> tuple[float, float]:

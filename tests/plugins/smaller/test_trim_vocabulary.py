@@ -21,7 +21,7 @@ from emberge_merge import Linear, TaskArithmetic
 from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, choose_tokens
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 from torch import Tensor
 
 from tests.support import tiny
@@ -94,7 +94,7 @@ def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_emb
     before, after = embeddings(wholes[kind], texts), embeddings(folder, texts)
     assert len(before) == COVERED
     assert before.tobytes() == after.tobytes()
-    assert details["corpus"] == {"texts": COVERED, "covered": 1.0}
+    assert details["corpus"] == {"texts": COVERED}
     assert details["vocabulary"]["after"] < details["vocabulary"]["before"]
     assert details["megabytes"]["after"] < details["megabytes"]["before"]
     # Of other texts those count that have no dropped token, and these read as before.
@@ -177,6 +177,113 @@ def test_heads_are_cut_with_the_embedding(kind: str, corpus: Path, tmp_path: Pat
     if not tied:
         head = load_file(folder / "model.safetensors")["lm_head.weight"]
         assert torch.equal(head, load_file(whole / "model.safetensors")["lm_head.weight"][rows])
+
+
+def test_copies_of_a_bias_on_disk_are_cut_with_it(corpus: Path, tmp_path: Path) -> None:
+    whole = trimmable(tmp_path / "whole", "WordPiece", head=True)
+    stored = tensors(whole)
+    stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].clone()
+    save_file(stored, whole / "model.safetensors", {"format": "pt"})
+    folder, details, _ = trim(whole, corpus, tmp_path / "run", backbone=TextEncoder(pooling="mean"))
+    cut = tensors(folder)
+    assert len(cut["cls.predictions.bias"]) == details["vocabulary"]["after"]
+    assert torch.equal(cut["cls.predictions.decoder.bias"], cut["cls.predictions.bias"])
+
+
+def vocabulary_of(folder: Path, tokenizer: Tokenizer | dict[str, Any]) -> SubwordVocabulary:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    content = json.dumps(tokenizer) if isinstance(tokenizer, dict) else tokenizer.to_str()
+    (folder / "tokenizer.json").write_text(content)
+    return SubwordVocabulary.read(Checkpoint(folder))
+
+
+def cut_to_named(vocabulary: SubwordVocabulary) -> CutTokenizer:
+    """The tokenizer without all words of more than one letter."""
+    counts = np.zeros(vocabulary.size, np.int64)
+    return CutTokenizer(vocabulary, choose_tokens(vocabulary, counts, "alphabet", ()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_around_a_text_get_their_new_ids(
+    kind: str, wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(str(wholes[kind] / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.add_special_tokens(["<begin>", "<end>"])  # behind the words, so that their ids change
+    names = [(token, tokenizer.token_to_id(token)) for token in ("<begin>", "<end>")]
+    tokenizer.post_processor = (
+        processors.BertProcessing(names[1], names[0])
+        if kind == "WordPiece"
+        else processors.TemplateProcessing(single="<begin> $A <end>", special_tokens=names)
+    )
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    encoding = cut.encode("a list")
+    assert cut.token_to_id("<end>") < tokenizer.token_to_id("<end>")
+    assert [cut.token_to_id(token) for token in encoding.tokens] == encoding.ids
+    assert (encoding.tokens[0], encoding.tokens[-1]) == ("<begin>", "<end>")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_without_a_type_is_known_by_its_parts(
+    kind: str, wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    content = json.loads((wholes[kind] / "tokenizer.json").read_text("utf-8"))
+    del content["model"]["type"]
+    vocabulary = vocabulary_of(tmp_path, content)
+    assert vocabulary.kind == kind
+    assert len(json.loads(cut_to_named(vocabulary).text)["model"]["vocab"]) < len(vocabulary.base)
+
+
+def test_the_word_none_is_no_unknown_token(tmp_path: Path) -> None:
+    model = models.BPE({"None": 0, "a": 1}, [])
+    assert vocabulary_of(tmp_path, Tokenizer(model)).unknown_token is None
+
+
+def test_marks_that_combine_with_letters_of_any_script_are_kept(tmp_path: Path) -> None:
+    tokens = ["[UNK]", "a", "\u0301", "ж", "1"]
+    model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
+    vocabulary = vocabulary_of(tmp_path, Tokenizer(model))
+    counts = np.array([0, 5, 0, 0, 0])
+    assert choose_tokens(vocabulary, counts, "scripts", ()) == [0, 1, 2, 4]
+
+
+def test_siblings_with_other_settings_keep_the_same_tokens_and_those_they_name(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    def trimmed(name: str, **changes: Any) -> set[str]:
+        whole = shutil.copytree(wholes["WordPiece"], tmp_path / name)
+        path = whole / "config_sentence_transformers.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        folder, _, _ = trim(whole, corpus, tmp_path / f"{name}-run")
+        return set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab())
+
+    expected = trimmed("plain")
+    assert trimmed("other", similarity_fn_name="manhattan") == expected
+    assert "manhattan" in SubwordVocabulary.read(Checkpoint(wholes["WordPiece"])).ids
+    named = {"image_token": {"content": "manhattan"}, "extra_special_tokens": ["ж"]}
+    assert trimmed("named", **named) == expected | {"manhattan", "ж"}
+    assert not expected & {"manhattan", "ж"}
+
+
+def test_ids_and_added_tokens_that_a_tokenizer_lacks(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    whole = shutil.copytree(wholes["WordPiece"], tmp_path / "whole")
+    config = json.loads((whole / "config.json").read_text())
+    words = {"eos_token_id": [102, 99_999], "bad_words_ids": [[102, 99_999], [102]]}
+    (whole / "config.json").write_text(json.dumps({**config, **words}))
+    (whole / "added_tokens.json").write_text(json.dumps({"##zt": 5, "[SEP]": 102, "<no>": 99_999}))
+    folder, _, _ = trim(whole, corpus, tmp_path / "run")
+    new = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("[SEP]")
+    changed = json.loads((folder / "config.json").read_text())
+    assert (changed["eos_token_id"], changed["bad_words_ids"]) == ([new], [[new]])
+    assert json.loads((folder / "added_tokens.json").read_text()) == {"[SEP]": new}
+    text = (whole / "tokenizer.json").read_text("utf-8")
+    content = json.loads(text)
+    content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [99_999]
+    (whole / "tokenizer.json").write_text(json.dumps(content))
+    refused(whole, corpus, tmp_path / "again", "tokenizer.json.*99999.* get the tokenizer again")
 
 
 def test_kept_tokens_stay_in_their_order(
