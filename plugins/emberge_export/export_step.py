@@ -17,6 +17,7 @@ from emberge import (
     EmbergeError,
     EvalSource,
     Expected,
+    Model,
     ModelRef,
     Preflight,
     Problem,
@@ -154,13 +155,12 @@ class Export(Step):
             kind="model",
             size=model.size,
             parents=(self.model.text,),
-            details=self._build_details(model.name, model.fingerprint, figures, probe, workspace),
+            details=self._build_details(model, figures, probe, workspace),
         )
 
     def _build_details(
         self,
-        name: str,
-        content: str,
+        model: Model,
         figures: dict[str, Parity],
         probe: Probe,
         workspace: Workspace,
@@ -170,9 +170,7 @@ class Export(Step):
             failed_requirements.append(f"on {probe.name} {fault}")
         return {
             "made_by": "exporting",
-            "base": name,
-            "base_reference": self.model.text,
-            "base_fingerprint": content,
+            **model.as_base(self.model),
             "probe": probe.name,
             "exported": {
                 key: {n: v for n, v in dataclasses.asdict(parity).items() if v is not None}

@@ -5,7 +5,6 @@ A file is written only if its content changes, and unknown keys are kept.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from emberge.model_folder.folder_files import (
     read_object_if_any,
     require_sound,
 )
+from emberge.tensor_files import header_texts
 from emberge.wording import printable
 
 if TYPE_CHECKING:
@@ -392,10 +392,8 @@ def write_static_model(
     from safetensors.numpy import save_file
 
     entries = [
-        {"idx": number, "name": str(number), "path": path, "type": CLASSIC + kind}
-        for number, (kind, path) in enumerate(
-            (("StaticEmbedding", ""), ("Normalize", "1_Normalize"))
-        )
+        {"idx": 0, "name": "0", "path": "", "type": f"{CLASSIC}StaticEmbedding"},
+        {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{CLASSIC}Normalize"},
     ]
     write_json(target / _MODULES, entries, durable=False)
     settings = {
@@ -406,7 +404,7 @@ def write_static_model(
     write_json(target / _SETTINGS, settings, durable=False)
     (target / "1_Normalize").mkdir()
     write_text(target / "tokenizer.json", tokenizer, durable=False)
-    metadata = {"format": "pt", "emberge": json.dumps(provenance, default=str)}
+    metadata = {"format": "pt", **header_texts({"emberge": provenance})}
     save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 

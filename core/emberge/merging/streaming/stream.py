@@ -318,8 +318,8 @@ def build_result(
 
     `key` is a JSON value that decides the tensors' bytes. `models` maps a tensor's name to the name, for
     messages, of the model that it is read from, by default the template. `out` is the folder to write, by
-    default the step's result; another one, such as a model that a training starts from, is in the step's work
-    folder. For the other options and the errors see `build_checkpoint`.
+    default the step's result, otherwise such as a folder of the run's store; what is not finished is in the
+    step's work folder. For the other options and the errors see `build_checkpoint`.
     """
     label = template.folder.name
     side = workspace.work / ("result" if out is None else f"{out.name}.partial")
