@@ -41,7 +41,6 @@ from .st_layout import write_modalities as write_modalities
 from .st_layout import write_static_model as write_static_model
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
-from .tokenizers import find_algorithm as find_algorithm
 from .tokenizers import list_other_formats as list_other_formats
 from .tokenizers import load_tokenizer as load_tokenizer
 from .tokenizers import read_tokenizer_json as read_tokenizer_json

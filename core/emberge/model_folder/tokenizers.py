@@ -35,6 +35,8 @@ _INSERTED_TOKENS = ("bos_token", "cls_token", "sep_token", "eos_token", "pad_tok
 def read_tokenizer_json(path: Path) -> dict[str, Any]:
     """Return the content of a tokenizer.json: a model with a vocabulary, and added tokens with ids.
 
+    The model's `type` is the algorithm, also if the file does not name it.
+
     Raises:
         CheckpointError: if it is not valid JSON, or not that of a tokenizer.
     """
@@ -42,10 +44,11 @@ def read_tokenizer_json(path: Path) -> dict[str, Any]:
     fault = _find_json_fault(content)
     if fault is not None:
         raise CheckpointError(f"{path}: is no tokenizer: {fault}; get it again")
-    return dict(content)
+    model = content["model"]
+    return {**content, "model": {**model, "type": _find_algorithm(model)}}
 
 
-def find_algorithm(model: Mapping[str, Any]) -> str:
+def _find_algorithm(model: Mapping[str, Any]) -> str:
     """Return the algorithm of a tokenizer.json's `model`: its type, or by its parts in files without one."""
     if model.get("type"):
         return str(model["type"])

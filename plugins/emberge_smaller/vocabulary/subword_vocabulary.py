@@ -13,7 +13,6 @@ from typing import Any
 from emberge import CheckpointError
 from emberge.model_folder import (
     Checkpoint,
-    find_algorithm,
     read_text,
     read_tokenizer_json,
     split_merge,
@@ -66,7 +65,7 @@ class SubwordVocabulary:
     @property
     def kind(self) -> str:
         """The algorithm: WordPiece, Unigram or BPE."""
-        return find_algorithm(self.model)
+        return str(self.model["type"])
 
     @cached_property
     def texts(self) -> Mapping[int, str]:
@@ -184,7 +183,7 @@ def _require_kind(path: Path, model: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: if it is not WordPiece, Unigram or BPE, or a BPE with marks inside words or dropout.
     """
-    kind = find_algorithm(model)
+    kind = model["type"]
     if kind not in KINDS:
         raise CheckpointError(
             f"{path}: its kind is {kind}, which cannot be cut; take a model whose tokenizer is "

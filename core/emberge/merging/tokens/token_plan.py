@@ -13,9 +13,9 @@ from typing import Any
 from emberge.errors import Problem
 from emberge.merging.tokens.tokenizer import Tokenizer, assign_token_ids
 from emberge.model_folder import (
-    find_algorithm,
     list_other_formats,
     read_json,
+    read_tokenizer_json,
     split_merge,
     with_trunk_config,
 )
@@ -107,7 +107,7 @@ def _write_size(path: Path, rows: int) -> None:
 def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
     """Insert tokens into tokenizer.json, and into the files that repeat it."""
     path = folder / "tokenizer.json"
-    content: dict[str, Any] = dict(read_json(path))
+    content = read_tokenizer_json(path)
     model = content["model"]
     ids = {token.id for token in new}
     added = [entry for entry in content.get("added_tokens") or () if entry["id"] not in ids]
@@ -119,7 +119,7 @@ def _insert_tokens(folder: Path, new: Sequence[NewToken]) -> None:
             _insert_token(model, token)
     content["added_tokens"] = sorted(added, key=lambda entry: int(entry["id"]))
     _require_ids(model, content["added_tokens"])
-    if find_algorithm(model) == "BPE":
+    if model["type"] == "BPE":
         _append_merges(model, new)
     _write_json(path, content)
     _update_older_files(folder, model)

@@ -11,7 +11,6 @@ from typing import Any
 
 from emberge.model_folder import (
     Checkpoint,
-    find_algorithm,
     read_json,
     read_text,
     read_tokenizer_json,
@@ -84,7 +83,7 @@ class Tokenizer:
         model = whole.get("model") or {}
         return cls(
             folder,
-            find_algorithm(model),
+            str(model.get("type", "WordPiece")),
             tokens,
             added,
             {part: whole.get(part) for part in _SETTINGS_PARTS} if whole else {},
