@@ -125,12 +125,23 @@ def static_problems(checkpoint: Path) -> Iterator[str]:
                 f"{checkpoint}: module '{module.kind}' comes after a StaticEmbedding, which has an embedding "
                 f"of each text already; only {join_some(_AFTER_STATIC)} may"
             )
+        elif module.kind == "Dense":
+            yield from _dense_problems(checkpoint / module.path / "config.json")
     if not (checkpoint / first.path / "tokenizer.json").is_file():
         yield f"{checkpoint}: has no tokenizer.json, the tokenizer of a static model; get it"
 
 
+def _dense_problems(path: Path) -> Iterator[str]:
+    size = read_object(path).get("out_features") if path.is_file() else None
+    if type(size) is not int or size < 1:
+        yield f"{path}: has no out_features, the size of embeddings after a Dense; get the file again"
+
+
 def static_dimension(checkpoint: Path) -> int | None:
-    """Return the size of a static model's embeddings from its files; None without weights."""
+    """Return the size of a static model's embeddings from its files; None without weights.
+
+    The model must have no `static_problems`.
+    """
     _, *after = read_modules(checkpoint)
     sizes = [
         int(read_object(checkpoint / module.path / "config.json")["out_features"])

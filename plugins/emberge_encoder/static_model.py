@@ -13,14 +13,14 @@ from emberge import CheckpointError, TokenisedText
 from emberge.contracts import Embedded
 from emberge.model_folder import (
     Checkpoint,
-    ModuleFolder,
     copy_template,
     read_modules,
     read_settings,
 )
 from torch import Tensor, nn
 
-from emberge_encoder.text_model import refuse_media, run_modules, save_stock_module
+from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
+from emberge_encoder.text_model import refuse_media
 
 # The name of the vectors in a folder of sentence-transformers.
 TABLE = "embedding.weight"
@@ -43,18 +43,13 @@ class StaticEncoder:
     """
 
     def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
-        from sentence_transformers.sentence_transformer import modules as stock
-
         first, *self._after = read_modules(folder)
         self.folder = folder
         self.prompts = prompts
         self._max_length = max_length
         self._trunk = first.path
-        try:
-            embedding = stock.StaticEmbedding.load(str(folder), subfolder=first.path)
-            tail = [_load_module(folder, module) for module in self._after]
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-            raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+        embedding = load_stock_module(folder, first)
+        tail = [load_stock_module(folder, module) for module in self._after]
         self._tokenizer = embedding.tokenizer
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -118,14 +113,6 @@ class StaticEncoder:
         for entry, module in zip(self._after, self._modules.tail, strict=True):
             if module.state_dict():
                 save_stock_module(module, folder / entry.path)
-
-
-def _load_module(folder: Path, entry: ModuleFolder) -> Any:
-    from sentence_transformers.sentence_transformer import modules as stock
-
-    if entry.kind == "Normalize":
-        return stock.Normalize()
-    return getattr(stock, entry.kind).load(str(folder), subfolder=entry.path)
 
 
 def read_prompts(folder: Path) -> dict[str, str]:

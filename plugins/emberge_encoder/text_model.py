@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,14 @@ from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
+from emberge_encoder.stock_modules import (
+    begin_dense,
+    load_stock_module,
+    run_modules,
+    save_stock_module,
+)
 from emberge_encoder.tokenizer import ChatFormat, prompt_lengths
-from emberge_encoder.trunk_weights import refuse_pickles, save_trunk
+from emberge_encoder.trunk_weights import save_trunk
 
 # A tokenizer without a limit has 1e30.
 NO_LIMIT = 1_000_000
@@ -291,14 +296,6 @@ def _pool_states(
     return run_modules(modules, features)
 
 
-def run_modules(modules: Sequence[nn.Module], features: dict[str, Any]) -> Tensor:
-    """Return the embeddings [n, d] that a chain of stock modules makes of features."""
-    for module in modules:
-        features = module(features)
-    embedding: Tensor = features["sentence_embedding"]
-    return embedding
-
-
 def with_length_limit(layout: Layout, tokenizer: Any, positions: int | None) -> Layout:
     """Return the layout with a length limit: its own, or the limit of the tokenizer and the positions."""
     limits = [n for n in (tokenizer.model_max_length, positions) if n and n < NO_LIMIT]
@@ -314,9 +311,9 @@ def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]
     for entry in layout.modules:
         is_new = entry.kind == "Dense" and not (layout.folder / entry.path).is_dir()
         if is_new and dense is not None:
-            module: nn.Module = _begin_dense(size, dense)
+            module: nn.Module = begin_dense(size, dense)
         else:
-            module = _load_stock_module(layout, entry, width)
+            module = _load_module(layout, entry, width)
         if entry.kind == "Pooling":
             size *= max(1, len(layout.pooling))
         size = int(getattr(module, "out_features", size))
@@ -324,57 +321,18 @@ def _load_tail(layout: Layout, width: int, dense: int | None) -> list[nn.Module]
     return tail
 
 
-def _begin_dense(inputs: int, outputs: int) -> nn.Module:
-    """Return a Dense without bias, the identity or of orthogonal rows or columns, equal at every call."""
-    from sentence_transformers.sentence_transformer import modules as stock
-
-    weight = torch.empty(outputs, inputs)
-    if inputs == outputs:
-        nn.init.eye_(weight)
-    else:
-        nn.init.orthogonal_(weight, generator=torch.Generator().manual_seed(0))
-    module: nn.Module = stock.Dense(
-        inputs, outputs, bias=False, activation_function=nn.Identity(), init_weight=weight
-    )
-    return module
-
-
-def _load_stock_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
-    """Return a stock module with its weights; `width` is the size of the transformer's states.
+def _load_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
+    """Return a module with its weights; `width` is the size of the transformer's states.
 
     Raises:
         CheckpointError: if the module cannot be loaded.
     """
+    if entry.kind != "Pooling":
+        return load_stock_module(layout.folder, entry)
     from sentence_transformers.sentence_transformer import modules as stock
 
-    module: nn.Module
-    if entry.kind == "Pooling":
-        modes = [POOLING[word][0] for word in layout.pooling]
-        module = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
-        return module
-    if entry.kind == "Normalize":
-        return stock.Normalize()  # type: ignore[no-any-return]
-    kind = getattr(stock, entry.kind, None)
-    if kind is None:
-        raise CheckpointError(
-            f"{layout.folder}/modules.json: no stock module '{entry.kind}' is known"
-        )
-    folder = layout.folder / entry.path
-    if list(folder.glob("*.bin")):
-        refuse_pickles(folder)
-    try:
-        module = kind.load(str(layout.folder), subfolder=entry.path)
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+    modes = [POOLING[word][0] for word in layout.pooling]
+    module: nn.Module = stock.Pooling(
+        width, pooling_mode=modes, include_prompt=layout.include_prompt
+    )
     return module
-
-
-def save_stock_module(module: Any, folder: Path) -> None:
-    """Write a module's weights, and its config if none was copied."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(exist_ok=True)
-    if not (folder / "config.json").is_file():
-        module.save(str(folder))
-    state = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,82 @@
+"""Static models of strangers that cannot be read, or would run code: refused with file and remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from emberge import CheckpointError
+from emberge.model_folder import write_static_model
+from emberge_encoder import TextEncoder
+from safetensors.torch import load_file
+from sentence_transformers.sentence_transformer.modules import Dense
+
+
+@pytest.fixture
+def static(bert: Path, tmp_path: Path) -> Path:
+    """A static model of the tiny BERT's tokenizer, with a Dense at its end."""
+    folder = tmp_path / "static"
+    folder.mkdir()
+    tokenizer = (bert / "tokenizer.json").read_text()
+    size = len(json.loads(tokenizer)["model"]["vocab"])
+    vectors = np.random.default_rng(0).standard_normal((size, 8)).astype(np.float32)
+    write_static_model(folder, vectors, tokenizer, {}, {})
+    listed = json.loads((folder / "modules.json").read_text())
+    kind = "sentence_transformers.models.Dense"
+    listed.append({"idx": 2, "name": "2", "path": "2_Dense", "type": kind})
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "2_Dense").mkdir()
+    Dense(8, 4).save(str(folder / "2_Dense"))
+    return folder
+
+
+class Evil:
+    """An object whose unpickling leaves a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.trace,)
+
+
+def _pickle(folder: Path) -> None:
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    trace = Evil(folder / "trace")
+    torch.save({**state, "evil": trace}, folder / "pytorch_model.bin")
+
+
+def test_a_sound_one_loads(static: Path) -> None:
+    assert TextEncoder().describe(static).dimension == 4
+    assert TextEncoder().load(static, device="cpu", dtype="float32").dimension == 4
+
+
+@pytest.mark.parametrize("place", ["", "2_Dense"])
+@pytest.mark.parametrize("beside", [(), ("other.safetensors",)])
+def test_pickles_are_not_opened(
+    static: Path, place: str, beside: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pickle(static / place)
+    for name in beside:  # weights under a name that the library does not look for
+        (static / place / name).write_bytes((8).to_bytes(8, "little") + b"{}      ")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was opened"))
+    with pytest.raises(CheckpointError, match=r"pickle|has no model\.safetensors"):
+        TextEncoder().load(static, device="cpu", dtype="float32")
+    assert not (static / place / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{}", '{"out_features": "4"}', '{"out_features": 0}', "[4]", "{"]
+)
+def test_a_dense_without_a_size_is_a_problem(static: Path, content: str | None) -> None:
+    path = static / "2_Dense" / "config.json"
+    path.unlink() if content is None else path.write_text(content)
+    (problem,) = TextEncoder().describe(static).problems
+    assert "2_Dense/config.json" in problem
+    with pytest.raises(CheckpointError, match="2_Dense"):
+        TextEncoder().load(static, device="cpu", dtype="float32")
