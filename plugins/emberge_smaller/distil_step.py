@@ -11,10 +11,10 @@ from emberge import (
     Artifact,
     Backbone,
     DataEntry,
+    Expected,
     FileRef,
     Guide,
     Loss,
-    Model,
     ModelRef,
     NonNegative,
     PerDataset,
@@ -27,6 +27,7 @@ from emberge import (
     Workspace,
     component,
 )
+from emberge.contracts import ModelWork, ParameterCount
 from emberge.training import FitOptions
 
 from emberge_smaller.student import Student
@@ -38,8 +39,9 @@ class Distil(FitOptions, Step):
 
     The texts are those of the data, queries and documents alike; files of single texts (`task: text`) are as
     good as pairs. The teachers embed each text once. Their embeddings are kept on disk and found by later
-    students with the same teachers and data. The training is that of the step `train`, with its options and
-    at any number of ranks; the teachers are the guide of each loss that lacks one. The default loss is
+    students with the same teachers and data. The training is that of the step `train`, at any number of ranks
+    and with its options, except `evaluate` and `learning_rate_of`; the teachers are the guide of each loss
+    that lacks one. The default loss is
     `embedding_distillation` (LEAF: Vujanic and Rueckstiess, 2025, arXiv:2509.12539). A student of some layers
     of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
 
@@ -82,11 +84,14 @@ class Distil(FitOptions, Step):
     teacher_backbone: Backbone = component("text_encoder")
     """Backbone of the teachers."""
     teacher_length: TextLength | None = None
-    """Tokens of a text that teachers read at most; by default as many as the student (`max_length`)."""
+    """Tokens of a text that teachers read at most; by default the default of `max_length`, or the teachers'
+    own limit."""
     learning_rate: NonNegative = 1e-4
     """The highest learning rate, reached at the end of the warm-up. For static models 1e-2 is usual."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
+    trackers: tuple[str, ...] = ()
+    """Trackers that get the logged numbers too, as in `train`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,9 +101,36 @@ class Distil(FitOptions, Step):
             raise ValueError("translations are for several teachers")
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        for message in self.student.problems(context, self.teachers[0]):
+        student = self.student.preview(context, self.teachers[0])
+        for message in student.problems:
             yield context.problem(message, "student")
-        facts_of_teachers = []
+        yield from self._check_losses(context)
+        if self.backbone.leaves_adapter:
+            yield context.problem(
+                "a student is a whole model, and lora leaves an adapter; take lora out, or fold it: "
+                "lora: {fold: true}",
+                "backbone",
+            )
+        problems_of_teachers = list(self._check_teachers(context))
+        yield from problems_of_teachers
+        if problems_of_teachers:
+            return  # the training would report them again as those of its guide
+        training = self._build_training(context.plugins, self.student.template(self.teachers))
+        yield from training.check(_StudentPreflight(context, student.parameters))
+
+    def _check_losses(self, context: Preflight) -> Iterator[Problem]:
+        """Yield a problem if no loss has the teachers as its guide."""
+        guide = self._build_guide()
+        losses = _list_losses(_with_guide(self.loss, guide))
+        if not any(loss.guided_by == guide for loss in losses):
+            yield context.problem(
+                "no loss reads the teachers; take embedding_distillation, similarity_distillation or "
+                "kl_distillation",
+                "loss",
+            )
+
+    def _check_teachers(self, context: Preflight) -> Iterator[Problem]:
+        widths = []
         for teacher in self.teachers:
             folder = context.whole_model(teacher)
             if teacher.adapter is not None:
@@ -108,13 +140,10 @@ class Distil(FitOptions, Step):
                 )
             if folder is not None:
                 facts = self.teacher_backbone.describe(folder)
-                facts_of_teachers.append(facts)
+                widths.append(facts.dimension)
                 for message in facts.problems:
                     yield context.problem(f"{teacher}: {message}", "teachers")
-        yield from self._check_spaces(context, [facts.dimension for facts in facts_of_teachers])
-        yield from self._build_training(
-            context.plugins, self.student.template(self.teachers)
-        ).check(context)
+        yield from self._check_spaces(context, widths)
 
     def _check_spaces(self, context: Preflight, widths: Sequence[int | None]) -> Iterator[Problem]:
         """Yield a problem if teachers are known to be of different spaces, and their vectors are learned."""
@@ -129,12 +158,11 @@ class Distil(FitOptions, Step):
         )
 
     def _compares_vectors(self) -> bool:
-        groups = (self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values())
-        return any(loss.compares_with_guide for group in groups for loss in group or ())
+        return any(loss.compares_with_guide for loss in _list_losses(self.loss))
 
-    def _build_training(self, plugins: Any, model: ModelRef) -> Step:
-        """Return the step `train` of the student in the folder `model`, guided by the teachers."""
-        guide = Guide(
+    def _build_guide(self) -> Guide:
+        """Return the teachers as the guide of losses."""
+        return Guide(
             model=self.teachers[0],
             ensemble=self.teachers[1:],
             translations=self.translations,
@@ -143,35 +171,66 @@ class Distil(FitOptions, Step):
             max_length=self.teacher_length or self.max_length.default,
             ahead=True,
         )
+
+    def _build_training(self, plugins: Any, model: ModelRef) -> Step:
+        """Return the step `train` of the student in the folder `model`, guided by the teachers."""
         step_type = plugins.find("train", "step").type
         shared_names = {option.name for option in dataclasses.fields(self)} & {
             option.name for option in dataclasses.fields(step_type)
         }
         options = {name: getattr(self, name) for name in shared_names}
-        losses = _with_guide(self.loss, guide)
+        losses = _with_guide(self.loss, self._build_guide())
         training: Step = step_type(**{**options, "model": model, "loss": losses})
         return training
 
     def run(self, workspace: Workspace) -> Artifact:
         teachers = [workspace.model(teacher) for teacher in self.teachers]
-        folder = self.student.locate(workspace, self.teachers[0])
-        # A relative path without a dot would be the name of a model on a hub.
-        training = self._build_training(workspace.plugins, ModelRef(str(folder.resolve())))
-        artifact = training.run(workspace)
+        begins_at = self.student.template(self.teachers)
+        base = workspace.model(begins_at)
+        model = self.student.model
+        if model is None:
+            folder = self.student.locate(workspace, self.teachers[0])
+            # A relative path without a dot would be the name of a model on a hub.
+            model = ModelRef(str(folder.resolve()))
+        artifact = self._build_training(workspace.plugins, model).run(workspace)
+        names_of_teachers = [teacher.name for teacher in teachers]
+        details = {
+            "made_by": "distilling",
+            **base.as_base(begins_at),
+            "distilled": {"teachers": names_of_teachers, "student": str(self.student)},
+        }
         return dataclasses.replace(
             artifact,
-            parents=tuple(teacher.name for teacher in teachers),
-            details={**artifact.details, **self._describe(teachers)},
+            parents=tuple(dict.fromkeys((base.name, *names_of_teachers))),
+            details={**artifact.details, **details},
         )
 
-    def _describe(self, teachers: Sequence[Model]) -> dict[str, Any]:
-        student = self.student
-        begins = str(student.model) if student.model is not None else f"layers {student.layers}"
-        return {
-            "made_by": "distilling",
-            **teachers[0].as_base(self.teachers[0]),
-            "distilled": {"teachers": [teacher.name for teacher in teachers], "student": begins},
-        }
+
+@dataclass(frozen=True)
+class _StudentPreflight:
+    """Context of the check of a student's training, which announces the student's own size.
+
+    `parameters` are those of a student of layers; None if they are those of the model that it begins at.
+    """
+
+    context: Preflight
+    parameters: ParameterCount | None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.context, name)
+
+    def expect(self, expected: Expected) -> None:
+        self.context.expect(dataclasses.replace(expected, parameters=self.parameters))
+
+    def expect_work(self, work: ModelWork) -> None:
+        if work.kind == "training":
+            work = dataclasses.replace(work, parameters=self.parameters)
+        self.context.expect_work(work)
+
+
+def _list_losses(losses: PerDataset[tuple[Loss, ...]]) -> list[Loss]:
+    groups = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
+    return [loss for group in groups for loss in group or ()]
 
 
 def _with_guide(losses: PerDataset[tuple[Loss, ...]], guide: Guide) -> PerDataset[tuple[Loss, ...]]:

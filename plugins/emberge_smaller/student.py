@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +14,19 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
+from emberge.contracts import ParameterCount
 from emberge.files import fill_once
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, count_parameters
 
 from emberge_smaller.layers import LayerStack, cut_layers
+
+
+@dataclass(frozen=True)
+class StudentPreview:
+    """Problems of a student of layers, and its number of parameters if it has no problems and has weights."""
+
+    problems: tuple[str, ...] = ()
+    parameters: ParameterCount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,32 +49,37 @@ class Student:
         """Return the model that has the student's tokenizer, modules and size of embeddings."""
         return self.model if self.model is not None else teachers[0]
 
-    def problems(self, context: Preflight, teacher: ModelRef) -> Iterator[str]:
-        """Yield a reason why the layers cannot be cut from the teacher."""
+    def preview(self, context: Preflight, teacher: ModelRef) -> StudentPreview:
+        """Return problems of cutting the layers from the teacher, and the number of their parameters."""
         if self.layers is None:
-            return
+            return StudentPreview()
         folder = context.whole_model(teacher)
         if folder is None:
-            return
+            return StudentPreview()
         try:
             stack = LayerStack(Checkpoint(folder))
             numbers = stack.choose(self.layers)
+            parameters = None
+            if stack.checkpoint.has_weights:
+                left_out = stack.list_left_out(numbers)
+                parameters = count_parameters(stack.checkpoint, left_out=left_out)
         except EmbergeError as error:
-            yield str(error)
-            return
+            return StudentPreview((str(error),))
         context.note("student", [f"layers {list(numbers)} of {stack.count}"])
+        return StudentPreview(parameters=parameters)
+
+    def __str__(self) -> str:
+        return str(self.model) if self.model is not None else f"layers {self.layers}"
 
     def locate(self, workspace: Workspace, teacher: ModelRef) -> Path:
-        """Return the student's folder, which is written into the store once if layers are cut.
+        """Return the folder of the teacher's layers, which is written into the store once.
 
         Raises:
-            CheckpointError: if layers cannot be cut, or the model is an adapter.
+            CheckpointError: if layers cannot be cut, or the teacher is an adapter.
         """
-        model = workspace.model(self.model or teacher)
+        model = workspace.model(teacher)
         if model.adapter is not None:
             raise CheckpointError(f"{model.name}: is an adapter; merge it into its base first")
-        if self.layers is None:
-            return model.folder
         stack = LayerStack(Checkpoint(model.folder))
         numbers = stack.choose(self.layers)
         from emberge.ranks import join_ranks

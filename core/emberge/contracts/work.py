@@ -32,7 +32,8 @@ class ModelWork:
     reason in `unknown`. A token takes `flops` operations for each parameter that multiplies it: 2 forward, 4
     backward, and 2 more if a gradient cache runs the forward pass twice. `memory` and `disk` are bytes for
     each parameter: of weights, gradients and optimizer on the device, and of the models that are written.
-    `models` is the number of models that do the same.
+    `models` is the number of models that do the same. `parameters` are those of the model that works, if they
+    are not those of `model`, such as a student of some of its layers.
     """
 
     token_bytes: ClassVar[int] = 4
@@ -46,3 +47,4 @@ class ModelWork:
     disk: int = 0
     models: int = 1
     unknown: str = ""
+    parameters: ParameterCount | None = None

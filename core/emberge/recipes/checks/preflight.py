@@ -158,7 +158,7 @@ def check_recipe(
         context = _StepCheck(step, lookup)
         problems += context.problems()
         notes += context.notes
-        work += [StepWork(step.id, one, *lookup.size(one.model)) for one in context.work if sizes]
+        work += [_measure_work(step, one, lookup) for one in context.work if sizes]
         for noun, counted in context.names.items():
             names.setdefault(noun, set()).update(counted)
         if not context.work and _runs_model(step) and not lookup.gathers(step):
@@ -302,6 +302,12 @@ class _Lookup:
             return Problem(str(error), about="access")
         except EmbergeError as error:
             return Problem(str(error))
+
+
+def _measure_work(step: RecipeStep, work: ModelWork, lookup: _Lookup) -> StepWork:
+    """Return a step's work with the size of its model."""
+    source, parameters = lookup.size(work.model)
+    return StepWork(step.id, work, source, work.parameters or parameters)
 
 
 class _StepCheck:
