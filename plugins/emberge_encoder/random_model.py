@@ -152,21 +152,14 @@ class RandomModel(Step):
         )
 
     def _make_tokenizer(self, workspace: Workspace) -> Any:
-        from emberge.data import step_datasets
+        from emberge.data import list_texts, step_datasets
 
         if self.tokenizer is not None:
             return load_tokenizer(workspace.model(self.tokenizer).folder)
         datasets = step_datasets(workspace, self.data)
-
-        def texts() -> Iterator[str]:
-            for dataset in datasets:
-                for row in range(len(dataset)):
-                    example = dataset[row]
-                    yield from (example.anchor, *example.positives, *example.negatives)
-
         if not any(len(dataset) for dataset in datasets):
             raise DataError("data has no texts to make a tokenizer of")
-        return _train_tokenizer(texts(), self.vocabulary)
+        return _train_tokenizer(list_texts(datasets), self.vocabulary)
 
     def _resolve_config(self, tokenizer: Any) -> dict[str, Any]:
         """Return the config with the tokenizer's sizes and ids; without one, with the given vocabulary.

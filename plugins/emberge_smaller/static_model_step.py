@@ -32,11 +32,12 @@ class StaticModel(Step):
     The vectors are a teacher's embeddings of the single tokens of its vocabulary (model2vec: Tulkens and van
     Dongen, 2024), less their mean, and weighted by a / (a + p): frequent tokens count little (SIF: Arora et
     al., 2017). The probability p of a token is counted in the texts of `data`; without data it is that of
-    Zipf's law, by the token's place in the vocabulary. Without `dimension` the vectors are of the teacher's
-    space, so that the model can answer queries in the teacher's index.
+    Zipf's law, by the token's place among the words, or the single characters, of the vocabulary. Special and
+    unused tokens have vectors of zeros. Without `dimension` the vectors are of the teacher's size; a step
+    `distil` with `embedding_distillation` then brings texts near to their vectors in the teacher's index.
 
-    The result is a folder of sentence-transformers with a stock StaticEmbedding, hundreds of times as fast as
-    a transformer. Train it by a step `distil` with `student: {model: …}`, by which it gains most, or `train`.
+    The result is a folder of sentence-transformers with a stock StaticEmbedding. Train it by a step `distil`
+    with `student: {model: …}`, or by `train`.
 
     Example:
         static:
@@ -89,17 +90,17 @@ class StaticModel(Step):
         context.note("static model", [f"{size:,} tokens, {total:,} numbers"])
 
     def _count_vocabulary(self, folder: Path) -> int | None:
-        from emberge_smaller.token_vectors import read_tokenizer
+        from emberge_smaller.token_vectors import count_rows, read_tokenizer
 
         try:
-            return int(read_tokenizer(folder).get_vocab_size())
+            return count_rows(read_tokenizer(folder))
         except EmbergeError:
             return None  # the backbone's facts report the tokenizer
 
     def run(self, workspace: Workspace) -> Artifact:
         model = workspace.model(self.teacher)
         with workspace.whole_model(model) as folder:
-            tokens, size, texts = self._write(folder, model.fingerprint, workspace)
+            tokens, size, texts = self._write(folder, workspace)
         return Artifact(
             kind="model",
             size=model.size,
@@ -111,65 +112,36 @@ class StaticModel(Step):
             },
         )
 
-    def _write(self, folder: Path, content: str, workspace: Workspace) -> tuple[int, int, int]:
+    def _write(self, folder: Path, workspace: Workspace) -> tuple[int, int, int]:
         """Write the model; return the number of tokens, the size of a vector, and of counted texts."""
+        from emberge.data import list_texts, step_datasets
         from emberge.encoding import TextEmbedder
-        from emberge.model_folder import Checkpoint, read_settings, write_static_model
+        from emberge.model_folder import read_settings, write_static_model
 
-        from emberge_smaller.token_vectors import (
-            embed_tokens,
-            estimate_probabilities,
-            read_tokenizer,
-            weigh_tokens,
-        )
+        from emberge_smaller import token_vectors
 
-        tokenizer = read_tokenizer(Checkpoint(folder).tokenizer_folder)
-        # Ids may have gaps, and a table has a row for each id.
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        size = max(vocabulary.values()) + 1
+        tokenizer = token_vectors.read_tokenizer(folder)
+        size, texts = token_vectors.count_rows(tokenizer), 0
+        token_by_id = token_vectors.list_tokens_of_texts(tokenizer)
+        ids = list(token_by_id)
+        if self.data:
+            counts, texts = token_vectors.count_tokens(
+                tokenizer, list_texts(step_datasets(workspace, self.data)), size
+            )
+            probabilities = token_vectors.count_probabilities(counts[ids])
+        else:
+            probabilities = token_vectors.guess_probabilities([*token_by_id.values()])
         encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
         embedder = TextEmbedder(encoder, progress=workspace.progress, model=str(self.teacher))
-        counts, texts = self._count(tokenizer, size, workspace)
-        vectors = weigh_tokens(
-            embed_tokens(embedder, size),
-            estimate_probabilities(counts, size),
+        vectors = token_vectors.weigh_tokens(
+            token_vectors.embed_tokens(embedder, ids),
+            probabilities,
             coefficient=self.sif_coefficient,
             dimension=self.dimension,
         )
-        special = [
-            token_id
-            for token_id, token in tokenizer.get_added_tokens_decoder().items()
-            if token.special
-        ]
-        unused = set(range(size)) - set(vocabulary.values())
-        vectors[sorted({*special, *unused})] = 0
         prompts: dict[str, Any] = read_settings(folder).get("prompts") or {}
+        table = token_vectors.build_table(vectors, ids, size)
         write_static_model(
-            workspace.folder, vectors, tokenizer.to_str(pretty=False), prompts, workspace.provenance
+            workspace.folder, table, tokenizer.to_str(pretty=False), prompts, workspace.provenance
         )
         return size, vectors.shape[1], texts
-
-    def _count(self, tokenizer: Any, size: int, workspace: Workspace) -> tuple[Any, int]:
-        """Return the counts of tokens in the data, or None without data, and the number of texts."""
-        from emberge.data import step_datasets
-
-        from emberge_smaller.token_vectors import count_tokens
-
-        if not self.data:
-            return None, 0
-        texts_seen = 0
-
-        def texts() -> Iterator[str]:
-            nonlocal texts_seen
-            for dataset in step_datasets(workspace, self.data):
-                for row in range(len(dataset)):
-                    example = dataset[row]
-                    for text in (example.anchor, *example.positives, *example.negatives):
-                        texts_seen += 1
-                        yield text
-
-        def tokenise(some: Any) -> Any:
-            return [e.ids for e in tokenizer.encode_batch(list(some), add_special_tokens=False)]
-
-        counts = count_tokens(tokenise, texts(), size)
-        return counts, texts_seen

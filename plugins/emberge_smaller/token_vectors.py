@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,16 +15,33 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
 
-# Number of texts whose tokens are counted at once.
-_TEXTS_AT_ONCE = 4096
+# Places of vocabularies that no text uses: `[unused12]` of BERT, `<unused12>` of Gemma.
+_UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>")
 # A token of a text that any tokenizer knows, beside which special tokens are found.
 _PROBE = "a"
 
 
-def embed_tokens(embedder: TextEmbedder, size: int) -> NDArray[np.float32]:
-    """Return the teacher's embedding of each token, float32 [size, d].
+def count_rows(tokenizer: Any) -> int:
+    """Return the number of rows of a table that has one for each id; ids may have gaps."""
+    return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
 
-    Token t is embedded as a text of its own, between the special tokens that the teacher's tokenizer puts
+
+def list_tokens_of_texts(tokenizer: Any) -> dict[int, str]:
+    """Return the tokens that texts can have by their ids, in ascending order: no special or unused ones."""
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token_id for token_id, token in added.items() if token.special}
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return {
+        token_id: token
+        for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1])
+        if token_id not in special and not _UNUSED.fullmatch(token)
+    }
+
+
+def embed_tokens(embedder: TextEmbedder, ids: Iterable[int]) -> NDArray[np.float32]:
+    """Return the teacher's embedding of each token, float32 [n, d].
+
+    Each token is embedded as a text of its own, between the special tokens that the teacher's tokenizer puts
     around a text (model2vec: Tulkens and van Dongen, 2024).
 
     Raises:
@@ -32,39 +52,37 @@ def embed_tokens(embedder: TextEmbedder, size: int) -> NDArray[np.float32]:
     places = np.flatnonzero(own)
     before = list(probe.ids[: places[0]]) if len(places) else list(probe.ids)
     after = list(probe.ids[places[-1] + 1 :]) if len(places) else []
-    texts = [TokenisedText([*before, token, *after]) for token in range(size)]
-    return embedder.embed_tokens(texts)
+    return embedder.embed_tokens([TokenisedText([*before, token, *after]) for token in ids])
 
 
-def count_tokens(
-    tokenise: Callable[[Sequence[str]], Iterable[Sequence[int]]], texts: Iterable[str], size: int
-) -> NDArray[np.int64]:
-    """Return how often each token occurs in texts, int64 [size]."""
-    counts = np.zeros(size, np.int64)
-    waiting: list[str] = []
+def count_tokens(tokenizer: Any, texts: Iterable[str], size: int) -> tuple[NDArray[np.int64], int]:
+    """Return how often each token occurs in texts, int64 [size], and the number of texts."""
+    from emberge.encoding import TEXTS_AT_ONCE
 
-    def add() -> None:
-        nonlocal counts
-        for ids in tokenise(waiting):
-            counts += np.bincount(np.asarray(ids, np.int64), minlength=size)
-        waiting.clear()
-
-    for text in texts:
-        waiting.append(text)
-        if len(waiting) >= _TEXTS_AT_ONCE:
-            add()
-    add()
-    return counts
+    counts, texts_seen, rest = np.zeros(size, np.int64), 0, iter(texts)
+    while batch := list(itertools.islice(rest, TEXTS_AT_ONCE)):
+        encodings = tokenizer.encode_batch(batch, add_special_tokens=False)
+        ids = itertools.chain.from_iterable(encoding.ids for encoding in encodings)
+        counts += np.bincount(np.fromiter(ids, np.int64), minlength=size)
+        texts_seen += len(batch)
+    return counts, texts_seen
 
 
-def estimate_probabilities(counts: NDArray[np.int64] | None, size: int) -> NDArray[np.float64]:
-    """Return each token's probability, float64 [size], which sums to 1.
+def count_probabilities(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return each token's probability, float64 [n], which sums to 1; each count has one added to it."""
+    return np.asarray((counts + 1.0) / (counts + 1.0).sum(), np.float64)
 
-    Counts have one added to each. Without counts, token t is taken to be the t-th most frequent one, with a
-    probability in inverse proportion to its rank (Zipf, 1949), as vocabularies are roughly sorted.
+
+def guess_probabilities(tokens: Sequence[str]) -> NDArray[np.float64]:
+    """Return each token's probability without a text, float64 [n], which sums to 1.
+
+    It is in inverse proportion to the token's rank (Zipf, 1949), as vocabularies are roughly sorted by
+    frequency. Single characters have ranks of their own: many vocabularies begin with an alphabet in the
+    order of Unicode, and the most frequent word comes after it.
     """
-    weights = counts + 1.0 if counts is not None else 1.0 / (np.arange(size) + 1.0)
-    return np.asarray(weights / weights.sum(), np.float64)
+    is_character = np.array([len(token) == 1 for token in tokens])
+    ranks = np.where(is_character, np.cumsum(is_character), np.cumsum(~is_character))
+    return np.asarray(1.0 / ranks / (1.0 / ranks).sum(), np.float64)
 
 
 def weigh_tokens(
@@ -83,28 +101,43 @@ def weigh_tokens(
     Raises:
         CheckpointError: if there are fewer components than `dimension`.
     """
-    rows = np.asarray(vectors, np.float64)
-    rows = rows - probabilities @ rows
+    rows = np.array(vectors, np.float64)
+    rows -= probabilities @ rows
     if dimension is not None:
         if dimension > min(rows.shape):
             raise CheckpointError(
                 f"vectors of {rows.shape[1]} numbers have no {dimension} principal components; lower it"
             )
-        _, axes = np.linalg.eigh(rows.T @ rows)
-        rows = rows @ axes[:, ::-1][:, :dimension]
-    weights = coefficient / (coefficient + probabilities)
-    return np.ascontiguousarray(rows * weights[:, None], np.float32)
+        rows = rows @ _find_axes(rows, dimension)
+    rows *= (coefficient / (coefficient + probabilities))[:, None]
+    return rows.astype(np.float32)
 
 
-def read_tokenizer(folder: Any) -> Any:
+def _find_axes(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return the principal axes [d, count], each with a positive largest entry, so that signs are fixed."""
+    _, axes = np.linalg.eigh(rows.T @ rows)
+    axes = axes[:, ::-1][:, :count]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(0)[None], 0)
+    return np.asarray(axes * np.sign(largest))
+
+
+def build_table(vectors: NDArray[np.float32], ids: Sequence[int], size: int) -> NDArray[np.float32]:
+    """Return a table with the vector of each id, float32 [size, d]; rows of other ids are zeros."""
+    table = np.zeros((size, vectors.shape[1]), np.float32)
+    table[np.asarray(ids, np.int64)] = vectors
+    return table
+
+
+def read_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a model folder in its fast form, without truncation and padding.
 
     Raises:
         CheckpointError: if it cannot be loaded, or has no fast form, which static models need.
     """
-    from emberge.model_folder import load_tokenizer
+    from emberge.model_folder import Checkpoint, load_tokenizer
 
-    tokenizer = getattr(load_tokenizer(folder), "backend_tokenizer", None)
+    tokenizer_folder = Checkpoint(folder).tokenizer_folder
+    tokenizer = getattr(load_tokenizer(tokenizer_folder), "backend_tokenizer", None)
     if tokenizer is None:
         raise CheckpointError(
             f"{folder}: its tokenizer has no fast form (tokenizer.json), which static models need"

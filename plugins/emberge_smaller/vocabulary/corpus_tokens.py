@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from emberge import DataEntry
     from emberge.contracts import Encoder
-    from emberge.data import DistinctTexts, StoredDataset
+    from emberge.data import DistinctTexts
 
 # Tokens of a text that count, also those beyond the model's length; a longer text's others do not.
 _ALL_TOKENS = 1_000_000
@@ -27,19 +27,12 @@ def read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str)
     Raises:
         DataError: if there are none, or all are blank.
     """
-    from emberge.data import DistinctTexts, step_datasets
+    from emberge.data import DistinctTexts, list_texts, step_datasets
 
-    texts = DistinctTexts(_list_texts(step_datasets(workspace, entries)), workspace.work)
+    texts = DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
     if not any(texts[i].strip() for i in range(len(texts))):
         raise DataError(f"{option}: has no text that is not empty; give texts of the users' kind")
     return texts
-
-
-def _list_texts(datasets: Sequence[StoredDataset]) -> Iterator[str]:
-    for dataset in datasets:
-        for row in range(len(dataset)):
-            example = dataset[row]
-            yield from (example.anchor, *example.positives, *example.negatives)
 
 
 @dataclass(frozen=True, eq=False)

