@@ -131,6 +131,7 @@ def open_session(
                 again=len(plan.starts) > 2,
                 all_rows=plan.reads_all,
                 ranks=ranks,
+                progress=progress,
             )
         encoder.module.train(job.options.dropout)
         # Split weights would stay gathered after a forward pass without a backward pass.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,7 @@ from emberge.training.tables.example_table import ExampleTable, TextSide, build_
 
 # Rows of a dataset by whose anchors the spaces of an ensemble's models are compared.
 PROBED_ROWS = 64
+EmbedSequences = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class GuideReader:
     """
 
     table: ExampleTable
-    embedded: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+    embedded: EmbedSequences
     dimension: int
     device: str
 
@@ -52,33 +54,18 @@ class GuideReader:
 
 @dataclass(frozen=True, eq=False)
 class EnsembleReader:
-    """Embeddings of a dataset's texts by several guide models, combined as `Guide.combine` names it.
-
-    `space_maps` translate the vectors of some models into the space of the first one.
-    """
+    """Embeddings of a dataset's texts by several guide models, combined as `Guide.combine` names it."""
 
     readers: Sequence[GuideReader]
-    space_maps: Sequence[SpaceMap | None]
     combine: Literal["vectors", "scores"]
 
     def __call__(self, entries: NDArray[np.int64]) -> Tensor:
         """Return embeddings [*entries.shape, d] of length one without a gradient; zeros for entry -1."""
-        vectors = [
-            normalize(_translate(reader(entries), space_map), dim=-1)
-            for reader, space_map in zip(self.readers, self.space_maps, strict=True)
-        ]
+        vectors = [normalize(reader(entries), dim=-1) for reader in self.readers]
         if self.combine == "vectors":
             return normalize(torch.stack(vectors).mean(0), dim=-1)
         # The inner product of two rows is then the mean of the models' cosines.
         return torch.cat(vectors, dim=-1) / math.sqrt(len(vectors))
-
-
-def _translate(vectors: Tensor, space_map: SpaceMap | None) -> Tensor:
-    if space_map is None:
-        return vectors
-    rows = vectors.reshape(-1, vectors.shape[-1]).cpu().numpy()
-    translated = torch.from_numpy(space_map.apply(rows)).to(vectors.device)
-    return translated.view(*vectors.shape[:-1], -1)
 
 
 def add_guides(
@@ -94,155 +81,232 @@ def add_guides(
     again: bool = False,
     all_rows: bool = False,
     ranks: Ranks = ALONE,
+    progress: Callable[..., None] | None = None,
 ) -> dict[str, ExampleTable]:
     """Return the tables, each with the guide that its dataset's losses name.
 
     All texts are embedded now and kept in `store` in three cases: if the guide asks for it (`Guide.ahead`),
     if batches are read `again`, as in a second epoch, or if the training reads `all_rows` and embeds no
-    positives itself, so that the guide's embeddings replace an index. A guide that is used only for such
-    datasets is removed from memory before the function returns.
+    positives itself, so that the guide's embeddings replace an index. The models of a guide are loaded one
+    after another, and those that are used only for such datasets leave memory before the next one is loaded.
+    `progress(done, total, unit, note)` is called while texts are embedded.
 
     Raises:
         DataError: if losses of one dataset have different guides, or the models of a guide do not share a
             space.
         CheckpointError: if a guide cannot be loaded, or is an adapter.
     """
-    loaded: dict[int, _LoadedGuide] = {}
-    guides: list[Guide] = []
     guided_tables = dict(tables)
-    for dataset in datasets:
-        name = dataset.info.name
-        guide = _find_guide(name, objective)
-        if guide is None:
-            continue
+    for guide, guided_datasets in _group_by_guide(datasets, objective):
         if model_of is None:
             raise DataError(
-                f"dataset '{name}': its loss has a guide, and the job has no `guides` to find it by"
+                f"dataset '{guided_datasets[0].info.name}': its loss has a guide, and the job has no "
+                "`guides` to find it by"
             )
-        if guide not in guides:
-            guides.append(guide)
-        number = guides.index(guide)
-        if number not in loaded:
-            loaded[number] = _LoadedGuide.of(guide, model_of, file_of, backbone, device)
-        is_stored = guide.ahead or again or (all_rows and "positive" not in objective.embeds(name))
-        reader = loaded[number].read(dataset, store, is_stored=is_stored, ranks=ranks)
-        guided_tables[name] = dataclasses.replace(guided_tables[name], guide=reader)
+        stored_names = {
+            dataset.info.name
+            for dataset in guided_datasets
+            if guide.ahead
+            or again
+            or (all_rows and "positive" not in objective.embeds(dataset.info.name))
+        }
+        reading = _GuideReading(
+            guide, guided_datasets, stored_names, backbone, device, store, ranks, progress
+        )
+        for name, reader in reading.read(model_of, file_of).items():
+            guided_tables[name] = dataclasses.replace(guided_tables[name], guide=reader)
     return guided_tables
+
+
+def _group_by_guide(
+    datasets: Sequence[Dataset], objective: Objective
+) -> list[tuple[Guide, list[Dataset]]]:
+    """Return each guide with the datasets whose losses have it."""
+    groups: list[tuple[Guide, list[Dataset]]] = []
+    for dataset in datasets:
+        guide = _find_guide(dataset.info.name, objective)
+        if guide is None:
+            continue
+        group = next((group for known, group in groups if known == guide), None)
+        if group is None:
+            groups.append((guide, [dataset]))
+        else:
+            group.append(dataset)
+    return groups
+
+
+@dataclass(frozen=True)
+class _GuideReading:
+    """Reading of datasets by a guide's models, one model after another.
+
+    The embeddings of the datasets in `stored_names` are computed now and kept in `store`.
+    """
+
+    guide: Guide
+    datasets: Sequence[Dataset]
+    stored_names: Set[str]
+    beside: Backbone
+    device: str
+    store: Path
+    ranks: Ranks
+    progress: Callable[..., None] | None
+
+    def read(
+        self,
+        model_of: Callable[[ModelRef], Model],
+        file_of: Callable[[FileRef], Path] | None,
+    ) -> dict[str, GuideReader | EnsembleReader]:
+        """Return the reader of each dataset's embeddings.
+
+        Raises:
+            DataError: if the models do not share a space, and their vectors are to be averaged.
+        """
+        models = [model_of(reference) for reference in self.guide.models]
+        if self.guide.translations and file_of is None:
+            raise DataError("a guide has translations, and the job has no `files` to find them by")
+        files = [file_of(file) for file in self.guide.translations] if file_of is not None else []
+        space_maps = match_translations(models, list(map(read_space_map, files)))
+        probes: dict[str, tuple[str, NDArray[np.float32]]] = {}
+        parts = [
+            self._read_by(model, space_map, probes)
+            for model, space_map in zip(models, space_maps, strict=True)
+        ]
+        if len(parts) == 1:
+            return dict(parts[0])
+        return {
+            name: EnsembleReader([part[name] for part in parts], self.guide.combine)
+            for name in parts[0]
+        }
+
+    def _read_by(
+        self,
+        model: Model,
+        space_map: SpaceMap | None,
+        probes: dict[str, tuple[str, NDArray[np.float32]]],
+    ) -> dict[str, GuideReader]:
+        """Return one model's reader of each dataset; a model that stores them all is then unreferenced.
+
+        `probes` are the first model's name and vectors of some texts, by dataset; that model adds them.
+        """
+        backbone = self.guide.choose_backbone(self.beside)
+        loaded_model = _LoadedModel.of(model, backbone, self.device, space_map)
+        compares = bool(self.guide.ensemble) and self.guide.combine == "vectors"
+        readers = {}
+        for dataset in self.datasets:
+            name, encoder = dataset.info.name, loaded_model.encoder
+            table = build_table(
+                dataset, encoder, _build_sides(dataset, encoder, self.guide), self.store
+            )
+            if compares:
+                probe = loaded_model.embed_on_demand(table)(_choose_probes(table))
+                _require_one_space(model.name, probe, *probes.setdefault(name, (model.name, probe)))
+            readers[name] = self._read_table(loaded_model, table)
+        return readers
+
+    def _read_table(self, loaded_model: _LoadedModel, table: ExampleTable) -> GuideReader:
+        """Return the reader of a table's embeddings, which are computed now if they are stored."""
+        embedded = loaded_model.embed_on_demand(table)
+        if table.info.name in self.stored_names:
+            embedded = loaded_model.store_vectors(table, self.store, self.ranks, self.progress)
+        return GuideReader(table, embedded, loaded_model.dimension, self.device)
 
 
 @dataclass(frozen=True)
 class _LoadedModel:
-    """Loaded model of a guide; `content` has all facts on which its embeddings depend."""
+    """Loaded model of a guide; `content` has all facts on which its embeddings depend.
+
+    `space_map` translates its vectors into the space of the guide's first model.
+    """
 
     name: str
     encoder: Encoder
     content: str
+    space_map: SpaceMap | None
 
     @classmethod
-    def of(cls, model: Model, backbone: Backbone, device: str) -> _LoadedModel:
+    def of(
+        cls, model: Model, backbone: Backbone, device: str, space_map: SpaceMap | None
+    ) -> _LoadedModel:
         encoder = backbone.load(_find_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)
-        return cls(model.name, encoder, f"{model.fingerprint} {backbone!r}")
+        return cls(model.name, encoder, f"{model.fingerprint} {backbone!r}", space_map)
 
-    def read(
-        self, table: ExampleTable, store: Path, *, is_stored: bool, device: str, ranks: Ranks
-    ) -> GuideReader:
-        """Return the reader of a table's embeddings, which are computed now if they are stored."""
-        embedded = self.embed_on_demand(table)
-        if is_stored:
-            vectors = EmbeddingStore(
-                store, self.encoder, model=self.content, ranks=ranks, name=self.name
-            )
-            embedded = vectors.embed_tokens(table.sequences).__getitem__
-        return GuideReader(table, embedded, self.encoder.dimension, device)
+    @property
+    def dimension(self) -> int:
+        """The size of vectors after the translation."""
+        return (
+            self.encoder.dimension
+            if self.space_map is None
+            else int(self.space_map.matrix.shape[1])
+        )
 
-    def embed_on_demand(
-        self, table: ExampleTable
-    ) -> Callable[[NDArray[np.int64]], NDArray[np.float32]]:
+    def embed_on_demand(self, table: ExampleTable) -> EmbedSequences:
         """Return the function that embeds sequences of a table on demand."""
 
         def embedded(sequences: NDArray[np.int64]) -> NDArray[np.float32]:
             texts = [table.sequences[int(sequence)] for sequence in sequences]
             return TextEmbedder(self.encoder).embed_tokens(texts)
 
+        return _with_translation(embedded, self.space_map)
+
+    def store_vectors(
+        self,
+        table: ExampleTable,
+        store: Path,
+        ranks: Ranks,
+        progress: Callable[..., None] | None,
+    ) -> EmbedSequences:
+        """Return the function that reads a table's embeddings, which are now computed and stored."""
+        note = f"embedding by {self.name}"
+        report = None if progress is None else functools.partial(progress, note=note)
+        vectors = EmbeddingStore(
+            store,
+            self.encoder,
+            model=self.content,
+            ranks=ranks,
+            name=self.name,
+            progress=report,
+        )
+        # Stored vectors are the model's own, so that any ensemble finds them.
+        return _with_translation(vectors.embed_tokens(table.sequences).__getitem__, self.space_map)
+
+
+def _with_translation(embedded: EmbedSequences, space_map: SpaceMap | None) -> EmbedSequences:
+    if space_map is None:
         return embedded
+    apply = space_map.apply
+    return lambda sequences: apply(embedded(sequences))
 
 
-@dataclass(frozen=True)
-class _LoadedGuide:
-    """Loaded models of a guide, with the translation of each into the space of the first, or None."""
+def _choose_probes(table: ExampleTable) -> NDArray[np.int64]:
+    """Return the sequences of the distinct anchors of PROBED_ROWS rows, in the order of rows."""
+    anchors = table.entries[table.starts[: min(PROBED_ROWS, len(table.starts) - 1)]]
+    first_of_text = np.unique(table.text_ids[anchors], return_index=True)[1]
+    return np.asarray(anchors[np.sort(first_of_text)], np.int64)
 
-    guide: Guide
-    models: Sequence[_LoadedModel]
-    space_maps: Sequence[SpaceMap | None]
-    device: str
 
-    @classmethod
-    def of(
-        cls,
-        guide: Guide,
-        model_of: Callable[[ModelRef], Model],
-        file_of: Callable[[FileRef], Path] | None,
-        beside: Backbone,
-        device: str,
-    ) -> _LoadedGuide:
-        backbone = guide.choose_backbone(beside)
-        found_models = [model_of(reference) for reference in guide.models]
-        if guide.translations and file_of is None:
-            raise DataError("a guide has translations, and the job has no `files` to find them by")
-        files = [file_of(file) for file in guide.translations] if file_of is not None else []
-        space_maps = match_translations(found_models, list(map(read_space_map, files)))
-        loaded_models = [_LoadedModel.of(model, backbone, device) for model in found_models]
-        return cls(guide, loaded_models, space_maps, device)
+def _require_one_space(
+    name: str, vectors: NDArray[np.float32], first: str, first_vectors: NDArray[np.float32]
+) -> None:
+    """Refuse a model of an ensemble of vectors that gives texts other vectors than the first model.
 
-    def read(
-        self, dataset: Dataset, store: Path, *, is_stored: bool, ranks: Ranks
-    ) -> GuideReader | EnsembleReader:
-        """Return the reader of a dataset's embeddings.
+    It shares the first one's space if the first one's vectors find its vectors of the same texts, among those
+    of PROBED_ROWS rows of the data, more often than not.
 
-        Raises:
-            DataError: if the models do not share a space, and their vectors are to be averaged.
-        """
-        tables = []
-        for loaded_model in self.models:
-            encoder = loaded_model.encoder
-            sides = _build_sides(dataset, encoder, self.guide)
-            tables.append(build_table(dataset, encoder, sides, store))
-        if len(tables) > 1 and self.guide.combine == "vectors":
-            self._require_one_space(tables)
-        readers = [
-            loaded_model.read(table, store, is_stored=is_stored, device=self.device, ranks=ranks)
-            for loaded_model, table in zip(self.models, tables, strict=True)
-        ]
-        if len(readers) == 1:
-            return readers[0]
-        return EnsembleReader(readers, self.space_maps, self.guide.combine)
-
-    def _require_one_space(self, tables: Sequence[ExampleTable]) -> None:
-        """Refuse an ensemble of vectors whose models give the same texts unlike vectors.
-
-        A model shares the space of the first one if the first one's vectors find its vectors of the same
-        texts, among those of PROBED_ROWS rows of the data, more often than not.
-
-        Raises:
-            DataError: if a model does not.
-        """
-        rows = tables[0].starts[: min(PROBED_ROWS, len(tables[0].starts) - 1)]
-        first_of_text = np.unique(tables[0].text_ids[tables[0].entries[rows]], return_index=True)[1]
-        probes = [
-            space.embed_on_demand(table)(table.entries[rows[first_of_text]].astype(np.int64))
-            for space, table in zip(self.models, tables, strict=True)
-        ]
-        for number, space_map in enumerate(self.space_maps):
-            vectors = probes[number] if space_map is None else space_map.apply(probes[number])
-            if vectors.shape[1] == probes[0].shape[1] and _find_each(vectors, probes[0]):
-                continue
-            first, other = self.models[0].name, self.models[number].name
-            raise DataError(
-                f"{other} and {first} have vectors of different spaces, so a mean of their vectors is of no "
-                f"use; name a translation (a step translate with old: {other} and new: {first}), or take a "
-                "loss of scores, such as similarity_distillation"
-            )
+    Raises:
+        DataError: if it does not.
+    """
+    if vectors is first_vectors:
+        return
+    # One text finds itself in any space.
+    is_comparable = vectors.shape[1] == first_vectors.shape[1]
+    if is_comparable and (len(vectors) < 2 or _find_each(vectors, first_vectors)):
+        return
+    raise DataError(
+        f"{name} and {first} have vectors of different spaces, so a mean of their vectors is of no use; name "
+        f"a translation (a step translate with old: {name} and new: {first}), or take a loss of scores, such "
+        "as similarity_distillation"
+    )
 
 
 def match_translations(
