@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Guide, Loss, unit_vectors
+from emberge import Embeddings
+
+from emberge_train.losses.guided_loss import (
+    GuidedLoss,
+    require_guide_of_size,
+    squared_distances,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingDistillation(Loss):
+class EmbeddingDistillation(GuidedLoss):
     """Distance of each text's embedding from the teacher's (LEAF: Vujanic and Rueckstiess, 2025, 2509.12539).
 
     The loss is the mean over the batch's texts, anchors, positives and negatives alike, of a `distance`
@@ -35,37 +41,13 @@ class EmbeddingDistillation(Loss):
     """
 
     distance: Literal["cosine", "l2"] = "cosine"
-    guide: Guide | None = None
-    """The teacher; in a step `distil`, its teachers."""
-
-    @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
 
     @property
     def compares_with_guide(self) -> bool:
         return True
 
-    @property
-    def lacks_guide(self) -> bool:
-        return self.guide is None
-
-    @property
-    def takes_single_texts(self) -> bool:
-        return True
-
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        teacher = embeddings.guide
-        if teacher is None:
-            raise ValueError(
-                "embedding_distillation needs a guide, and these embeddings lack one's"
-            )
-        sizes = embeddings.anchor.shape[-1], teacher.anchor.shape[-1]
-        if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"embedding_distillation: the teacher's embeddings have {sizes[1]} numbers and the model's "
-                f"{sizes[0]}; name a teacher of the same size"
-            )
+        teacher = require_guide_of_size(embeddings, "embedding_distillation")
         total = self._distances(embeddings.anchor, teacher.anchor).sum()
         candidates = self._distances(embeddings.candidates, teacher.candidates)
         total = total + candidates.masked_fill(~embeddings.valid, 0.0).sum()
@@ -74,4 +56,4 @@ class EmbeddingDistillation(Loss):
     def _distances(self, vectors: Tensor, teacher: Tensor) -> Tensor:
         if self.distance == "l2":
             return ((vectors - teacher) ** 2).sum(-1)
-        return ((unit_vectors(vectors) - unit_vectors(teacher)) ** 2).sum(-1) / 2
+        return squared_distances(vectors, teacher) / 2

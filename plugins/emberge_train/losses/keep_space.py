@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import Embeddings, Guide, Loss, Positive, Requires, unit_vectors
+from emberge import Embeddings, Guide, Loss, Positive, Requires
 
+from emberge_train.losses.guided_loss import require_guide_of_size, squared_distances
 from emberge_train.losses.infonce import InfoNCE
 
 if TYPE_CHECKING:
@@ -75,30 +76,15 @@ class KeepSpace(Loss):
         return True
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        old_embeddings = embeddings.guide
-        if old_embeddings is None:
-            raise ValueError("keep_space has a guide, and these embeddings come without one's")
-        if old_embeddings.anchor.shape[-1] != embeddings.anchor.shape[-1]:
-            raise ValueError(
-                f"keep_space: the guide's embeddings have {old_embeddings.anchor.shape[-1]} numbers and "
-                "the model's "
-                f"{embeddings.anchor.shape[-1]}; name a guide of the same size"
-            )
+        old_embeddings = require_guide_of_size(embeddings, "keep_space")
         if self.side == "query":
             old_texts = dataclasses.replace(
                 embeddings, positive=old_embeddings.positive, negative=old_embeddings.negative
             )
             return InfoNCE(temperature=self.temperature)(old_texts, {})
         if self.side == "queries":
-            return _compute_squared_distances(embeddings.anchor, old_embeddings.anchor).mean()
+            return squared_distances(embeddings.anchor, old_embeddings.anchor).mean()
         valid = embeddings.valid
-        squared_distances = _compute_squared_distances(
-            embeddings.candidates, old_embeddings.candidates
-        ).masked_fill(~valid, 0.0)
-        rows = squared_distances.sum(1) / valid.sum(1).clamp(min=1)
+        distances = squared_distances(embeddings.candidates, old_embeddings.candidates)
+        rows = distances.masked_fill(~valid, 0.0).sum(1) / valid.sum(1).clamp(min=1)
         return rows.sum() / max(1, len(rows))
-
-
-def _compute_squared_distances(new: Tensor, old: Tensor) -> Tensor:
-    """Return the squared distances of embeddings, scaled to length one."""
-    return ((unit_vectors(new) - unit_vectors(old)) ** 2).sum(-1)

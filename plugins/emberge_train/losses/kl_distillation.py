@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from emberge import Embeddings, Guide, Loss, Positive
 from emberge.numerics import lowest_score
 
+from emberge_train.losses.guided_loss import require_guide
 from emberge_train.losses.score_arithmetic import (
+    require_positive_temperatures,
     student_scores,
     teacher_scores,
     temperature_warnings,
@@ -56,10 +58,7 @@ class KLDistillation(Loss):
     cross_rank: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "teacher_temperature"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be above 0, not {value:g}")
+        require_positive_temperatures(self.temperature, self.teacher_temperature)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -104,6 +103,5 @@ class KLDistillation(Loss):
         """Return the teacher's scores of the candidates [b, p + n], and the mask of those that it scored."""
         if self.guide is None:
             return teacher_scores(embeddings, "kl_distillation")
-        if embeddings.guide is None:
-            raise ValueError("kl_distillation has a guide, and these embeddings lack one's")
-        return student_scores(embeddings.guide, "cosine"), embeddings.valid
+        guide = require_guide(embeddings, "kl_distillation")
+        return student_scores(guide, "cosine"), embeddings.valid

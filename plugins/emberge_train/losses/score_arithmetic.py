@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def require_positive_temperatures(temperature: float, teacher_temperature: float | None) -> None:
+    """Refuse a temperature that is not above 0.
+
+    Raises:
+        ValueError: if one is not; has the option's name and value.
+    """
+    values = {"temperature": temperature, "teacher_temperature": teacher_temperature}
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"{name} must be above 0, not {value:g}")
+
+
 def temperature_warnings(
     temperature: float, name: str = "temperature", *, most: float = 1.0
 ) -> list[str]:

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Guide, Loss, Positive, unit_vectors
+from emberge import Embeddings, Positive, unit_vectors
 from emberge.numerics import lowest_score
 
-from emberge_train.losses.score_arithmetic import temperature_warnings
+from emberge_train.losses.guided_loss import GuidedLoss, require_guide
+from emberge_train.losses.score_arithmetic import (
+    require_positive_temperatures,
+    temperature_warnings,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimilarityDistillation(Loss):
+class SimilarityDistillation(GuidedLoss):
     """Divergence from a teacher's similarities within a batch (SEED: Fang et al., 2021, arXiv:2101.04731).
 
     For each text i of the batch, anchors, positives and negatives alike, p is the softmax over all other
@@ -39,26 +43,9 @@ class SimilarityDistillation(Loss):
 
     temperature: Positive = 0.05
     teacher_temperature: Positive | None = None
-    guide: Guide | None = None
-    """The teacher; in a step `distil`, its teachers."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "teacher_temperature"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be above 0, not {value:g}")
-
-    @property
-    def guided_by(self) -> Guide | None:
-        return self.guide
-
-    @property
-    def lacks_guide(self) -> bool:
-        return self.guide is None
-
-    @property
-    def takes_single_texts(self) -> bool:
-        return True
+        require_positive_temperatures(self.temperature, self.teacher_temperature)
 
     def warnings(self) -> list[str]:
         teacher = self.teacher_temperature or 0.0
@@ -70,11 +57,7 @@ class SimilarityDistillation(Loss):
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         import torch
 
-        teacher = embeddings.guide
-        if teacher is None:
-            raise ValueError(
-                "similarity_distillation needs a guide, and these embeddings lack one's"
-            )
+        teacher = require_guide(embeddings, "similarity_distillation")
         anchors = torch.ones_like(embeddings.text_id[:, :1], dtype=torch.bool)
         is_text = torch.cat([anchors, embeddings.valid], dim=1)
         ids = embeddings.text_id[is_text]
