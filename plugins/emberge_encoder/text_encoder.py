@@ -113,7 +113,8 @@ class TextEncoder(Backbone):
     written into the saved tokenizer.
 
     A folder that begins with a StaticEmbedding is a static model: a text's embedding is the mean of its
-    tokens' vectors (the step `static_model`; model2vec). Of the options it takes `prompts` and `max_length`.
+    tokens' vectors in float32 (the step `static_model`; model2vec). Of the options it takes `prompts` and
+    `max_length`, and no `dense`.
 
     A folder that lists image or audio in its `modality_config` also reads images or audio, through the native
     classes of Qwen3-VL, Qwen3-ASR and Qwen3-Omni's thinker. Every input is then a message of its chat
@@ -180,13 +181,16 @@ class TextEncoder(Backbone):
             CheckpointError: if its files cannot be read.
         """
         problems = [*static_problems(checkpoint)]
-        ignored = ("prompts", "max_length", "dtype")
         changed = [
             option.name
             for option in dataclasses.fields(self)
-            if option.name not in ignored
+            if option.name not in ("prompts", "max_length", "dtype")
             and getattr(self, option.name) not in (option.default, None)
         ]
+        if self.dtype not in (None, "float32"):
+            problems.append(
+                f"{checkpoint}: is a static model, whose vectors are float32; take dtype out"
+            )
         if changed:
             problems.append(
                 f"{checkpoint}: is a static model, which has no {changed[0]}; take the option out"

@@ -327,12 +327,12 @@ def _load_module(layout: Layout, entry: ModuleFolder, width: int) -> nn.Module:
     Raises:
         CheckpointError: if the module cannot be loaded.
     """
+    module: nn.Module
     if entry.kind != "Pooling":
-        return load_stock_module(layout.folder, entry)
+        module = load_stock_module(layout.folder, entry)
+        return module
     from sentence_transformers.sentence_transformer import modules as stock
 
     modes = [POOLING[word][0] for word in layout.pooling]
-    module: nn.Module = stock.Pooling(
-        width, pooling_mode=modes, include_prompt=layout.include_prompt
-    )
+    module = stock.Pooling(width, pooling_mode=modes, include_prompt=layout.include_prompt)
     return module

@@ -51,8 +51,9 @@ class Distil(FitOptions, Step):
     their scores can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for
     data with negatives.
 
-    A student that learns vectors is in the teacher's space, so it answers queries in the teacher's index. If
-    its size differs from the teacher's, give it a linear layer: `backbone: {text_encoder: {dense: …}}`.
+    With `embedding_distillation` a student learns the teacher's space, so that its queries can search the
+    teacher's index. If the size of its vectors differs from the teacher's, give a transformer a linear layer:
+    `backbone: {text_encoder: {dense: …}}`. A static model takes none; make it without `dimension`.
 
     Example:
         small:
@@ -193,15 +194,15 @@ class Distil(FitOptions, Step):
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
-        names_of_teachers = [teacher.name for teacher in teachers]
         details = {
             "made_by": "distilling",
             **base.as_base(begins_at),
-            "distilled": {"teachers": names_of_teachers, "student": str(self.student)},
+            "distilled": {"teachers": [one.name for one in teachers], "student": str(self.student)},
         }
         return dataclasses.replace(
             artifact,
-            parents=tuple(dict.fromkeys((base.name, *names_of_teachers))),
+            # The base's reference is among the details; those of teachers are their names, to be found by.
+            parents=(base.name, *(one.text for one in self.teachers if one != begins_at)),
             details={**artifact.details, **details},
         )
 

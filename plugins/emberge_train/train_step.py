@@ -176,18 +176,15 @@ class Train(FitOptions, Step):
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         for loss in self._list_losses():
-            guide = loss.guided_by if isinstance(loss, Loss) else None
-            folders = [context.model(model) for model in guide.models] if guide is not None else []
+            if not isinstance(loss, Loss) or loss.guided_by is None:
+                continue
+            backbone = loss.guided_by.choose_backbone(self.backbone)
+            folders = [context.model(model) for model in loss.guided_by.models]
             for folder in folders:
-                if guide is not None and folder is not None:
-                    for message in guide.choose_backbone(self.backbone).describe(folder).problems:
+                if folder is not None:
+                    for message in backbone.describe(folder).problems:
                         yield context.problem(f"guide: {message}", "loss")
-            if (
-                isinstance(loss, Loss)
-                and folders
-                and folders[0] is not None
-                and loss.compares_with_guide
-            ):
+            if loss.compares_with_guide and folders[0] is not None:
                 yield from self._check_width(context, loss, folders[0])
 
     def _check_width(self, context: Preflight, loss: Loss, folder: Path) -> Iterator[Problem]:
@@ -201,9 +198,8 @@ class Train(FitOptions, Step):
         if None not in (width, guide_width) and width != guide_width:
             fault = (
                 f"loss {type(loss).__name__}: its guide has embeddings of {guide_width} numbers and "
-                f"{self.model} of "
-                f"{width}; name a guide of the same size, or end the model in a linear layer of that size: "
-                f"backbone: {{text_encoder: {{dense: {guide_width}}}}}"
+                f"{self.model} of {width}; name a guide of the same size, or end a transformer in a linear "
+                f"layer of that size: backbone: {{text_encoder: {{dense: {guide_width}}}}}"
             )
             yield context.problem(fault, "loss")
 

@@ -371,7 +371,8 @@ def kind_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str]
         if isinstance(loss, Loss) and info.task == "text" and not loss.takes_single_texts:
             yield (
                 f"loss {name} compares texts, and dataset '{info.name}' (text) has single ones; give a "
-                "token loss under by_task: {text: mlm}, or name its columns as pairs"
+                "token loss (mlm) or embedding_distillation under by_task: {text: …}, or name its columns as "
+                "pairs"
             )
 
 

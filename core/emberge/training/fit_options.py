@@ -263,7 +263,8 @@ class FitJob:
     sampler: Sequence[Sampler]
     """Samplers that select rows; the last one groups them into batches."""
     losses: PerDataset[tuple[AnyLoss, ...]]
-    """The weighted sum of losses of each dataset; losses of the task `text` are over tokens."""
+    """The weighted sum of losses of each dataset; the task `text` takes losses over tokens, or of
+    single texts' embeddings."""
     options: FitOptions = field(default_factory=FitOptions)
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None

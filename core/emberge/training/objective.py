@@ -85,7 +85,7 @@ class Objective:
             )
 
     def of(self, dataset: str) -> tuple[Loss, ...]:
-        """Return the losses of a dataset's embeddings; none for a dataset of single texts."""
+        """Return the losses of a dataset's embeddings; none for one whose losses are over tokens."""
         return self._losses[dataset]
 
     def over_tokens(self, dataset: str) -> tuple[TokenLoss, ...]:

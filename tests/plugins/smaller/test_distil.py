@@ -13,6 +13,7 @@ import pytest
 import torch
 from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
+from emberge.results import ancestry, read_artifact
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
@@ -33,6 +34,7 @@ steps:
       %s
 """
 TEXTS = "{path: read.jsonl, task: text}"
+PAIRS = "{path: find.jsonl, task: retrieval}"
 
 
 @pytest.fixture
@@ -164,7 +166,7 @@ def test_an_ensemble_leads_to_the_mean_of_its_vectors(place: Path) -> None:
     student = SentenceTransformer(str(result)).encode(some)
     assert (mean * student).sum(1).mean() > 0.9
     artifact = json.loads((result / "artifact.json").read_text())
-    assert artifact["parents"] == ["teacher", "b", "c"]
+    assert artifact["parents"] == ["teacher", "./b", "./c"]
 
 
 def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) -> None:
@@ -194,8 +196,7 @@ def test_a_narrow_student_reads_the_teachers_index_through_a_dense(place: Path) 
 def test_losses_of_scores_and_of_prefixes_get_the_teachers(
     place: Path, deep: Path, loss: str, teachers: str
 ) -> None:
-    data = "{path: find.jsonl, task: retrieval}"
-    losses = _losses(_run(place, _student(teachers, data=data, more=f"loss: {loss}")))
+    losses = _losses(_run(place, _student(teachers, data=PAIRS, more=f"loss: {loss}")))
     assert losses[-1] < losses[0]
 
 
@@ -226,6 +227,42 @@ def test_a_student_continues_after_a_kill_with_the_same_bytes(
         assert killed[name] == whole[name]
 
 
+def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None:
+    """Its licence and data are those of the model at which it begins, and of its teachers."""
+    shutil.copytree(place / "b", place / "own")
+    (place / "own" / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    result = _run(place, _student("[./teacher, ./c]", "{model: ./own}"))
+    artifact = read_artifact(result)
+    assert artifact is not None
+    assert artifact.parents == ("own", "./teacher", "./c")
+    assert artifact.details["base_reference"] == "./own"
+    assert artifact.details["backbone"] == {}
+    parents = {parent.name: parent for parent in ancestry(artifact, place / "out", place).parents}
+    assert [*parents] == ["own", "./teacher", "./c"]
+    assert parents["own"].licence == "cc-by-nc-4.0"
+
+
+def test_a_student_of_layers_is_announced_by_its_own_size(place: Path) -> None:
+    recipe, plugins = _recipe(place, _student(student="{layers: [2]}"))
+    report = check_recipe(recipe, plugins)
+    sizes = {one.work.kind: one.parameters for one in report.work}
+    result = _run(place, _student(student="{layers: [2]}"))
+    assert sizes["training"] is not None
+    assert sizes["encoding"] is not None
+    weights = load_file(result / "model.safetensors")
+    assert sizes["training"].total == sum(weight.numel() for weight in weights.values())
+    assert sizes["training"].total < sizes["encoding"].total
+
+
+def test_a_teachers_problem_is_shown_once(place: Path) -> None:
+    """Where the recipe names the teacher, and not also as the guide of a loss."""
+    shutil.copytree(place / "b", place / "mute")
+    modules = '[{"name": "0", "type": "far.away.Model", "path": ""}]'
+    (place / "mute" / "modules.json").write_text(modules)
+    errors = _errors(place, _student("./mute", "{model: ./b}"))
+    assert errors.count("remote code") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -239,6 +276,9 @@ def test_a_student_continues_after_a_kill_with_the_same_bytes(
         (_student(data="[]"), "no data to train on"),
         (_student(data="{path: empty.jsonl, task: text}"), "empty.jsonl"),
         (_student(more="loss: infonce"), "InfoNCE compares texts"),
+        (_student(data=PAIRS, more="loss: infonce"), "no loss reads the teachers"),
+        (_student(data=PAIRS, more="loss: {keep_space: {guide: {model: ./b}}}"), "no loss reads"),
+        (_student(more="backbone: {text_encoder: {lora: {rank: 2}}}"), "lora: {fold: true}"),
         (_student(student="{model: ./mute}"), "has no tokenizer"),
         (_student("./mute"), "has no tokenizer"),
         (_student(more="translations: ./map"), "translations are for several teachers"),

@@ -59,7 +59,7 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
 
 
 def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
-    """Return prompt and length of single texts, which do not get the model's prompts."""
+    """Return prompt and length of texts for losses over tokens, which do not get the model's prompts."""
     named = dataset.info.name, dataset.info.task
     longest = options.query_length.of(*named) or options.max_length.of(*named)
     return TextSide(_choose_prompt(options.query_prompt, dataset, dataset.prompt, ""), longest)

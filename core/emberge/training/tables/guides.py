@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -258,7 +257,11 @@ class _LoadedModel:
     ) -> EmbedSequences:
         """Return the function that reads a table's embeddings, which are now computed and stored."""
         note = f"embedding by {self.name}"
-        report = None if progress is None else functools.partial(progress, note=note)
+
+        def report(done: int, total: int, unit: str) -> None:
+            if progress is not None:
+                progress(done, total, unit, note)
+
         vectors = EmbeddingStore(
             store,
             self.encoder,
