@@ -141,9 +141,11 @@ def test_teachers_embed_the_texts_once(place: Path, monkeypatch: pytest.MonkeyPa
         return embed(self, some)
 
     monkeypatch.setattr(TextEmbedder, "embed_tokens", counted)
-    _run(place, _student(), "out")
+    once = _student().replace("epochs: 6", "epochs: 1")
+    _run(place, once, "out")
     assert counts == [24]
-    _run(place, _student(student="{layers: 1}"), "out")  # another student, in the same OUT
+    other = _student(student="{layers: 1}").replace("epochs: 6", "epochs: 1")
+    _run(place, other, "out")  # another student, in the same OUT
     assert counts == [24]
 
 
@@ -244,7 +246,7 @@ def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None
 
 def test_a_student_of_layers_is_announced_by_its_own_size(place: Path) -> None:
     recipe, plugins = _recipe(place, _student(student="{layers: [2]}"))
-    report = check_recipe(recipe, plugins)
+    report = check_recipe(recipe, plugins, sizes=True)
     sizes = {one.work.kind: one.parameters for one in report.work}
     result = _run(place, _student(student="{layers: [2]}"))
     assert sizes["training"] is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,48 @@ def test_teachers_embed_each_text_once_for_all_students(
         ) as session:
             session.backward(session.plan[0])
         assert counts == [distinct]
+
+
+def test_stored_teachers_are_in_memory_one_after_another(
+    bert: Path, berts: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two datasets; the student, which is loaded first, stays. Progress names the teacher at work."""
+    loaded: list[weakref.ref[Any]] = []
+    most_in_memory, notes = 0, []
+    load = TextEncoder.load
+
+    def counted(self: TextEncoder, checkpoint: Path, **options: Any) -> Any:
+        nonlocal most_in_memory
+        encoder = load(self, checkpoint, **options)
+        loaded.append(weakref.ref(encoder))
+        gc.collect()
+        most_in_memory = max(most_in_memory, sum(one() is not None for one in loaded))
+        return encoder
+
+    def progress(done: int, total: int, unit: str = "", note: str = "") -> None:
+        notes.append(note)
+
+    monkeypatch.setattr(TextEncoder, "load", counted)
+    loss = EmbeddingDistillation(guide=_guide("./b", ahead=True))
+    places = {"./old": bert, "./b": berts[0]}
+    job = _job(berts[1], places, loss, datasets=[texts(12), retrieval(12)])
+    with open_session(
+        job, work=tmp_path, store=tmp_path, machine=Machine(), progress=progress
+    ) as session:
+        assert len(session.tables) == 2
+    assert (len(loaded), most_in_memory) == (3, 2)
+    at_work = [note for note in dict.fromkeys(notes) if note.startswith("embedding by")]
+    assert at_work == ["embedding by ./old", "embedding by ./b"]
+
+
+def test_one_text_tells_nothing_of_spaces(
+    bert: Path, berts: Sequence[Path], tmp_path: Path
+) -> None:
+    loss = EmbeddingDistillation(guide=_guide("./b"))
+    one = {"datasets": [texts(1)], "sampler": (BatchShuffle(batch_size=PerDataset(default=1)),)}
+    job = _job(berts[1], {"./old": bert, "./b": berts[0]}, loss, **one)
+    found, _ = _teacher_vectors(job, tmp_path)
+    assert np.allclose(found.norm(dim=-1), 1, atol=1e-6)
 
 
 def test_two_ranks_learn_what_one_does(bert: Path, berts: Sequence[Path], tmp_path: Path) -> None:
