@@ -81,7 +81,7 @@ class Student:
         if model.adapter is not None:
             raise CheckpointError(f"{model.name}: is an adapter; merge it into its base first")
         stack = LayerStack(Checkpoint(model.folder))
-        numbers = stack.choose(self.layers)
+        numbers = stack.choose(self.layers or ())
         from emberge.ranks import join_ranks
 
         key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
