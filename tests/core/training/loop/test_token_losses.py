@@ -217,7 +217,7 @@ def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "losses", "fix"),
     [
-        (texts(8), (InfoNCE(),), r"'read' \(text\) has single ones; .*by_task: \{text: mlm\}"),
+        (texts(8), (InfoNCE(),), r"'read' \(text\) has single ones; .*by_task: \{text: …\}"),
         (retrieval(8), (MASKED,), "'find' is of the task retrieval; .*by_task: {retrieval: …}"),
         (texts(8), (MASKED, InfoNCE()), "losses over tokens and others in one sum"),
     ],
