@@ -107,15 +107,15 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
 
 
-def is_static(checkpoint: Path) -> bool:
-    """Return whether a folder is a static model, whose first module is a StaticEmbedding."""
-    modules = read_modules(checkpoint)
+def is_static(checkpoint: Path, route: str | None = None) -> bool:
+    """Return whether a folder, or its route, is a static model: its first module is a StaticEmbedding."""
+    modules = read_modules(checkpoint, route)
     return bool(modules) and modules[0].kind == "StaticEmbedding"
 
 
-def static_problems(checkpoint: Path) -> Iterator[str]:
+def static_problems(checkpoint: Path, route: str | None = None) -> Iterator[str]:
     """Yield reasons why a static model cannot be loaded."""
-    first, *after = read_modules(checkpoint)
+    first, *after = read_modules(checkpoint, route)
     for module in (first, *after):
         if not module.type.startswith("sentence_transformers."):
             yield f"{checkpoint}: module '{module.type}' needs remote code, which is not run"
@@ -137,12 +137,12 @@ def _dense_problems(path: Path) -> Iterator[str]:
         yield f"{path}: has no out_features, the size of embeddings after a Dense; get the file again"
 
 
-def static_dimension(checkpoint: Path) -> int | None:
+def static_dimension(checkpoint: Path, route: str | None = None) -> int | None:
     """Return the size of a static model's embeddings from its files; None without weights.
 
     The model must have no `static_problems`.
     """
-    _, *after = read_modules(checkpoint)
+    first, *after = read_modules(checkpoint, route)
     sizes = [
         int(read_object(checkpoint / module.path / "config.json")["out_features"])
         for module in after
@@ -151,7 +151,7 @@ def static_dimension(checkpoint: Path) -> int | None:
     specs = Checkpoint(checkpoint)
     if sizes or not specs.has_weights:
         return sizes[-1] if sizes else None
-    tables = [
-        spec for name, spec in specs.specs.items() if name in ("embedding.weight", "embeddings")
-    ]
+    prefix = "" if specs.parts[""] == first.path else f"{first.path}."
+    names = (f"{prefix}embedding.weight", f"{prefix}embeddings")
+    tables = [spec for name, spec in specs.specs.items() if name in names]
     return int(tables[0].shape[1]) if tables else None

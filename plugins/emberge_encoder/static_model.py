@@ -20,7 +20,7 @@ from emberge.model_folder import (
 from torch import Tensor, nn
 
 from emberge_encoder.stock_modules import load_stock_module, run_modules, save_stock_module
-from emberge_encoder.text_model import refuse_media
+from emberge_encoder.text_model import refuse_media, refuse_route
 
 # The name of the vectors in a folder of sentence-transformers.
 TABLE = "embedding.weight"
@@ -42,8 +42,15 @@ class StaticEncoder:
     a text without tokens gets a vector of zeros.
     """
 
-    def __init__(self, folder: Path, prompts: Mapping[str, str], max_length: int | None) -> None:
-        first, *self._after = read_modules(folder)
+    def __init__(
+        self,
+        folder: Path,
+        prompts: Mapping[str, str],
+        max_length: int | None,
+        route: str | None = None,
+    ) -> None:
+        first, *self._after = read_modules(folder, route)
+        self._route = route
         self.folder = folder
         self.prompts = prompts
         self._max_length = max_length
@@ -105,6 +112,7 @@ class StaticEncoder:
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file
 
+        refuse_route(self._route, self.folder)
         if folder.resolve() == self.folder.resolve():
             raise CheckpointError(f"{folder}: the model came from here; save it elsewhere")
         copy_template(Checkpoint(self.folder), folder, dtype="float32")

@@ -34,10 +34,12 @@ from emberge import (
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
+from emberge.model_folder import read_routes
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
 from emberge_mteb.kept_index import (
+    find_tasks_without_sides,
     find_unsearched_tasks,
     index_contents,
     index_faults,
@@ -46,6 +48,7 @@ from emberge_mteb.kept_index import (
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
 from emberge_mteb.relevance import relevance_figures
+from emberge_mteb.sides import choose_backbones, describe_model, describe_routes, list_distinct
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -103,6 +106,10 @@ class Mteb(Evaluator):
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
     A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
     its last size is scored.
+
+    A folder with an encoder for each kind of text (a Router of sentence-transformers) is scored as it
+    serves: queries by their route, documents by theirs, and the texts of tasks that have neither by the
+    default route, as `encode` does.
 
     An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
 
@@ -218,14 +225,23 @@ class Mteb(Evaluator):
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None:
             return
-        facts = self.backbone.describe(checkpoint)
+        facts = describe_model(self.backbone, checkpoint)
         if facts.problems:
             return
+        self._show_routes(checkpoint, context)
         yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
         if self.dims:
             yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
+
+    def _show_routes(self, checkpoint: Path, context: Preflight) -> None:
+        """Show which encoder of a router embeds which texts."""
+        routes = read_routes(checkpoint)
+        if routes is not None:
+            unsided = find_tasks_without_sides(self.preview(context) or ())
+            line = describe_routes(routes, unsided)
+            context.note("routes", [f"{checkpoint.name}: {line}"])
 
     def _check_media(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:
         """Yield a problem for each kind of media in mteb's tasks that the model does not read."""
@@ -236,7 +252,8 @@ class Mteb(Evaluator):
         except DataError:
             return  # `check` reports it
         for kind, name in find_first_tasks(tasks).items():
-            yield from find_unread_media(backbone, checkpoint, [kind], f"mteb task '{name}'")
+            for one in list_distinct(choose_backbones(backbone, checkpoint)):
+                yield from find_unread_media(one, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
         oversized = [size for size in self.dims if dimension is not None and size > dimension]
@@ -358,13 +375,15 @@ class Mteb(Evaluator):
         """
         if self.backbone is None:
             return
+        backbones = list_distinct(choose_backbones(self.backbone, model.folder))
         task_by_name = {task.plain_name for task in tasks}
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         for local in local_sets(self.data, workspace.data, workspace.readers, rows):
             name = _build_local_name(local.set.name, local.split)
             kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
-            for fault in find_unread_media(self.backbone, model.folder, kinds, f"set '{name}'"):
-                raise DataError(f"{model.name}: {fault}")
+            for backbone in backbones:
+                for fault in find_unread_media(backbone, model.folder, kinds, f"set '{name}'"):
+                    raise DataError(f"{model.name}: {fault}")
 
     def texts(self, task: TaskInfo, workspace: Workspace) -> Iterator[tuple[Side, str]]:
         sources = {source.info.name: source for source in self._list_sources(workspace)}
@@ -446,9 +465,20 @@ class Mteb(Evaluator):
             raise CheckpointError(
                 f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
-        encoder = self.backbone.load(
-            model.folder, device=workspace.machine.device, dtype=self.dtype
-        )
+        facts = describe_model(self.backbone, model.folder)
+        if facts.problems:
+            raise CheckpointError("\n".join(facts.problems))
+        chosen = choose_backbones(self.backbone, model.folder)
+        backbones = list_distinct(chosen)
+        encoders = [
+            one.load(model.folder, device=workspace.machine.device, dtype=self.dtype)
+            for one in backbones
+        ]
+        encoder = encoders[0]
+        embedders = [
+            self._embed(model, *pair, workspace, progress)
+            for pair in zip(backbones, encoders, strict=True)
+        ]
         for fault in self._check_widths(encoder.dimension):
             raise RecipeError(f"{model.name}: {fault}")
         config = read_settings(model.folder)
@@ -456,7 +486,7 @@ class Mteb(Evaluator):
         own_prompts = dict(encoder.prompts)
         default_prompt = config.get("default_prompt_name") or ""
         return MtebModel(
-            self._embed(model, encoder, workspace, progress),
+            {side: embedders[backbones.index(one)] for side, one in chosen.items()},
             name=model.name,
             fingerprint=model.fingerprint,
             dimension=encoder.dimension,
@@ -464,11 +494,16 @@ class Mteb(Evaluator):
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=progress.embedded,
             media=media,
-            kinds=self.backbone.describe(model.folder).media,
+            kinds=facts.media,
         )
 
     def _embed(
-        self, model: Model, encoder: Encoder, workspace: Workspace, progress: _TaskTexts
+        self,
+        model: Model,
+        backbone: Backbone,
+        encoder: Encoder,
+        workspace: Workspace,
+        progress: _TaskTexts,
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
         from emberge.encoding import EmbeddingStore, TextEmbedder
@@ -480,7 +515,7 @@ class Mteb(Evaluator):
             embeddings = EmbeddingStore(
                 workspace.store,
                 encoder,
-                model=f"{model.fingerprint} {self.backbone!r}{computed}",
+                model=f"{model.fingerprint} {backbone!r}{computed}",
                 token_budget=self.token_budget,
                 progress=progress.embedding,
                 name=model.name,

@@ -13,6 +13,7 @@ from emberge.contracts import KeptIndex
 from emberge.wording import join_some
 
 from emberge_mteb.model import cut_rows
+from emberge_mteb.sides import describe_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,29 +43,35 @@ def index_faults(
             yield f"{index.model}: an index is of a whole model, not of an adapter; merge it first"
         folder = context.model(index.model)
         for problem in (
-            backbone.describe(folder).problems if backbone and folder is not None else ()
+            describe_model(backbone, folder).problems if backbone and folder is not None else ()
         ):
             yield f"{index.model}: {problem}"
 
 
+def find_tasks_without_sides(tasks: Sequence[TaskInfo]) -> list[str]:
+    """Return the names of the distinct tasks whose texts are neither queries nor documents."""
+    kind_by_name = {task.plain_name: task.kind for task in tasks}
+    return [name for name, kind in kind_by_name.items() if not kind.endswith(_SEARCHED)]
+
+
 def find_unsearched_tasks(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem for each distinct task that has no documents."""
-    for name, kind in {task.plain_name: task.kind for task in tasks}.items():
-        if not kind.endswith(_SEARCHED):
-            yield (
-                f"'{name}' is {kind}, which has no documents that an index could be of; score it by an "
-                "evaluation of its own"
-            )
+    kind_by_name = {task.plain_name: task.kind for task in tasks}
+    for name in find_tasks_without_sides(tasks):
+        yield (
+            f"'{name}' is {kind_by_name[name]}, which has no documents that an index could be of; score it "
+            "by an evaluation of its own"
+        )
 
 
 def index_widths(
     indexes: Sequence[KeptIndex], backbone: Backbone, checkpoint: Path, context: Preflight
 ) -> Iterator[str]:
     """Yield the indexes that a model cannot search, because their vectors have another size than its own."""
-    dimension = backbone.describe(checkpoint).dimension
+    dimension = describe_model(backbone, checkpoint).dimension
     for index in indexes:
         folder = None if index.translations else context.model(index.model)
-        width = None if folder is None else backbone.describe(folder).dimension
+        width = None if folder is None else describe_model(backbone, folder).dimension
         if None not in (width, dimension) and width != dimension:
             yield describe_width_problem(index.label, width, dimension)
 

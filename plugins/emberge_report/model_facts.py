@@ -13,6 +13,7 @@ from emberge.model_folder import (
     Layout,
     code_of_class,
     read_modules,
+    read_routes,
     read_settings,
     read_trunk_settings,
 )
@@ -102,17 +103,20 @@ class Anatomy:
     """Code that a user must trust to load the model, from `auto_map`; "" for a class of transformers."""
     reads: tuple[str, ...] = ("text",)
     """Kinds of input, in the words of sentence-transformers: text, image, audio."""
+    routed: bool = False
+    """True if queries and documents have separate encoders; the other facts are those of documents."""
 
     @property
     def asymmetric(self) -> bool:
-        """True if queries and documents have separate prompts."""
-        return bool(self.prompts.get("query") or self.prompts.get("document"))
+        """True if queries and documents have separate encoders or prompts."""
+        return self.routed or bool(self.prompts.get("query") or self.prompts.get("document"))
 
 
 def anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
-        layout = Layout.read(folder)
+        routes = read_routes(folder)
+        layout = Layout.read(folder, None if routes is None else routes.choose("document"))
     except CheckpointError:
         config = _read_json(folder / "config.json")
         return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
@@ -126,6 +130,7 @@ def anatomy(folder: Path) -> Anatomy:
         pooling=layout.pooling,
         normalised="Normalize" in kinds,
         prompts=dict(layout.prompts),
+        routed=routes is not None,
         similarity=_allow_word(_SIMILARITIES, overall.get("similarity_fn_name") or "cosine"),
         sentence_transformer=not layout.bare,
         purpose=purpose_of(folder),

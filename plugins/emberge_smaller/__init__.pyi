@@ -4,6 +4,7 @@ from .cut_layers_step import CutLayers as CutLayers
 from .distil_step import Distil as Distil
 from .layers import LayerStack as LayerStack
 from .layers import cut_layers as cut_layers
+from .pair_encoders_step import PairEncoders as PairEncoders
 from .static_model_step import StaticModel as StaticModel
 from .student import Student as Student
 from .vocabulary.cut_tokenizer import CutTokenizer as CutTokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from emberge import (
     Artifact,
@@ -117,7 +117,7 @@ class Distil(FitOptions, Step):
         if problems_of_teachers:
             return  # the training would report them again as those of its guide
         training = self._build_training(context.plugins, self.student.template(self.teachers))
-        yield from training.check(_StudentPreflight(context, student.parameters))
+        yield from training.check(_StudentPreflight(context, student.parameters, self._learned))
 
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem if no loss has the teachers as its guide."""
@@ -158,6 +158,11 @@ class Distil(FitOptions, Step):
             "teachers",
         )
 
+    @property
+    def _learned(self) -> Literal["vectors", "scores"]:
+        """What the student learns of its teachers."""
+        return "vectors" if self._compares_vectors() else "scores"
+
     def _compares_vectors(self) -> bool:
         return any(loss.compares_with_guide for loss in _list_losses(self.loss))
 
@@ -167,7 +172,7 @@ class Distil(FitOptions, Step):
             model=self.teachers[0],
             ensemble=self.teachers[1:],
             translations=self.translations,
-            combine="vectors" if self._compares_vectors() else "scores",
+            combine=self._learned,
             backbone=self.teacher_backbone,
             max_length=self.teacher_length or self.max_length.default,
             ahead=True,
@@ -197,7 +202,13 @@ class Distil(FitOptions, Step):
         details = {
             "made_by": "distilling",
             **base.as_base(begins_at),
-            "distilled": {"teachers": [one.name for one in teachers], "student": str(self.student)},
+            "distilled": {
+                "teachers": [one.name for one in teachers],
+                "student": str(self.student),
+                "learned": self._learned,
+                # A space is the first teacher's, and scores have none.
+                "space": teachers[0].fingerprint if self._learned == "vectors" else None,
+            },
         }
         return dataclasses.replace(
             artifact,
@@ -209,19 +220,24 @@ class Distil(FitOptions, Step):
 
 @dataclass(frozen=True)
 class _StudentPreflight:
-    """Context of the check of a student's training, which announces the student's own size.
+    """Context of the check of a student's training, which announces the student's own size and `learned`.
 
     `parameters` are those of a student of layers; None if they are those of the model that it begins at.
     """
 
     context: Preflight
     parameters: ParameterCount | None
+    learned: Literal["vectors", "scores"]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
 
     def expect(self, expected: Expected) -> None:
-        self.context.expect(dataclasses.replace(expected, parameters=self.parameters))
+        details = {**expected.artifact.details, "distilled": {"learned": self.learned}}
+        artifact = dataclasses.replace(expected.artifact, details=details)
+        self.context.expect(
+            dataclasses.replace(expected, artifact=artifact, parameters=self.parameters)
+        )
 
     def expect_work(self, work: ModelWork) -> None:
         if work.kind == "training":

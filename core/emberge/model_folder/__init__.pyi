@@ -34,10 +34,15 @@ from .parameter_count import count_parameters as count_parameters
 from .parameter_count import expert_count as expert_count
 from .st_layout import Layout as Layout
 from .st_layout import ModuleFolder as ModuleFolder
+from .st_layout import Routes as Routes
+from .st_layout import join_prompts as join_prompts
 from .st_layout import read_modules as read_modules
+from .st_layout import read_routes as read_routes
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
+from .st_layout import require_routable as require_routable
 from .st_layout import write_modalities as write_modalities
+from .st_layout import write_router as write_router
 from .st_layout import write_static_model as write_static_model
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults

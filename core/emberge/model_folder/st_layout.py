@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError
-from emberge.files import write_json, write_text
+from emberge.files import link_or_copy, write_json, write_text
 from emberge.model_folder.classic_names import (
     CLASSIC,
     POOLING,
@@ -28,7 +28,7 @@ from emberge.model_folder.folder_files import (
     require_sound,
 )
 from emberge.tensor_files import header_texts
-from emberge.wording import printable
+from emberge.wording import join_some, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ROUTERS = ("Router", "Asym")
 """Types of modules that contain chains of modules, each in a subfolder."""
+_ROUTER_CONFIGS = ("router_config.json", "config.json")
+"""Names of a router's config; Asym, its predecessor, has the second one."""
 
 _MODULES, _SETTINGS = "modules.json", "config_sentence_transformers.json"
 _TRUNK_SETTINGS = tuple(
@@ -51,9 +53,13 @@ _MODULE_CONFIGS = (
 )
 # Stock modules that may come after a transformer, and why the others may not.
 _KINDS_AFTER_TRUNK = frozenset({"Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"})
+_ONE_OF_SEVERAL = (
+    "has an encoder for each kind of text; name the one that is meant, as backbone: {text_encoder: {route: "
+    "query}}, or use the folder that it came from"
+)
 _REFUSAL_BY_KIND = {
-    "Router": "has an encoder for each kind of text; use the folder of one of them",
-    "Asym": "has an encoder for each kind of text; use the folder of one of them",
+    "Router": _ONE_OF_SEVERAL,
+    "Asym": _ONE_OF_SEVERAL,
     "CNN": "lets the padding of a batch change a text's embedding",
     "LSTM": "reads lengths that a Transformer does not give",
     "WordWeights": "weighs words of a word embedding, not of a transformer",
@@ -71,11 +77,27 @@ class ModuleFolder:
     type: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The routes of a folder with an encoder for each kind of text: modules by the route's name.
+
+    `default` is the route of texts of no kind; None if such texts have none.
+    """
+
+    modules: Mapping[str, tuple[ModuleFolder, ...]]
+    default: str | None
+
+    def choose(self, task: str | None) -> str | None:
+        """Return the route that sentence-transformers takes for a task: its own, else the default."""
+        return task if task in self.modules else self.default
+
+
 @dataclass(frozen=True)
 class Layout:
     """The layout of a checkpoint by its files; `modules` are the modules after the trunk.
 
-    If `bare` is true, the folder is a plain transformers folder, without modules.json.
+    If `bare` is true, the folder is a plain transformers folder, without modules.json. `route` is the name of
+    the route to which the modules belong, in a folder that has several.
     """
 
     folder: Path
@@ -87,6 +109,7 @@ class Layout:
     prompts: Mapping[str, str] = field(default_factory=dict)
     pooling: tuple[str, ...] = ()
     include_prompt: bool = True
+    route: str | None = None
 
     @property
     def trunk_folder(self) -> Path:
@@ -94,15 +117,15 @@ class Layout:
         return self.folder / self.trunk
 
     @classmethod
-    def read(cls, folder: Path) -> Layout:
-        """Return the layout of a checkpoint, read without its weights.
+    def read(cls, folder: Path, route: str | None = None) -> Layout:
+        """Return the layout of a checkpoint, or of one of its routes, read without its weights.
 
         Raises:
             CheckpointError: if the folder has no config, or modules that need remote code or do not turn a
-                transformer's states into one embedding.
+                transformer's states into one embedding; or if it has no such route.
         """
         path = folder / _MODULES
-        modules = read_modules(folder)
+        modules = read_modules(folder, route)
         if not modules:
             if not (folder / "config.json").is_file():
                 raise CheckpointError(
@@ -111,6 +134,8 @@ class Layout:
             return cls(folder, bare=True)
         _require_stock(path, modules)
         trunk, *after = modules
+        if trunk.kind in ROUTERS:
+            raise CheckpointError(f"{path}: module '{trunk.kind}' {_ONE_OF_SEVERAL}")
         if trunk.kind != "Transformer":
             raise CheckpointError(
                 f"{path}: starts with a {trunk.kind} module; text_encoder needs a Transformer"
@@ -128,6 +153,7 @@ class Layout:
             prompts=_read_prompts(read_settings(folder)),
             pooling=pooling_modes(config) if config is not None else (),
             include_prompt=bool((config or {}).get("include_prompt", True)),
+            route=route,
         )
 
     def write(self, target: Path, width: int) -> None:
@@ -148,14 +174,17 @@ class Layout:
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_modules(folder: Path) -> tuple[ModuleFolder, ...]:
+def read_modules(folder: Path, route: str | None = None) -> tuple[ModuleFolder, ...]:
     """Return the modules of modules.json, in its order; none for a bare transformers folder.
 
+    With a `route`, its modules stand in the place of the router.
+
     Raises:
-        CheckpointError: if the file is not a list of modules, a path is outside the folder, or
-        `require_sound`
-            refuses a file or link.
+        CheckpointError: if the file is not a list of modules, a path is outside the folder,
+            `require_sound` refuses a file or link, or there is no such route.
     """
+    if route is not None:
+        return _read_route(folder, route)
     require_sound(folder, folder)
     path = folder / _MODULES
     if not path.is_file():
@@ -176,6 +205,58 @@ def read_chain(folder: Path) -> tuple[ModuleFolder, ...]:
         if module.kind in ROUTERS:
             chain += _read_routes(folder, module)
     return tuple(chain)
+
+
+def read_routes(folder: Path) -> Routes | None:
+    """Return the routes of a folder that begins with a router; None for a folder with one encoder.
+
+    Raises:
+        CheckpointError: if the router's config has no routes of its modules, or routes by more than the task,
+            such as by modality.
+    """
+    router = next(iter(read_modules(folder)), None)
+    if router is None or router.kind not in ROUTERS:
+        return None
+    module_by_path = {module.path: module for module in _read_routes(folder, router)}
+    path, content = _read_router_config(folder, router)
+    structure, parameters = content.get("structure"), content.get("parameters") or {}
+    if not isinstance(structure, dict) or not structure or not isinstance(parameters, dict):
+        raise CheckpointError(f"{path}: has no structure of routes; get the file again")
+    if parameters.get("route_mappings"):
+        raise CheckpointError(
+            f"{path}: routes by more than the task (route_mappings), which is not supported; use the folder "
+            "of one of its encoders"
+        )
+    modules = {}
+    for name, listed in structure.items():
+        paths = [_join(router.path, part) for part in listed] if isinstance(listed, list) else []
+        if not paths or not all(inside in module_by_path for inside in paths):
+            raise CheckpointError(
+                f"{path}: route '{printable(name, 40)}' is no list of modules; get the file again"
+            )
+        modules[str(name)] = tuple(module_by_path[inside] for inside in paths)
+    default = parameters.get("default_route")
+    if default is None and parameters.get("allow_empty_key", True):
+        default = next(iter(modules))
+    if default is not None and default not in modules:
+        raise CheckpointError(
+            f"{path}: default_route '{printable(default, 40)}' is no route; write {next(iter(modules))}"
+        )
+    return Routes(modules, default)
+
+
+def _read_route(folder: Path, route: str) -> tuple[ModuleFolder, ...]:
+    routes = read_routes(folder)
+    if routes is None:
+        raise CheckpointError(
+            f"{folder}: has one encoder and no route '{printable(route, 40)}'; take the route out"
+        )
+    if route not in routes.modules:
+        names = join_some([printable(name, 40) for name in routes.modules])
+        raise CheckpointError(
+            f"{folder}: has no route '{printable(route, 40)}'; name one of {names}"
+        )
+    return (*routes.modules[route], *read_modules(folder)[1:])
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -263,16 +344,24 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
 
 def _read_routes(folder: Path, router: ModuleFolder) -> Iterator[ModuleFolder]:
     """Yield the modules that a router (or `Asym`, its predecessor) leads to."""
-    router_folder = folder / router.path
-    paths = [router_folder / name for name in ("router_config.json", "config.json")]
-    path = next((p for p in paths if p.is_file()), None)
-    content = read_json(path) if path is not None else {}
-    types = content.get("types") if isinstance(content, dict) else None
+    path, content = _read_router_config(folder, router)
+    types = content.get("types")
     for name, type_ in types.items() if isinstance(types, dict) else ():
-        inside = f"{router.path}/{name}" if router.path else str(name)
-        require_inside(path or router_folder, str(name))
+        inside = _join(router.path, name)
+        require_inside(path, str(name))
         _require_place(folder / _MODULES, inside)
         yield ModuleFolder(str(type_).rpartition(".")[2], inside, str(type_))
+
+
+def _read_router_config(folder: Path, router: ModuleFolder) -> tuple[Path, dict[str, Any]]:
+    """Return the path and content of a router's config; the content is empty if it has no object."""
+    paths = [folder / router.path / name for name in _ROUTER_CONFIGS]
+    path = next((p for p in paths if p.is_file()), paths[0])
+    return path, read_object_if_any(path)
+
+
+def _join(folder: str, name: object) -> str:
+    return f"{folder}/{name}" if folder else str(name)
 
 
 def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
@@ -376,6 +465,91 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
         "module_output_name": "token_embeddings",
     }
     write_json(settings, {**config, **new}, durable=False)
+
+
+def write_router(target: Path, queries: Path, documents: Path, prompts: Mapping[str, str]) -> None:
+    """Write a folder that embeds queries by one model and documents by another: a stock Router.
+
+    `SentenceTransformer.encode_query` and `encode_document` then are those of the two models (as of
+    `Router.for_query_document`), and `encode` is that of the second one, whose other settings stay, such as
+    the similarity. `queries` and `documents` are complete SentenceTransformers folders that no longer change:
+    their files, weights too, are linked. `prompts` are those of `join_prompts`.
+
+    Raises:
+        CheckpointError: if a folder has no modules, or begins with a router.
+    """
+    types: dict[str, str] = {}
+    structure: dict[str, list[str]] = {}
+    for route, model in (("query", queries), ("document", documents)):
+        modules = require_routable(model)
+        names = [f"{route}_{place}_{module.kind}" for place, module in enumerate(modules)]
+        structure[route] = names
+        types |= {name: module.type for name, module in zip(names, modules, strict=True)}
+        for name in names:
+            (target / name).mkdir(parents=True, exist_ok=True)  # some have no file
+        paths = [module.path for module in modules]
+        _link_files(model, target, dict(zip(paths, names, strict=True)))
+    settings = read_settings(documents)
+    default = settings.get("default_prompt_name")
+    is_kept = default is not None and prompts.get(default) == settings["prompts"][default]
+    settings |= {"prompts": dict(prompts), "default_prompt_name": default if is_kept else None}
+    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
+    config = {"types": types, "structure": structure, "parameters": parameters}
+    router = {"idx": 0, "name": "0", "path": "", "type": f"{CLASSIC}Router"}
+    write_json(target / _ROUTER_CONFIGS[0], config, durable=False)
+    write_json(target / _SETTINGS, {"similarity_fn_name": "cosine", **settings}, durable=False)
+    write_json(target / _MODULES, [router], durable=False)
+
+
+def require_routable(model: Path) -> tuple[ModuleFolder, ...]:
+    """Return the modules of a model that can become a route of a router.
+
+    Raises:
+        CheckpointError: if it is a bare transformers folder, or a router itself.
+    """
+    modules = read_modules(model)
+    if not modules:
+        raise CheckpointError(
+            f"{model}: has no modules.json to say how it pools; save it as a SentenceTransformer"
+        )
+    if any(module.kind in ROUTERS for module in modules):
+        raise CheckpointError(
+            f"{model}: has an encoder for each kind of text already; name the folder of one of them"
+        )
+    return modules
+
+
+def join_prompts(queries: Mapping[str, str], documents: Mapping[str, str]) -> dict[str, str]:
+    """Return the prompts of a router, of those of its models by name.
+
+    The prompts for queries (`query`, and those of tasks that end in `-query`) are the first model's, and all
+    others the second one's. Other names of the first model stay, unless the second one has them too. `query`
+    and `document` are always there, as `encode_query` and `encode_document` find them: without a `document`,
+    that is the prompt `passage` or `corpus`.
+    """
+    own = {name: text for name, text in documents.items() if not _is_for_queries(name)}
+    document = next((own[name] for name in ("document", "passage", "corpus") if name in own), "")
+    return {**queries, **own, "query": queries.get("query", ""), "document": document}
+
+
+def _is_for_queries(name: str) -> bool:
+    return name == "query" or name.endswith("-query")
+
+
+def _link_files(model: Path, target: Path, place_by_path: Mapping[str, str]) -> None:
+    """Link the files of a model below the folders of its modules, by the modules' paths in the model."""
+    first = next(iter(place_by_path.values()))
+    for path in sorted(model.rglob("*")):
+        name = path.relative_to(model)
+        if path.is_dir() or name.as_posix() in (_MODULES, _SETTINGS):
+            continue
+        # A file beside the modules, such as a licence, belongs to the model and goes with its first one.
+        parents = ["/".join(parent.parts) for parent in name.parents]
+        owner = next((parent for parent in parents if parent in place_by_path), None)
+        inside = name if owner is None else name.relative_to(owner)
+        out = target / (first if owner is None else place_by_path[owner]) / inside
+        out.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(str(path), str(out))
 
 
 def write_static_model(

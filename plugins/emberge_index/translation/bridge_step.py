@@ -30,8 +30,8 @@ class Bridge(TwoModels):
     model's gain.
 
     With `router` the folder has both sides: `encode_query` is the bridged new model and `encode_document` the
-    old one (`Router.for_query_document`). The folder with both sides is only for search: emberge can train
-    the model of one side, but not both in one folder.
+    old one (a stock Router, as the step `pair_encoders` writes). The folder with both sides is only for
+    search: emberge can train the model of one side, but not both in one folder.
 
     Example:
         queries:
@@ -70,8 +70,15 @@ class Bridge(TwoModels):
         problem = None if folder is None else bridge_problem(folder)
         if problem is not None:
             yield context.problem(problem, "new")
+        old = context.model(self.old) if self.router else None
+        problem = None if old is None else route_problem(old)
+        if problem is not None:
+            yield context.problem(problem, "old")
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge.files import fill_once
+        from emberge.model_folder import copy_model, write_router
+
         from emberge_index.translation.arms import measures_of, table_of
 
         fit = self.fit(workspace)
@@ -84,9 +91,10 @@ class Bridge(TwoModels):
                 "query": fit.new.prompts["queries"],
                 "document": fit.old.prompts["documents"],
             }
-            old_model = workspace.model(self.old)
-            with workspace.whole_model(old_model) as folder:
-                write_router(bridged, folder, workspace.folder, prompts)
+            documents = workspace.work / "documents"
+            with workspace.whole_model(workspace.model(self.old)) as folder:
+                fill_once(documents, lambda side: copy_model(folder, side))
+            write_router(workspace.folder, bridged, documents, prompts)
         details = {**asdict(fit.translation.header), "measures": measures}
         title = f"{fit.new.name} to {fit.old.name}: {self.kind}"
         write_details(workspace.folder, details, table_of(measures, title))
@@ -107,6 +115,17 @@ def bridge_problem(folder: Path) -> str | None:
         return str(error)
     if layout.bare:
         return f"{folder}: has no modules.json, to which a Dense is added; save it as a SentenceTransformer"
+    return None
+
+
+def route_problem(folder: Path) -> str | None:
+    """Return the reason why a model cannot be a route of a router; None if it can."""
+    from emberge.model_folder import require_routable
+
+    try:
+        require_routable(folder)
+    except CheckpointError as error:
+        return str(error)
     return None
 
 
@@ -161,21 +180,3 @@ def _write_dense(folder: Path, translation: Translation, provenance: Mapping[str
         "translation": json.dumps(dataclasses.asdict(translation.header)),
     }
     save_file(weights, folder / "model.safetensors", metadata=metadata)
-
-
-def write_router(queries: Path, documents: Path, out: Path, prompts: Mapping[str, str]) -> None:
-    """Write one SentenceTransformer whose `encode_query` and `encode_document` are those of two models."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Router
-
-    sides = [
-        list(
-            SentenceTransformer(
-                str(folder), device="cpu", local_files_only=True, trust_remote_code=False
-            )
-        )
-        for folder in (queries, documents)
-    ]
-    router = Router.for_query_document(query_modules=sides[0], document_modules=sides[1])
-    router_model = SentenceTransformer(modules=[router], device="cpu", prompts=dict(prompts))
-    router_model.save_pretrained(str(out), create_model_card=False)
