@@ -48,7 +48,13 @@ from emberge_mteb.kept_index import (
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
 from emberge_mteb.relevance import relevance_figures
-from emberge_mteb.sides import choose_backbones, describe_model, describe_routes, list_distinct
+from emberge_mteb.sides import (
+    choose_backbones,
+    describe_model,
+    describe_routes,
+    is_routed,
+    list_distinct,
+)
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -227,6 +233,8 @@ class Mteb(Evaluator):
             return
         facts = describe_model(self.backbone, checkpoint)
         if facts.problems:
+            # Of one encoder they may be mended by the training that is evaluated, such as a missing pooling.
+            yield from facts.problems if is_routed(checkpoint) else ()
             return
         self._show_routes(checkpoint, context)
         yield from index_widths(self.documents_of, self.backbone, checkpoint, context)

@@ -38,6 +38,14 @@ def choose_backbones(backbone: Backbone, folder: Path) -> BackboneBySide:
     return {side: backbone.for_route(name) for side, name in route_by_side.items() if name}
 
 
+def is_routed(folder: Path) -> bool:
+    """Return whether a folder has several encoders; true also if its router cannot be read."""
+    try:
+        return read_routes(folder) is not None
+    except CheckpointError:
+        return True
+
+
 def list_distinct(chosen: BackboneBySide) -> Sequence[Backbone]:
     """Return the backbones of a model, each once."""
     distinct: list[Backbone] = []
