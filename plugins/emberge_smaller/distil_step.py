@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emberge import (
     Artifact,
@@ -31,6 +31,10 @@ from emberge.contracts import ModelWork, ParameterCount
 from emberge.training import FitOptions
 
 from emberge_smaller.student import Student
+
+if TYPE_CHECKING:
+    from emberge_smaller.best_layers import LayerChoice
+    from emberge_smaller.layers import LayerStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +74,8 @@ class Distil(FitOptions, Step):
     teachers: tuple[ModelRef, ...]
     """One teacher, or an ensemble; the first one decides the space."""
     student: Student
-    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}` or
-    `{layers: 3}`."""
+    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}`,
+    `{layers: 3}` or `{layers: {best: 3}}`."""
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data; labels and scores are not read."""
     loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")
@@ -189,16 +193,30 @@ class Distil(FitOptions, Step):
         training: Step = step_type(**{**options, "model": model, "loss": losses})
         return training
 
+    def _choose(self, stack: LayerStack, number: int, workspace: Workspace) -> LayerChoice:
+        """Return the best layers of the first teacher, chosen on the texts that the student learns from."""
+        from emberge_smaller.best_layers import choose_best
+        from emberge_smaller.vocabulary.corpus_tokens import read_corpus
+
+        texts = read_corpus(workspace, self.data, "data")
+        length = self.teacher_length or self.max_length.default
+        backbone = self.teacher_backbone
+        return choose_best(stack, number, texts, backbone, workspace, max_length=length)
+
     def run(self, workspace: Workspace) -> Artifact:
         teachers = [workspace.model(teacher) for teacher in self.teachers]
         begins_at = self.student.template(self.teachers)
         base = workspace.model(begins_at)
         model = self.student.model
+        choice: Mapping[str, Any] = {}
         if model is None:
-            folder = self.student.locate(workspace, self.teachers[0])
+            folder, choice = self.student.locate(
+                workspace, self.teachers[0], lambda *layers: self._choose(*layers, workspace)
+            )
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
+        figures = [*choice.get("figures", ()), *artifact.details.get("figures", ())]
         details = {
             "made_by": "distilling",
             **base.as_base(begins_at),
@@ -214,7 +232,12 @@ class Distil(FitOptions, Step):
             artifact,
             # The base's reference is among the details; those of teachers are their names, to be found by.
             parents=(base.name, *(one.text for one in self.teachers if one != begins_at)),
-            details={**artifact.details, **details},
+            details={
+                **artifact.details,
+                **details,
+                **choice,
+                **({"figures": figures} if figures else {}),
+            },
         )
 
 

@@ -7,6 +7,7 @@ from .backbone import Backbone as Backbone
 from .backbone import Embedded as Embedded
 from .backbone import Encoder as Encoder
 from .backbone import EncoderFacts as EncoderFacts
+from .backbone import LayeredEncoder as LayeredEncoder
 from .backbone import LocatedText as LocatedText
 from .backbone import PredictionFacts as PredictionFacts
 from .backbone import TokenEncoder as TokenEncoder

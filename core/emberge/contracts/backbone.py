@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -172,6 +173,18 @@ class TokenEncoder(Encoder, Protocol):
 
         Raises:
             CheckpointError: if the tokenizer does not report the character positions of its tokens.
+        """
+        ...
+
+
+@runtime_checkable
+class LayeredEncoder(Encoder, Protocol):
+    """Encoder that can leave out layers of its transformer, to measure a shallower model in memory."""
+
+    def without_layers(self, numbers: Collection[int]) -> AbstractContextManager[None]:
+        """Return a context in which the layers of these numbers, from 0, hand their input on unchanged.
+
+        All other layers compute what they compute in a model of them alone.
         """
         ...
 
