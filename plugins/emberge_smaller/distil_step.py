@@ -211,7 +211,9 @@ class Distil(FitOptions, Step):
         choice: Mapping[str, Any] = {}
         if model is None:
             folder, choice = self.student.locate(
-                workspace, self.teachers[0], lambda *layers: self._choose(*layers, workspace)
+                workspace,
+                self.teachers[0],
+                lambda stack, number: self._choose(stack, number, workspace),
             )
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
