@@ -34,7 +34,6 @@ from emberge import (
 )
 from emberge.contracts import KeptIndex, ModelWork, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
-from emberge.model_folder import read_routes
 from emberge.wording import join_some
 
 from emberge_mteb.hub_tasks import Domains
@@ -245,10 +244,9 @@ class Mteb(Evaluator):
 
     def _show_routes(self, checkpoint: Path, context: Preflight) -> None:
         """Show which encoder of a router embeds which texts."""
-        routes = read_routes(checkpoint)
-        if routes is not None:
+        if is_routed(checkpoint):
             unsided = find_tasks_without_sides(self.preview(context) or ())
-            line = describe_routes(routes, unsided)
+            line = describe_routes(checkpoint, unsided)
             context.note("routes", [f"{checkpoint.name}: {line}"])
 
     def _check_media(self, backbone: Backbone, checkpoint: Path) -> Iterator[str]:

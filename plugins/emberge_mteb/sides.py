@@ -11,7 +11,7 @@ from pathlib import Path
 
 from emberge import Backbone, CheckpointError, EncoderFacts
 from emberge.contracts import Side
-from emberge.model_folder import Routes, read_routes
+from emberge.model_folder import read_routes
 from emberge.wording import join_some
 
 BackboneBySide = Mapping[Side | None, Backbone]
@@ -76,8 +76,14 @@ def describe_model(backbone: Backbone, folder: Path) -> EncoderFacts:
     )
 
 
-def describe_routes(routes: Routes, unsided_tasks: Sequence[str]) -> str:
-    """Return a line on which encoder embeds which texts; `unsided_tasks` have no queries and documents."""
+def describe_routes(folder: Path, unsided_tasks: Sequence[str]) -> str:
+    """Return a line on which encoder embeds which texts, "" for a model with one encoder.
+
+    `unsided_tasks` are the names of tasks without queries and documents.
+    """
+    routes = read_routes(folder)
+    if routes is None:
+        return ""
     line = f"queries by its route '{routes.choose('query')}', documents by '{routes.choose('document')}'"
     if not unsided_tasks:
         return line

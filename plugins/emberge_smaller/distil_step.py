@@ -164,7 +164,7 @@ class Distil(FitOptions, Step):
 
     @property
     def _learned(self) -> Literal["vectors", "scores"]:
-        """What the student learns of its teachers."""
+        """Kind of the teachers' outputs that the student learns."""
         return "vectors" if self._compares_vectors() else "scores"
 
     def _compares_vectors(self) -> bool:

@@ -84,7 +84,7 @@ class PairEncoders(Step):
         return ("queries", self.queries), ("documents", self.documents)
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge.model_folder import join_prompts, read_settings, write_router
+        from emberge.model_folder import write_router
 
         models = {option: workspace.model(reference) for option, reference in self._list_sides()}
         _require_one_space(models["queries"], models["documents"], workspace)
@@ -95,11 +95,7 @@ class PairEncoders(Step):
         for _, message in _find_problems(folders, workspace.plugins):
             raise CheckpointError(message)
         copies = {option: _copy_whole(model, option, workspace) for option, model in models.items()}
-        own_prompts = {
-            option: read_settings(folder).get("prompts") or {} for option, folder in folders.items()
-        }
-        prompts = join_prompts(own_prompts["queries"], own_prompts["documents"])
-        write_router(workspace.folder, copies["queries"], copies["documents"], prompts)
+        write_router(workspace.folder, copies["queries"], copies["documents"])
         return Artifact(
             kind="model",
             parents=(self.documents.text, self.queries.text),

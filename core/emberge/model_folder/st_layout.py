@@ -467,13 +467,20 @@ def write_modalities(target: Path, modalities: Sequence[str]) -> None:
     write_json(settings, {**config, **new}, durable=False)
 
 
-def write_router(target: Path, queries: Path, documents: Path, prompts: Mapping[str, str]) -> None:
+def write_router(
+    target: Path, queries: Path, documents: Path, prompts: Mapping[str, str] | None = None
+) -> None:
     """Write a folder that embeds queries by one model and documents by another: a stock Router.
 
     `SentenceTransformer.encode_query` and `encode_document` then are those of the two models (as of
     `Router.for_query_document`), and `encode` is that of the second one, whose other settings stay, such as
     the similarity. `queries` and `documents` are complete SentenceTransformers folders that no longer change:
-    their files, weights too, are linked. `prompts` are those of `join_prompts`.
+    their files, weights too, are linked.
+
+    By default the prompts for queries (`query`, and those of tasks that end in `-query`) are the first
+    model's, and all others the second one's. Other names of the first model stay, unless the second one has
+    them too. `query` and `document` are always there, as `encode_query` and `encode_document` find them:
+    without a `document`, that is the prompt `passage` or `corpus`.
 
     Raises:
         CheckpointError: if a folder has no modules, or begins with a router.
@@ -490,6 +497,8 @@ def write_router(target: Path, queries: Path, documents: Path, prompts: Mapping[
         paths = [module.path for module in modules]
         _link_files(model, target, dict(zip(paths, names, strict=True)))
     settings = read_settings(documents)
+    if prompts is None:
+        prompts = _join_prompts(read_settings(queries), settings)
     default = settings.get("default_prompt_name")
     is_kept = default is not None and prompts.get(default) == settings["prompts"][default]
     settings |= {"prompts": dict(prompts), "default_prompt_name": default if is_kept else None}
@@ -519,17 +528,12 @@ def require_routable(model: Path) -> tuple[ModuleFolder, ...]:
     return modules
 
 
-def join_prompts(queries: Mapping[str, str], documents: Mapping[str, str]) -> dict[str, str]:
-    """Return the prompts of a router, of those of its models by name.
-
-    The prompts for queries (`query`, and those of tasks that end in `-query`) are the first model's, and all
-    others the second one's. Other names of the first model stay, unless the second one has them too. `query`
-    and `document` are always there, as `encode_query` and `encode_document` find them: without a `document`,
-    that is the prompt `passage` or `corpus`.
-    """
-    own = {name: text for name, text in documents.items() if not _is_for_queries(name)}
+def _join_prompts(queries: Mapping[str, Any], documents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the prompts of a router by name, from the settings of its models (see `write_router`)."""
+    own = {n: text for n, text in _read_prompts(documents).items() if not _is_for_queries(n)}
+    others = _read_prompts(queries)
     document = next((own[name] for name in ("document", "passage", "corpus") if name in own), "")
-    return {**queries, **own, "query": queries.get("query", ""), "document": document}
+    return {**others, **own, "query": others.get("query", ""), "document": document}
 
 
 def _is_for_queries(name: str) -> bool:

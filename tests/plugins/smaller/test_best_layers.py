@@ -31,14 +31,13 @@ from emberge_encoder import TextEncoder
 from emberge_smaller import BestLayers, CutLayers, LayerStack, choose_best
 from safetensors.torch import load_file, save_file
 
-from tests.plugins.smaller.test_cut_layers import model_of
 from tests.support import tiny
 from tests.support.bench import Bench
 from tests.support.killed_steps import contents
+from tests.support.layered import LAYERS, model_of
 from tests.support.training_data import texts
 
 TEXTS = [row.anchor for row in texts(24).rows]
-LAYERS = 4
 
 
 def _deep(folder: Path, *, seed: int = 0, architecture: str = "bert") -> Path:
