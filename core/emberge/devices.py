@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,21 @@ def measure_memory() -> int:
         return min(count, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
     except (OSError, ValueError):
         return count  # no cgroup, or `max`: no limit
+
+
+def name_device(device: str) -> str:
+    """Return the product name of a GPU, or of this machine's processor for the device "cpu"."""
+    if device.startswith("cuda"):
+        import torch
+
+        return str(torch.cuda.get_device_name(torch.device(device)))
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []  # not Linux
+    fields = (line.partition(":") for line in lines)
+    names = (name.strip() for key, _, name in fields if key.strip() == "model name")
+    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
 
 
 def choose_training_dtype(device: str) -> str:

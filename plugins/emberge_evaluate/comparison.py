@@ -128,10 +128,22 @@ class Judge:
             lower_bound=bound,
         )
 
+    def share(self, arm: str, other: str, on: str, confidence: float = 0.95) -> Estimate | None:
+        """Return the share of another arm's score that an arm keeps; None if the other's is not above 0.
+
+        With fewer test units than a share can be told from, it has no interval.
+        """
+        share, low, high = self._estimate_share(arm, other, on, confidence)
+        if share <= 0:
+            return None
+        units, _ = self._count_units(arm, on)
+        return Estimate(share, None, low, high) if units >= ENOUGH_UNITS else Estimate(share)
+
     def _judge_share(self, requirement: Requirement, arm: str, other: str, on: str) -> Verdict:
         """Return the verdict on the required share of another arm's score that an arm keeps."""
         required_share = requirement.keeps or 0.0
-        share, low = self._estimate_share(arm, other, on, requirement.confidence)
+        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
+        share, low, _ = self._estimate_share(arm, other, on, 2 * requirement.confidence - 1)
         units, unit = self._count_units(arm, on)
         text = describe_share_kept(
             self._name_arm(arm),
@@ -159,10 +171,10 @@ class Judge:
 
     def _estimate_share(
         self, arm: str, other: str, on: str, confidence: float
-    ) -> tuple[float, float | None]:
-        """Return (score of an arm divided by another's, its one-sided lower bound or None).
+    ) -> tuple[float, float | None, float | None]:
+        """Return (score of an arm divided by another's, low, high); an end that is unknown is None.
 
-        For means over seeds the bound includes the spread over seeds of the residual, arm - share * other.
+        For means over seeds the interval includes the spread over seeds of the residual, arm - share * other.
         """
         import numpy as np
 
@@ -174,7 +186,7 @@ class Judge:
         )
         whole = float(other_points.mean())
         if whole <= 0:
-            return 0.0, None
+            return 0.0, None, None
         share = float(points.mean()) / whole
         draws, other_draws = (
             np.full(self._resamples, one.mean()) if drawn is None else drawn.mean(0)
@@ -182,9 +194,7 @@ class Judge:
         )
         error, freedom = self._estimate_pair_error(arm, points, other, share * other_points)
         noise = self._add_noise(0.0, np.zeros(self._resamples), error, freedom)
-        # The lower end of a two-sided interval with this mass in each tail is the one-sided bound.
-        low, _ = ratio_interval(draws + noise, other_draws, 2 * confidence - 1)
-        return share, low
+        return share, *ratio_interval(draws + noise, other_draws, confidence)
 
     def gain_kept(
         self, mixed: str, new: str, old: str, on: str, confidence: float = 0.95

@@ -30,10 +30,12 @@ from emberge.evaluating import (
     plan_tasks,
     safe_file_name,
     score_model,
+    write_costs,
     write_scores,
 )
 from emberge.wording import join_some
 
+from emberge_evaluate.encoding_costs import CostOptions, can_be_timed, measure_costs
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
 from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
@@ -95,7 +97,9 @@ class Evaluate(Step):
     the others were trained from.
 
     The result has `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table,
-    × 100) and the results of each evaluator as `results/<model>/<task>.json`.
+    × 100) and the results of each evaluator as `results/<model>/<task>.json`. With `cost` it has `costs.json`
+    too: milliseconds a query, texts per second and CPU time on this machine, by the models' content. These
+    are measured, so they differ from run to run, and the other files do not.
 
     Example:
         scores:
@@ -118,6 +122,8 @@ class Evaluate(Step):
     """Members of merges, for two more rows: their ensemble, and the best member for each task."""
     compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
     """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
+    cost: CostOptions | None = None
+    """Measure what the models cost to run, on texts of the evaluators' data: `{}` or `{queries: 100}`."""
     require: tuple[Requirement, ...] = ()
     resamples: Annotated[int, NumberRange(least=100, most=10**7)] = 4000
     _parts: Mapping[str, StepRef] = field(default_factory=dict)
@@ -161,6 +167,11 @@ class Evaluate(Step):
         yield from self._check_require(context)
         for fault, option in self._check_compared_models():
             yield context.problem(fault, option)
+        if self.cost is not None and not any(map(can_be_timed, self.evaluators)):
+            yield context.problem(
+                "cost times texts of an evaluator that embeds them, such as mteb; add one, or leave it out",
+                "cost",
+            )
         for fault in headroom_problems(self.headroom, self.evaluators):
             yield context.problem(fault, "headroom")
         folders = [context.model(entry.model) for entry in self._entries]
@@ -249,6 +260,9 @@ class Evaluate(Step):
             seed=workspace.seed,
         )
         _write_results(result, scores, workspace)
+        if self.cost is not None:
+            timed = [model for scored, model in models.values() if not scored.headroom]
+            write_costs(workspace.folder, measure_costs(self.cost, timed, plans, workspace))
         scores_of_models = {
             name: model_scores
             for name, model_scores in scores.items()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
-from emberge.contracts import ParameterCount
 from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
@@ -90,7 +89,14 @@ def scores_of(
             {name: model for name, (scored, model) in models.items() if scored.index is None}
         ),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
-        parameters=_count_parameters({name: model for name, (_, model) in models.items()}),
+        parameters=_map_models(models, count_parameters),
+        weight_bytes=_map_models(models, lambda checkpoint: checkpoint.weight_bytes),
+        own_index={
+            name: scored.on_own_index
+            for name, (scored, _) in models.items()
+            if scored.index is not None
+        },
+        shares=_estimate_shares(judge, list(models), groups),
         sizes={
             name: scored_model.size
             for name, (scored_model, _) in models.items()
@@ -140,6 +146,11 @@ def _pool_seeds(
         comparisons=_compare_models(judge, names, arm_pairs, tasks, groups),
         costs=_take_first_facts(scores.costs, arms),
         parameters=_take_first_facts(scores.parameters, arms),
+        weight_bytes=_take_first_facts(scores.weight_bytes, arms),
+        own_index={
+            name: arm_of[own] for name, own in _take_first_facts(scores.own_index, arms).items()
+        },
+        shares=_estimate_shares(judge, names, groups),
     )
 
 
@@ -148,15 +159,33 @@ def _take_first_facts(facts: Mapping[str, _Fact], arms: Sequence[Arm]) -> dict[s
     return {arm.name: facts[arm.members[0]] for arm in arms if arm.members[0] in facts}
 
 
-def _count_parameters(models: Mapping[str, Model]) -> dict[str, ParameterCount]:
-    """Return each model's parameter count; an adapter has that of its base."""
-    counts = {}
-    for name, model in models.items():
+def _map_models(
+    models: Mapping[str, tuple[Scored, Model]], read: Callable[[Checkpoint], _Fact]
+) -> dict[str, _Fact]:
+    """Return a fact of each model that its folder shows; an adapter has that of its base."""
+    facts = {}
+    for name, (_, model) in models.items():
         try:
-            counts[name] = count_parameters(Checkpoint(model.folder))
+            facts[name] = read(Checkpoint(model.folder))
         except CheckpointError:
             continue  # it was scored, so its weights are in some other form than a transformer's
-    return counts
+    return facts
+
+
+def _estimate_shares(
+    judge: Judge, names: Sequence[str], groups: Sequence[str]
+) -> dict[str, dict[str, Estimate]]:
+    """Return the shares of the first model's or arm's score that the others keep, by mean; none of losses."""
+    if judge.less:
+        return {}
+    shares = {
+        name: {MEAN_OF.get(group, group): judge.share(name, names[0], group) for group in groups}
+        for name in names[1:]
+    }
+    return {
+        name: {on: share for on, share in row.items() if share is not None}
+        for name, row in shares.items()
+    }
 
 
 def _list_costs(models: Mapping[str, Model]) -> dict[str, TrainingCost]:

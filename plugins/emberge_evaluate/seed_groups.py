@@ -56,6 +56,12 @@ class Scored:
         return self.name if self.drawn is None else self.name.removesuffix(f"#{self.drawn}")
 
     @property
+    def on_own_index(self) -> str:
+        """Name of the same model on its own index."""
+        name = self.model.removesuffix(f" on {self.index}")
+        return name if self.drawn is None else f"{name}#{self.drawn}"
+
+    @property
     def place(self) -> str:
         """Values of variables that distinguish the model within its arm."""
         variables = self.variables if self.given else {SEED: self.variables.get(SEED, "")}

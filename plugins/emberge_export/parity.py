@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from emberge import CheckpointError
+from emberge.evaluating import time_call
+from emberge.model_folder import Checkpoint
 from emberge.numerics import ndcg, nearest_rows, row_cosines
 from emberge.wording import table_lines
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def measured(
     model = exporting.model
     torch_embeddings, speed = _measure_run(model, probe)
     require_finite(torch_embeddings, f"{folder}: the model")
-    weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    weights = Checkpoint(folder).weight_bytes
     figures = {
         "torch": _build_figures(
             "model.safetensors", weights, torch_embeddings, torch_embeddings, probe, speed
@@ -113,10 +114,8 @@ def _measure_run(model: Any, probe: Probe) -> tuple[dict[str, Array], tuple[floa
         if queries:
             embeddings["queries"] = np.asarray(model.encode_query(queries), np.float64)
         timed = (documents * math.ceil(_TIMED / len(documents)))[:_TIMED]
-        wall, cpu = time.perf_counter(), time.process_time()
-        model.encode_document(timed)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return embeddings, (len(timed) / max(wall, 1e-9), len(timed) / max(cpu, 1e-9))
+        elapsed = time_call(lambda: model.encode_document(timed))
+    return embeddings, (len(timed) / elapsed.wall, len(timed) / elapsed.cpu)
 
 
 def _build_figures(

@@ -48,6 +48,7 @@ from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick
 from emberge_mteb.model import Prompts
 from emberge_mteb.relevance import relevance_figures
 from emberge_mteb.sides import (
+    SideEncoders,
     choose_backbones,
     describe_model,
     describe_routes,
@@ -458,12 +459,29 @@ class Mteb(Evaluator):
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def _load(
-        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
-    ) -> MtebModel:
-        from emberge.model_folder import read_settings
+    def load_embedder(
+        self, model: Model, workspace: Workspace
+    ) -> Callable[[Sequence[str], Side], NDArray[np.float32]]:
+        from emberge.encoding import TextEmbedder
 
-        from emberge_mteb.model import SIMILARITIES, MtebModel
+        encoders, prompts = self._load_encoders(model, workspace)
+        embedder_by_side = encoders.by_side(
+            [
+                TextEmbedder(encoder, token_budget=self.token_budget, model=model.name)
+                for encoder in encoders.loaded
+            ]
+        )
+        asked = self._list_sources(workspace)[0].asked if self.prompt is not None else {}
+
+        def embed(texts: Sequence[str], side: Side) -> NDArray[np.float32]:
+            embedder = embedder_by_side[side if side in embedder_by_side else None]
+            prompt = prompts.text("", "", side, asked)
+            return embedder.embed(texts, prompt=prompt, max_length=self.max_length)
+
+        return embed
+
+    def _load_encoders(self, model: Model, workspace: Workspace) -> tuple[SideEncoders, Prompts]:
+        from emberge.model_folder import read_settings
 
         if self.backbone is None:
             raise RecipeError("evaluator 'mteb' needs a backbone, such as text_encoder")
@@ -471,36 +489,39 @@ class Mteb(Evaluator):
             raise CheckpointError(
                 f"{model.name}: an adapter is scored on its base; open it with whole_model first"
             )
-        facts = describe_model(self.backbone, model.folder)
-        if facts.problems:
-            raise CheckpointError("\n".join(facts.problems))
-        chosen = choose_backbones(self.backbone, model.folder)
-        backbones = list_distinct(chosen)
-        encoders = [
-            one.load(model.folder, device=workspace.machine.device, dtype=self.dtype)
-            for one in backbones
-        ]
-        encoder = encoders[0]
+        encoders = SideEncoders.load(
+            self.backbone, model.folder, device=workspace.machine.device, dtype=self.dtype
+        )
+        first = encoders.loaded[0]
+        for fault in self._check_widths(first.dimension):
+            raise RecipeError(f"{model.name}: {fault}")
+        own_prompts = dict(first.prompts)
+        default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
+        return encoders, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
+
+    def _load(
+        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
+    ) -> MtebModel:
+        from emberge.model_folder import read_settings
+
+        from emberge_mteb.model import SIMILARITIES, MtebModel
+
+        encoders, prompts = self._load_encoders(model, workspace)
         embedders = [
             self._embed(model, *pair, workspace, progress)
-            for pair in zip(backbones, encoders, strict=True)
+            for pair in zip(encoders.backbones, encoders.loaded, strict=True)
         ]
-        for fault in self._check_widths(encoder.dimension):
-            raise RecipeError(f"{model.name}: {fault}")
-        config = read_settings(model.folder)
-        similarity = config.get("similarity_fn_name") or "cosine"
-        own_prompts = dict(encoder.prompts)
-        default_prompt = config.get("default_prompt_name") or ""
+        similarity = read_settings(model.folder).get("similarity_fn_name") or "cosine"
         return MtebModel(
-            {side: embedders[backbones.index(one)] for side, one in chosen.items()},
+            encoders.by_side(embedders),
             name=model.name,
             fingerprint=model.fingerprint,
-            dimension=encoder.dimension,
-            prompts=Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, "")),
+            dimension=encoders.loaded[0].dimension,
+            prompts=prompts,
             similarity=similarity if similarity in SIMILARITIES else "cosine",
             count=progress.embedded,
             media=media,
-            kinds=facts.media,
+            kinds=encoders.media,
         )
 
     def _embed(

@@ -7,15 +7,52 @@ choose theirs by name, and `encode` takes the default route.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from emberge import Backbone, CheckpointError, EncoderFacts
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts
 from emberge.contracts import Side
 from emberge.model_folder import read_routes
 from emberge.wording import join_some
 
 BackboneBySide = Mapping[Side | None, Backbone]
 _SIDES: tuple[Side | None, ...] = ("query", "document", None)
+
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class SideEncoders:
+    """Loaded encoders of a model, each once, and the backbone that loads the encoder of each side.
+
+    `media` are the kinds of media besides text that all encoders read.
+    """
+
+    chosen: BackboneBySide
+    backbones: Sequence[Backbone]
+    loaded: Sequence[Encoder]
+    media: tuple[str, ...]
+
+    @classmethod
+    def load(cls, backbone: Backbone, folder: Path, **options: Any) -> SideEncoders:
+        """Load the encoders of a folder; `options` are those of `Backbone.load`.
+
+        Raises:
+            CheckpointError: if an encoder cannot be loaded, or there is none for queries or documents.
+        """
+        facts = describe_model(backbone, folder)
+        if facts.problems:
+            raise CheckpointError("\n".join(facts.problems))
+        chosen = choose_backbones(backbone, folder)
+        backbones = list_distinct(chosen)
+        loaded = [one.load(folder, **options) for one in backbones]
+        return cls(chosen, backbones, loaded, tuple(facts.media))
+
+    def by_side(self, values: Sequence[_Value]) -> dict[Side | None, _Value]:
+        """Map each side to the value of its encoder; `values` are in the order of `loaded`."""
+        return {side: values[self.backbones.index(one)] for side, one in self.chosen.items()}
 
 
 def choose_backbones(backbone: Backbone, folder: Path) -> BackboneBySide:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,9 @@ from emberge.contracts.work import ModelWork
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from emberge.contracts.dataset import Domain
     from emberge.contracts.reference import Model
@@ -240,5 +243,15 @@ class Evaluator:
 
         Raises:
             DataError: if the data cannot be read.
+        """
+        return None
+
+    def load_embedder(
+        self, model: Model, workspace: Workspace
+    ) -> Callable[[Sequence[str], Side], NDArray[np.float32]] | None:
+        """Load a model and return the function that embeds texts of one side [texts, dimension].
+
+        Each call runs tokenizer and model, as `evaluate` does where it finds nothing stored, so that its time
+        is the model's. It is None for an evaluator that does not embed `texts`.
         """
         return None

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from emberge.contracts import ParameterCount
 from emberge.errors import DataError
+from emberge.evaluating.cost_file import read_costs
 from emberge.evaluating.scores import (
     Comparison,
     CurvePoint,
+    EncodingCost,
     Estimate,
     GainKept,
     Interval,
@@ -81,9 +83,22 @@ def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
         entry["size"] = size
     if count := scores.parameters.get(name):
         entry["parameters"] = asdict(count)
+    if weights := scores.weight_bytes.get(name):
+        entry["weight_bytes"] = weights
+    if own := scores.own_index.get(name):
+        entry["own_index"] = own
+    if shares := scores.shares.get(name):
+        entry["shares"] = _build_share_entries(shares)
     if cost := scores.costs.get(name):
         entry["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return entry
+
+
+def _build_share_entries(shares: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {
+        on: {"share": share.mean, "low": share.low, "high": share.high}
+        for on, share in shares.items()
+    }
 
 
 def _build_task_entry(task: Task) -> dict[str, Any]:
@@ -114,6 +129,7 @@ def _build_arm_entry(name: str, pooled: Scores) -> dict[str, Any]:
         "seeds": list(pooled.members[name]),
         "scores": {task.name: estimate(task.name) for task in pooled.tasks},
         "means": {mean: estimate(mean) for mean in pooled.means[name]},
+        "shares": _build_share_entries(pooled.shares.get(name, {})),
     }
 
 
@@ -140,11 +156,26 @@ def read_scores(folder: Path) -> Scores:
     """
     path = folder / SCORES_FILE
     try:
-        return _read_all(json.loads(path.read_text(encoding="utf-8")))
+        scores = _read_all(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: these are no scores that can be read ({error!r}); run the evaluation again"
         ) from error
+    return _add_costs(scores, read_costs(folder))
+
+
+def _add_costs(scores: Scores, costs: Mapping[str, EncodingCost]) -> Scores:
+    """Return the scores with each model's cost of embedding; an arm has that of its first model."""
+    cost_by_model = {
+        model: costs[content]
+        for model, content in scores.fingerprints.items()
+        if content in costs and model not in scores.headroom
+    }
+    if scores.pooled is None:
+        return replace(scores, encoding_costs=cost_by_model)
+    cost_by_arm = _map_arms_to_facts(cost_by_model, scores.pooled)
+    pooled = replace(scores.pooled, encoding_costs=cost_by_arm)
+    return replace(scores, encoding_costs=cost_by_model, pooled=pooled)
 
 
 def _read_all(content: Mapping[str, Any]) -> Scores:
@@ -175,9 +206,25 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
             for m in content["models"]
             if m.get("parameters")
         },
+        weight_bytes={
+            m["name"]: int(m["weight_bytes"]) for m in content["models"] if m.get("weight_bytes")
+        },
+        own_index={m["name"]: str(m["own_index"]) for m in content["models"] if m.get("own_index")},
+        shares=_read_shares(content["models"]),
     )
     arms = content.get("arms") or ()
     return replace(scores, pooled=_read_pooled(scores, arms, content)) if arms else scores
+
+
+def _read_shares(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Estimate]]:
+    return {
+        entry["name"]: {
+            on: Estimate(float(share["share"]), None, share["low"], share["high"])
+            for on, share in entry["shares"].items()
+        }
+        for entry in entries
+        if entry.get("shares")
+    }
 
 
 def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]) -> Scores:
@@ -188,7 +235,8 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         }
         for arm in arms
     }
-    return replace(
+    members = {arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms}
+    pooled = replace(
         scores,
         fingerprints={arm["name"]: "" for arm in arms},
         values={arm["name"]: _select_numbers(arm["scores"], "mean") for arm in arms},
@@ -203,23 +251,29 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
             }
             for name, row in estimates.items()
         },
-        members={arm["name"]: dict(zip(arm["seeds"], arm["models"], strict=True)) for arm in arms},
+        members=members,
         comparisons=_read_comparisons(content.get("arm_comparisons")),
         forgetting=_read_comparisons(content.get("arm_forgetting")),
         against_linear=_read_comparisons(content.get("arm_against_linear")),
         headroom=tuple(content.get("arm_headroom") or ()),
         requirements=(),
-        costs=_map_arms_to_facts(scores.costs, arms),
-        parameters=_map_arms_to_facts(scores.parameters, arms),
+        shares=_read_shares(arms),
         curves=(),
+    )
+    arm_of = {model: arm for arm in members for model in pooled.members_of(arm)}
+    own_index = _map_arms_to_facts(scores.own_index, pooled)
+    return replace(
+        pooled,
+        costs=_map_arms_to_facts(scores.costs, pooled),
+        parameters=_map_arms_to_facts(scores.parameters, pooled),
+        weight_bytes=_map_arms_to_facts(scores.weight_bytes, pooled),
+        own_index={name: arm_of[own] for name, own in own_index.items()},
     )
 
 
-def _map_arms_to_facts(
-    facts_by_model: Mapping[str, _Fact], arms: Sequence[Any]
-) -> dict[str, _Fact]:
+def _map_arms_to_facts(facts_by_model: Mapping[str, _Fact], pooled: Scores) -> dict[str, _Fact]:
     """Map each arm to the facts of its first model."""
-    first = {arm["name"]: arm["models"][0] for arm in arms}
+    first = {arm: pooled.members_of(arm)[0] for arm in pooled.models}
     return {name: facts_by_model[model] for name, model in first.items() if model in facts_by_model}
 
 

@@ -141,6 +141,28 @@ class TrainingCost:
 
 
 @dataclass(frozen=True)
+class EncodingCost:
+    """Cost of embedding texts with a model on one machine: medians of rounds, tokenizer included.
+
+    `milliseconds` are wall time for one query at a time, `cpu_milliseconds` CPU time of all threads;
+    `texts_per_second` and `texts_per_cpu_second` are for documents in batches. `machine` is the name of the
+    processor or GPU, `threads` the number of torch's threads. `queries` and `texts` were embedded in each of
+    the `rounds`. `dimension` is the size of an embedding.
+    """
+
+    dimension: int
+    milliseconds: float
+    cpu_milliseconds: float
+    texts_per_second: float
+    texts_per_cpu_second: float
+    machine: str
+    threads: int
+    queries: int
+    texts: int
+    rounds: int
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
@@ -170,6 +192,10 @@ class Scores:
     `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
     models of a recipe: they are the members' ensemble, and an oracle that takes the best member for each
     task.
+
+    `own_index` maps each model on an index of another model's vectors to the same model on its own index.
+    `shares` are scores divided by the first model's, by mean. `weight_bytes` are the sizes of files of
+    weights. `encoding_costs` were measured on one machine, and are no part of `scores.json`.
     """
 
     fingerprints: Mapping[str, str]
@@ -189,6 +215,10 @@ class Scores:
     curves: tuple[ScoreCurve, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+    own_index: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    encoding_costs: Mapping[str, EncodingCost] = field(default_factory=dict)
     pooled: Scores | None = None
 
     @property

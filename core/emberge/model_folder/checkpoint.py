@@ -211,6 +211,12 @@ class Checkpoint:
 
         return dequantised(spec_by_name, self.config, self.folder)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the files of weights, those of further modules included."""
+        files = (f for part in self.parts.values() for f in _list_weight_files(self.folder / part))
+        return sum(file.stat().st_size for file in files)
+
     @functools.cached_property
     def names(self) -> Names:
         """The tensors under their canonical names.
