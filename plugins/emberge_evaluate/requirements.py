@@ -11,6 +11,7 @@ from emberge import (
     ModelRef,
     NonNegative,
     NumberRange,
+    Positive,
     PositiveShare,
     Requires,
     suggest,
@@ -18,6 +19,23 @@ from emberge import (
 from emberge.wording import join_some
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeLimits:
+    """Largest size that a model may have; times are never required, as they differ by machine and day."""
+
+    parameters: Positive | None = None
+    """Number of all parameters, such as 25e6."""
+    megabytes: Positive | None = None
+    """Millions of bytes of the files of weights."""
+
+    def limits(self) -> Iterator[tuple[str, float]]:
+        """Yield (unit, limit) for each limit that is set."""
+        for unit in ("parameters", "megabytes"):
+            limit = getattr(self, unit)
+            if limit is not None:
+                yield unit, limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +56,8 @@ class Requirement:
     is at least this share, with this confidence. With fewer than 100 queries in these tasks the share cannot
     be told, and the claim is not met.
 
+    `at_most: {parameters: 25e6, megabytes: 100}` is about the model's size, which is exact.
+
     With `on_index_of` the claim is about the model's queries on the index of an old model (the evaluator's
     `documents_of`): with this confidence they keep at least the share `gain_kept` of the gain from the old
     model to the new one. If that gain is itself uncertain, the claim is not met. `index` names one index if
@@ -52,6 +72,7 @@ class Requirement:
     keeps: PositiveShare | None = None
     """Share of the score of `of` that the model must have."""
     of: ModelRef | None = None
+    at_most: SizeLimits | None = None
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
     confidence: Annotated[float, NumberRange(least=0.5, below=1)] = 0.95
@@ -100,12 +121,14 @@ class Requirement:
     def problems(self) -> Iterator[str]:
         """Yield a problem for each contradiction between options."""
         compared = bool(self.not_worse_than or self.better_than or self.on_index_of or self.of)
-        if not compared and self.forgetting is None:
+        if not compared and self.forgetting is None and self.at_most is None:
             yield (
-                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, or on_index_of "
-                "with gain_kept"
+                "a requirement needs not_worse_than, better_than, forgetting, keeps with of, at_most, or "
+                "on_index_of with gain_kept"
             )
-        if compared and self.model is None:
+        if self.at_most is not None and not any(self.at_most.limits()):
+            yield "at_most: has no limit; give parameters or megabytes"
+        if (compared or self.at_most is not None) and self.model is None:
             yield "a requirement needs the model that it is about; name it under 'model'"
         if (self.keeps is None) != (self.of is None):
             yield "a requirement on a share of a score needs both, keeps and of"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from emberge import Artifact, CheckpointError, Model, ModelRef, TaskInfo, TaskScore
+from emberge.contracts import ParameterCount
 from emberge.evaluating import (
     GROUP_OF,
     MEAN_OF,
@@ -33,6 +34,7 @@ from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import against_linear, linear_merges
 from emberge_evaluate.seed_groups import Arm, Scored, find_arms, read_variables
 from emberge_evaluate.sizes import ScoredModels
+from emberge_evaluate.verdict_texts import describe_size
 
 _Fact = TypeVar("_Fact")
 TaskScores = Mapping[str, Mapping[str, TaskScore]]
@@ -69,6 +71,8 @@ def scores_of(
     pairs = list(_pair_models(compare, models))
     bases, elsewhere = bases_of(models, base), forgetting_group(tasks)
     means = {model: means_over_tasks(tasks, values[model]) for model in models}
+    parameters = _map_models(models, count_parameters)
+    weight_bytes = _map_models(models, lambda checkpoint: checkpoint.weight_bytes)
     result = Scores(
         fingerprints={name: model.fingerprint for name, (_, model) in models.items()},
         tasks=tuple(_store_task(task, scores) for task in tasks),
@@ -84,13 +88,14 @@ def scores_of(
             *_judge_demands(require, models, arms, judge),
             *_judge_forgetting(require, models, arms, judge, bases, elsewhere),
             *judge_gains(require, models, arms, judge),
+            *_judge_sizes(require, models, parameters, weight_bytes),
         ),
         costs=_list_costs(
             {name: model for name, (scored, model) in models.items() if scored.index is None}
         ),
         curves=tuple(curves([scored for scored, _ in models.values()], judge, groups)),
-        parameters=_map_models(models, count_parameters),
-        weight_bytes=_map_models(models, lambda checkpoint: checkpoint.weight_bytes),
+        parameters=parameters,
+        weight_bytes=weight_bytes,
         own_index={
             name: scored.on_own_index
             for name, (scored, _) in models.items()
@@ -179,7 +184,7 @@ def _estimate_shares(
     if judge.less:
         return {}
     shares = {
-        name: {MEAN_OF.get(group, group): judge.share(name, names[0], group) for group in groups}
+        name: {MEAN_OF[on]: judge.share(name, names[0], on) for on in groups if on in MEAN_OF}
         for name in names[1:]
     }
     return {
@@ -339,6 +344,39 @@ def _judge_forgetting(
         ]
         for arm, base in dict.fromkeys((arm_of[name], arm_of[bases[name]]) for name in about):
             yield judge.judge(requirement, "forgetting", arm, base, elsewhere)
+
+
+def _judge_sizes(
+    require: Sequence[Requirement],
+    models: Mapping[str, tuple[Scored, Model]],
+    parameters: Mapping[str, ParameterCount],
+    weight_bytes: Mapping[str, int],
+) -> Iterator[Verdict]:
+    """Yield one verdict for each limit on the size of a model, whatever its columns."""
+    for requirement in require:
+        if requirement.at_most is None or requirement.model is None:
+            continue
+        first_columns: dict[str, str] = {}
+        for name, (scored, model) in models.items():
+            if scored.reference.text == requirement.model.text:
+                first_columns.setdefault(model.fingerprint, name)
+        for name in first_columns.values():
+            sizes = {
+                "parameters": parameters[name].total if name in parameters else None,
+                "megabytes": weight_bytes[name] / 1e6 if name in weight_bytes else None,
+            }
+            for unit, limit in requirement.at_most.limits():
+                size = sizes[unit]
+                yield Verdict(
+                    text=describe_size(name, unit, limit, size),
+                    met=size is not None and size <= limit,
+                    model=name,
+                    demand=f"at_most_{unit}",
+                    margin=limit,
+                    confidence=1.0,
+                    difference=size or 0.0,
+                    lower_bound=size or 0.0,
+                )
 
 
 def curves(models: Sequence[Scored], judge: Judge, groups: Sequence[str]) -> list[ScoreCurve]:

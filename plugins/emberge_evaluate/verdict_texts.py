@@ -115,6 +115,12 @@ def describe_share_kept(
     return f"{claim}: it keeps {share:.1%}, at worst {low:.1%} (at {_share(confidence)})"
 
 
+def describe_size(model: str, unit: str, limit: float, size: float | None) -> str:
+    """Return the sentence on the size that a model may have; `size` is None if it is not known."""
+    claim = f"{model} is to have at most {limit:,.15g} {unit}"
+    return f"{claim}: cannot be told" if size is None else f"{claim}: it has {size:,.15g}"
+
+
 def _describe_change(points: float) -> str:
     return f"{'lost' if points < 0 else 'gained'} {abs(points):.2f}"
 

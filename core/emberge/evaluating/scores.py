@@ -116,7 +116,8 @@ class Verdict:
 
     `demand` is "not_worse_than", "better_than" or "forgetting" (compared with `other`), by `margin` points on
     `tasks`; `lower_bound` is the lower bound of the `difference`. With "gain_kept", these three numbers are
-    shares of the gain from `other` to the model, with "keeps" shares of the score of `other`.
+    shares of the gain from `other` to the model, with "keeps" shares of the score of `other`. With
+    "at_most_parameters" and "at_most_megabytes" they are the limit, and twice the model's size.
     """
 
     text: str

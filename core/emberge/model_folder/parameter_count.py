@@ -50,6 +50,8 @@ def count_parameters(checkpoint: Checkpoint, *, left_out: Collection[str] = ()) 
         and not names.is_tied_copy(name)
     }
     words = names.embedding()
+    if words is None and [module.kind for module in checkpoint.chain[:1]] == ["StaticEmbedding"]:
+        words = names.specs.get("embedding.weight")
     return _count_specs(
         checkpoint.config, counted_specs, words.elements if words is not None else 0
     )

@@ -13,7 +13,12 @@ from emberge.results import Parent, Trained
 from emberge.wording import Markdown, code_span, prose, web_link
 
 from emberge_report.card.card_contamination import Contamination, contamination_section
-from emberge_report.card.card_scores import forgetting_sentence, results_of, score_section
+from emberge_report.card.card_scores import (
+    cost_section,
+    forgetting_sentence,
+    results_of,
+    score_section,
+)
 from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
@@ -182,6 +187,7 @@ def _list_tags(facts: CardFacts) -> list[str]:
 def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
     yield usage_section(facts.address, facts.remark, facts.anatomy)
     yield from (score_section(name, scores) for name, scores in _list_scored(facts))
+    yield from (cost_section(facts.name, scores) for scores in facts.scores)
     yield _build_parent_section(facts)
     yield _build_method_section(facts)
     yield _build_data_section(facts)

@@ -19,10 +19,11 @@ _SHAPES = ("circle", "square", "diamond", "up", "down", "cross", "hexagon")
 
 @dataclass(frozen=True, slots=True)
 class MarkerStyle:
-    """Style class of the page and shape of a marker."""
+    """Style class of the page and shape of a marker; a `hollow` one is drawn as an outline."""
 
     style: str
     shape: str
+    hollow: bool = False
 
 
 # Look of a model that is compared with but was not made here.
@@ -39,7 +40,7 @@ def looks(names: Iterable[str]) -> Mapping[str, MarkerStyle]:
 
 def marker(x: float, y: float, look: MarkerStyle, size: float = 4.5) -> Markup:
     """Return the marker's shape, centred on a point; `size` is about its radius."""
-    style = f"mark {look.style}"
+    style = f"{'hollow' if look.hollow else 'mark'} {look.style}"
     if look.shape == "circle":
         return tag("circle", class_=style, cx=x, cy=y, r=size)
     if look.shape == "square":
@@ -140,6 +141,10 @@ class Scale:
         """Return about `count` round numbers inside."""
         return ticks(self.low, self.high, count)
 
+    def labels(self, places: Sequence[float]) -> list[str]:
+        """Return the labels of ticks, all with equally many digits."""
+        return [number(place, places) for place in places]
+
 
 class LogScale(Scale):
     """Logarithmic scale of numbers above zero."""
@@ -156,6 +161,12 @@ class LogScale(Scale):
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         round_numbers = (m * 10.0**power for power in powers for m in (1, 2, 5))
         return tuple(tick for tick in round_numbers if self.low <= tick <= self.high)
+
+    def labels(self, places: Sequence[float]) -> list[str]:
+        """Return the labels of ticks, each with the digits that it needs on a line over powers of ten."""
+        if self.high < 10 * self.low:
+            return super().labels(places)
+        return [number(place) for place in places]
 
 
 def ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:

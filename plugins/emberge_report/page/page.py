@@ -21,6 +21,7 @@ from emberge_report.page.model_section import (
     merge_section,
     training_section,
 )
+from emberge_report.page.quality_section import quality_section
 from emberge_report.page.score_section import score_section
 from emberge_report.page.tables import duration, fact, left, plain, points, table, warning
 from emberge_report.report_data import ReportData
@@ -74,8 +75,12 @@ def _choose_looks(report: ReportData) -> dict[str, MarkerStyle]:
 
 def _draw_sections(report: ReportData, looks_by_name: dict[str, MarkerStyle]) -> Iterator[Section]:
     for i, (name, scores) in enumerate(report.scores):
-        title = "Scores" if len(report.scores) == 1 else f"Scores: {name}"
-        yield f"scores-{i}", title, score_section(scores, looks_by_name, _map_merge_parents(report))
+        ending = "" if len(report.scores) == 1 else f": {name}"
+        merge_parents = _map_merge_parents(report)
+        yield f"scores-{i}", f"Scores{ending}", score_section(scores, looks_by_name, merge_parents)
+        quality = quality_section(scores.pooled or scores, looks_by_name)
+        if quality is not None:
+            yield f"quality-{i}", f"Quality and cost{ending}", quality
     for i, (name, figures) in enumerate(report.figures):
         yield f"figures-{i}", f"What {name} found", figure_section(figures)
     if report.data:

@@ -13,7 +13,6 @@ from emberge_report.charts.dot_chart import Dot, dot_chart, range_of
 from emberge_report.charts.markup import Child, Markup, tag
 from emberge_report.charts.svg import NEUTRAL, MarkerStyle
 from emberge_report.page.curve_figure import curve_figures
-from emberge_report.page.parameter_figure import parameter_figure
 from emberge_report.page.tables import fold, points, signed, swatch, table, warning
 
 # More panels than this are folded away below the means.
@@ -30,7 +29,6 @@ def score_section(scores: Scores, looks: Looks, merged: Mapping[str, Sequence[st
         [tag("p", "Required and met: ", r.text) for r in scores.requirements if r.met],
         _draw_numbers(main_scores, looks),
         curve_figures(scores, merged, looks),
-        parameter_figure(main_scores, looks),
         fold("Each model by itself", _draw_numbers(scores, looks)) if scores.pooled else None,
         _draw_domains(scores),
         _draw_notes(scores),

@@ -126,6 +126,12 @@ def test_measuring_tells_what_it_does_and_reads_sizes_of_files(
     (tmp_path / "2_Dense").mkdir()
     for name in ("model.safetensors", "2_Dense/model.safetensors"):
         (tmp_path / name).write_bytes(b"x" * 500_000)
+    types = {"": "Transformer", "2_Dense": "Dense"}
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(types.items())
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
     told: list[object] = []
     probe = Probe("p", {"a": "1", "b": "2"})
     files = {"float32": "onnx/a.onnx", "int8": "onnx/b.onnx"}

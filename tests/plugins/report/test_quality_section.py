@@ -11,7 +11,7 @@ from emberge.contracts import ParameterCount
 from emberge.evaluating import read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_report.charts.svg import LogScale
-from emberge_report.page.parameter_figure import front_of
+from emberge_report.page.quality_section import front_of
 
 from tests.support import finished_run as runs
 from tests.support.bench import Bench
@@ -65,7 +65,7 @@ def test_scores_are_plotted_over_all_and_over_active_parameters(tmp_path: Path) 
     rows = {
         "".join(row[0].itertext()): [cell.text for cell in row[1:4]]
         for table in parsed(page).iter("table")
-        if table.findtext("caption") == "Parameters of each model"
+        if table.findtext("caption") == "Quality and cost of each model"
         for row in table.findall("tbody/tr")
     }
     assert rows == {
@@ -88,12 +88,12 @@ def test_the_front_is_drawn_through_its_models(tmp_path: Path) -> None:
 
 def test_models_of_one_size_have_no_such_figure(tmp_path: Path) -> None:
     page = report(finished(tmp_path, "boom.seed=1", "boom.seed=2"), "scores", base=None)
-    assert "Scores by parameters" not in page
+    assert "Quality and cost" not in page
 
 
 def test_dense_models_have_one_axis(tmp_path: Path) -> None:
     page = report(finished(tmp_path, "base", "bls"), "scores", base=None)
-    assert "Scores by parameters" in page
+    assert "Quality and cost" in page
     assert not any("active parameters" in s.get("aria-label", "") for s in parsed(page).iter("svg"))
 
 
