@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from emberge.contracts import ParameterCount
 from emberge.model_folder import Checkpoint, count_parameters, expert_count
 
 from tests.support.headers_alone import folder_of
@@ -131,3 +133,12 @@ def test_all_parameters_of_a_dense_model_are_active(bert: Path) -> None:
 )
 def test_the_number_of_experts_has_several_names(config: dict[str, Any], experts: int) -> None:
     assert expert_count(config) == experts
+
+
+def test_a_static_models_table_multiplies_no_token(tmp_path: Path) -> None:
+    checkpoint = folder_of(tmp_path, {}, {"embedding.weight": (90, 32)})
+    assert count_parameters(checkpoint) == ParameterCount(90 * 32, 90 * 32, 90 * 32)
+    kind = "sentence_transformers.models.StaticEmbedding"
+    modules = [{"idx": 0, "name": "0", "path": "", "type": kind}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert count_parameters(Checkpoint(tmp_path)) == ParameterCount(90 * 32, 90 * 32, 0)

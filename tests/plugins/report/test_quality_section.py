@@ -1,17 +1,23 @@
-"""A report plots scores over all and active parameters, with the front of the best models."""
+"""A report plots scores over time, megabytes and parameters, with the front of the best models."""
 
 from __future__ import annotations
 
 import shutil
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from emberge import Artifact, Model, ModelRef
 from emberge.contracts import ParameterCount
-from emberge.evaluating import read_scores
+from emberge.documents import TextTable
+from emberge.evaluating import EncodingCost, Estimate, Scores, Task, read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel
-from emberge_report.charts.svg import LogScale
-from emberge_report.page.quality_section import front_of
+from emberge_report.card.card_scores import cost_section
+from emberge_report.charts.svg import LogScale, looks
+from emberge_report.page.quality_section import front_of, quality_section
 
 from tests.support import finished_run as runs
 from tests.support.bench import Bench
@@ -128,3 +134,166 @@ def test_a_logarithmic_axis_has_round_numbers(
     assert scale(low) == 0
     assert scale((low * high) ** 0.5) == pytest.approx(50)
     assert scale(high) == pytest.approx(100)
+
+
+# ── given scores and costs ──────────────────────────────────────────────────────────────────────────
+
+COSTS = {"teacher": 40.0, "three": 20.0, "one": 9.0, "static": 0.4}
+VALUES = {
+    "teacher": 0.70,
+    "three": 0.66,
+    "three on teacher": 0.65,
+    "one": 0.60,
+    "one on teacher": 0.605,
+    "static": 0.52,
+    "static on teacher": 0.5,
+}
+
+
+def _cost(milliseconds: float) -> EncodingCost:
+    return EncodingCost(
+        dimension=384,
+        milliseconds=milliseconds,
+        cpu_milliseconds=2 * milliseconds,
+        texts_per_second=1000 / milliseconds,
+        texts_per_cpu_second=500 / milliseconds,
+        machine="Processor <9>",
+        threads=2,
+        queries=64,
+        texts=256,
+        rounds=5,
+    )
+
+
+def _given(**changes: Any) -> Scores:
+    own = {name: name.removesuffix(" on teacher") for name in VALUES}
+    sizes = {"teacher": 90, "three": 70, "one": 55, "static": 47}
+    scores = Scores(
+        fingerprints={name: own[name] for name in VALUES},
+        tasks=(Task("a"), Task("b")),
+        values={name: {"a": value, "b": value} for name, value in VALUES.items()},
+        means={name: {"task": value} for name, value in VALUES.items()},
+        intervals={name: {"task": (value - 0.02, value + 0.03)} for name, value in VALUES.items()},
+        parameters={
+            name: ParameterCount(*3 * (1_000_000 * sizes[own[name]] // 4,)) for name in VALUES
+        },
+        weight_bytes={name: 1_000_000 * sizes[own[name]] for name in VALUES},
+        own_index={name: own[name] for name in VALUES if " on " in name},
+        shares={"three": {"task": Estimate(0.9429, None, 0.92, 0.961)}},
+        encoding_costs={name: _cost(COSTS[own[name]]) for name in VALUES},
+    )
+    return replace(scores, **changes)
+
+
+LOOKS = looks(COSTS)
+
+
+def _drawn(scores: Scores) -> ElementTree.Element:
+    section = quality_section(scores, LOOKS)
+    assert section is not None
+    return ElementTree.fromstring(section)
+
+
+def _charts(section: ElementTree.Element) -> dict[str, ElementTree.Element]:
+    """The charts by the label of their x axis."""
+    charts = (svg for svg in section.iter("svg") if svg.get("class") == "points")
+    return {svg.get("aria-label", "").rpartition(" over ")[2].split(",")[0]: svg for svg in charts}
+
+
+def test_each_cost_has_a_chart_with_every_models_name() -> None:
+    section = _drawn(_given())
+    charts = _charts(section)
+    assert [*charts] == ["ms a query", "MB of weights", "parameters"]
+    assert "ms a query, 2 threads of Processor <9>" in [t.text for t in section.iter("text")]
+    for svg in charts.values():
+        words = ["".join(text.itertext()) for text in svg.iter("text")]
+        assert {*VALUES} <= {*words}
+    twins = section.find("figure/div[@class='twins']")
+    assert twins is not None
+    assert len(twins) == 2
+
+
+def test_names_in_a_chart_overlap_no_names() -> None:
+    for svg in _charts(_drawn(_given())).values():
+        boxes = []
+        for text in svg.iter("text"):
+            if text.text in VALUES:
+                width = 6.8 * len(text.text)
+                anchor = {"middle": 0.5, "end": 1.0}.get(text.get("text-anchor", ""), 0.0)
+                left, y = float(text.get("x", "nan")) - anchor * width, float(text.get("y", "nan"))
+                boxes.append((left, y - 10, left + width, y + 3))
+        assert len(boxes) == len(VALUES)
+        for one, other in combinations(boxes, 2):
+            across = one[2] <= other[0] or other[2] <= one[0]
+            assert across or one[3] <= other[1] or other[3] <= one[1], (one, other)
+
+
+def test_queries_on_the_teachers_index_are_hollow_in_the_models_colour_and_shape() -> None:
+    svg = _charts(_drawn(_given()))["ms a query"]
+    marks = {}
+    for group in svg.iter("g"):
+        title = group.findtext("title")
+        if title is not None:
+            marks[title.partition(":")[0]] = group[1]
+    assert {*marks} == {*VALUES}
+    for name in ("three", "one", "static"):
+        own, other = marks[name], marks[f"{name} on teacher"]
+        assert own.tag == other.tag
+        style = LOOKS[name].style
+        assert (own.get("class"), other.get("class")) == (f"mark {style}", f"hollow {style}")
+        for side in ("x", "cx"):
+            assert own.get(side) == other.get(side)
+
+
+def test_intervals_are_drawn_at_their_points_and_within_the_chart() -> None:
+    svg = _charts(_drawn(_given()))["ms a query"]
+    whiskers = [line for line in svg.iter("line") if "whisker" in line.get("class", "")]
+    assert len(whiskers) == len(VALUES)
+    for line in whiskers:
+        assert line.get("x1") == line.get("x2")
+        assert 24 < float(line.get("y1", "nan")) < float(line.get("y2", "nan")) < 400 - 44
+
+
+def test_the_table_has_costs_scores_and_shares() -> None:
+    section = _drawn(_given())
+    (table,) = section.iter("table")
+    head = ["".join(cell.itertext()) for cell in table.findall("thead/tr/th")]
+    rows = {
+        "".join(row[0].itertext()): ["".join(cell.itertext()) for cell in row]
+        for row in table.findall("tbody/tr")
+    }
+    three = dict(zip(head, rows["three"], strict=True))
+    assert three == {
+        "Model": "three",
+        "Parameters": "17,500,000",
+        "Active without the word embedding": "17,500,000",
+        "MB": "70.0",
+        "Bytes a vector": "1,536",
+        "ms a query": "20",
+        "CPU ms": "40",
+        "texts/s": "50",
+        "Mean over tasks": "66.00",
+        "Share of teacher’s mean over tasks": "94.3 % [92.0, 96.1]",
+    }
+    assert rows["teacher"][-1] == "–"
+    explanation = section.findall("p")[-1].text or ""
+    assert "on Processor <9> with 2 threads of torch: medians of 5 rounds" in explanation
+
+
+def test_without_costs_there_is_no_axis_of_time() -> None:
+    section = _drawn(_given(encoding_costs={}))
+    assert [*_charts(section)] == ["MB of weights", "parameters"]
+    head = ["".join(cell.itertext()) for cell in section.findall(".//thead/tr/th")]
+    assert "ms a query" not in head
+    equal = _given(encoding_costs={}, parameters={}, weight_bytes={})
+    assert quality_section(equal, LOOKS) is None
+
+
+def test_a_card_has_the_table_with_its_model_in_bold() -> None:
+    section = cost_section("three", _given())
+    assert section is not None
+    table = section.passages[0]
+    assert isinstance(table, TextTable)
+    names = [row[0] for row in table.rows]
+    assert names == [f"**{n}**" if n.startswith("three") else n for n in VALUES]
+    assert cost_section("three", _given(encoding_costs={})) is None
