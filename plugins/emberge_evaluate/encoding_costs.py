@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from emberge import Count, DataError, Evaluator, Model, TaskInfo, Workspace
 from emberge.contracts import Side
@@ -15,12 +15,10 @@ from emberge.devices import name_device
 from emberge.evaluating import EncodingCost, read_costs, time_call, write_costs
 from emberge.files import make_folder
 
-if TYPE_CHECKING:
-    from emberge.evaluating.timing import Elapsed
-
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 # Texts that a model embeds before its first measurement, which would include its start.
 _WARM_UP = 16
+_MEASURED = ("milliseconds", "cpu_milliseconds", "texts_per_second", "texts_per_cpu_second")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,41 +69,17 @@ def measure_costs(
     folder = workspace.store / "costs" / sha256(repr(decisive).encode()).hexdigest()[:32]
     if kept := read_costs(folder):
         return kept
-    rounds: dict[str, list[_Round]] = {content: [] for content in by_content}
+    rounds: dict[str, list[EncodingCost]] = {content: [] for content in by_content}
     for number in range(options.rounds):
         for content, model in by_content.items():
             note = f"timing {model.name}, round {number + 1} of {options.rounds}"
             workspace.progress(0, 0, note=note)
-            rounds[content].append(_measure_round(evaluator, model, queries, texts, workspace))
-    costs = {
-        content: EncodingCost(
-            dimension=measured[0].dimension,
-            milliseconds=_round_off(1000 * _median(each.query.wall for each in measured)),
-            cpu_milliseconds=_round_off(1000 * _median(each.query.cpu for each in measured)),
-            texts_per_second=_round_off(len(texts) / _median(each.batch.wall for each in measured)),
-            texts_per_cpu_second=_round_off(
-                len(texts) / _median(each.batch.cpu for each in measured)
-            ),
-            machine=machine,
-            threads=threads,
-            queries=len(queries),
-            texts=len(texts),
-            rounds=options.rounds,
-        )
-        for content, measured in rounds.items()
-    }
+            cost = _measure_round(evaluator, model, queries, texts, workspace)
+            rounds[content].append(replace(cost, machine=machine, threads=threads))
+    costs = {content: _take_medians(measured) for content, measured in rounds.items()}
     make_folder(folder)
     write_costs(folder, costs)
     return costs
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """Measurement of one model in one round: its median query, and all documents."""
-
-    query: Elapsed
-    batch: Elapsed
-    dimension: int
 
 
 def _measure_round(
@@ -114,9 +88,8 @@ def _measure_round(
     queries: Sequence[str],
     texts: Sequence[str],
     workspace: Workspace,
-) -> _Round:
-    from emberge.evaluating.timing import Elapsed
-
+) -> EncodingCost:
+    """Return the cost of a model's median query, and of all texts, with an empty `machine`."""
     with workspace.whole_model(model) as folder:
         whole_model = replace(model, folder=folder, adapter=None)
         embed = evaluator.load_embedder(whole_model, workspace)
@@ -126,10 +99,29 @@ def _measure_round(
             )
         embed(queries[:1], "query")
         rows = embed(texts[:_WARM_UP], "document")
-        singles = [time_call(lambda query=query: embed([query], "query")) for query in queries]
-        batch = time_call(lambda: embed(texts, "document"))
-    wall, cpu = (_median(getattr(one, name) for one in singles) for name in ("wall", "cpu"))
-    return _Round(Elapsed(wall, cpu), batch, rows.shape[1])
+        singles = [time_call(partial(embed, [query], "query")) for query in queries]
+        batch = time_call(partial(embed, texts, "document"))
+    return EncodingCost(
+        dimension=rows.shape[1],
+        milliseconds=1000 * statistics.median(one.wall for one in singles),
+        cpu_milliseconds=1000 * statistics.median(one.cpu for one in singles),
+        texts_per_second=len(texts) / batch.wall,
+        texts_per_cpu_second=len(texts) / batch.cpu,
+        machine="",
+        threads=1,
+        queries=len(queries),
+        texts=len(texts),
+        rounds=1,
+    )
+
+
+def _take_medians(rounds: Sequence[EncodingCost]) -> EncodingCost:
+    """Return the medians of a model's rounds, to four digits: a measurement has no more."""
+    medians = {
+        name: float(f"{statistics.median(getattr(one, name) for one in rounds):.4g}")
+        for name in _MEASURED
+    }
+    return replace(rounds[0], rounds=len(rounds), **medians)
 
 
 def _choose_texts(
@@ -158,12 +150,3 @@ def _read_texts(
 ) -> Iterator[tuple[Side, str]]:
     for task in {task.plain_name: task for task in tasks}.values():
         yield from evaluator.texts(task, workspace) or ()
-
-
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(values)
-
-
-def _round_off(value: float) -> float:
-    """Return four significant digits, as many as a measurement has at best."""
-    return float(f"{value:.4g}")

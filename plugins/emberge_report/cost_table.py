@@ -41,6 +41,10 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
             return None
         return f"{4 * scores.sizes.get(model, costs[model].dimension):,}"
 
+    def find_speed(model: str) -> str | None:
+        embeds_documents = model in costs and model not in scores.own_index
+        return _show(costs[model].texts_per_second) if embeds_documents else None
+
     columns: dict[str, Column] = {
         "Parameters": lambda m: f"{counts[m].total:,}" if m in counts else None,
         "Active": find_active,
@@ -53,7 +57,7 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
         "Bytes a vector": find_vector_bytes,
         "ms a query": lambda m: _show(costs[m].milliseconds) if m in costs else None,
         "CPU ms": lambda m: _show(costs[m].cpu_milliseconds) if m in costs else None,
-        "texts/s": lambda m: _show(costs[m].texts_per_second) if m in costs else None,
+        "texts/s": find_speed,
     }
     for on in scores.headlines():
         columns |= _list_score_columns(scores, on)

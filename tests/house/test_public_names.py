@@ -31,6 +31,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     # The dictionary of nouns, of which `emberge` has most.
     "emberge.contracts": 115,
     **{"emberge.data": 41, "emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 51},
+    "emberge.evaluating": 32,
     "emberge.numerics": 37,
     "emberge.recipes": 31,
 }

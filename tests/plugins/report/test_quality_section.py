@@ -276,6 +276,8 @@ def test_the_table_has_costs_scores_and_shares() -> None:
         "Share of teacher’s mean over tasks": "94.3 % [92.0, 96.1]",
     }
     assert rows["teacher"][-1] == "–"
+    on_index = dict(zip(head, rows["three on teacher"], strict=True))
+    assert (on_index["ms a query"], on_index["texts/s"]) == ("20", "–")  # it embeds no documents
     explanation = section.findall("p")[-1].text or ""
     assert "on Processor <9> with 2 threads of torch: medians of 5 rounds" in explanation
 
