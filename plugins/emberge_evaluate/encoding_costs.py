@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
+from typing import Any
 
 from emberge import Count, DataError, Evaluator, Model, TaskInfo, Workspace
 from emberge.contracts import Side
@@ -67,15 +69,16 @@ def measure_costs(
         *map(version, ("emberge", "torch")),
     )
     folder = workspace.store / "costs" / sha256(repr(decisive).encode()).hexdigest()[:32]
-    if kept := read_costs(folder):
-        return kept
+    with contextlib.suppress(DataError):  # a damaged file: measure again
+        if kept := read_costs(folder):
+            return kept
     rounds: dict[str, list[EncodingCost]] = {content: [] for content in by_content}
     for number in range(options.rounds):
         for content, model in by_content.items():
             note = f"timing {model.name}, round {number + 1} of {options.rounds}"
             workspace.progress(0, 0, note=note)
             cost = _measure_round(evaluator, model, queries, texts, workspace)
-            rounds[content].append(replace(cost, machine=machine, threads=threads))
+            rounds[content].append(cost)
     costs = {content: _take_medians(measured) for content, measured in rounds.items()}
     make_folder(folder)
     write_costs(folder, costs)
@@ -89,7 +92,9 @@ def _measure_round(
     texts: Sequence[str],
     workspace: Workspace,
 ) -> EncodingCost:
-    """Return the cost of a model's median query, and of all texts, with an empty `machine`."""
+    """Return the cost of a model's median query, and of all texts."""
+    import torch
+
     with workspace.whole_model(model) as folder:
         whole_model = replace(model, folder=folder, adapter=None)
         embed = evaluator.load_embedder(whole_model, workspace)
@@ -107,8 +112,8 @@ def _measure_round(
         cpu_milliseconds=1000 * statistics.median(one.cpu for one in singles),
         texts_per_second=len(texts) / batch.wall,
         texts_per_cpu_second=len(texts) / batch.cpu,
-        machine="",
-        threads=1,
+        machine=name_device(workspace.machine.device),
+        threads=torch.get_num_threads(),
         queries=len(queries),
         texts=len(texts),
         rounds=1,
@@ -117,7 +122,7 @@ def _measure_round(
 
 def _take_medians(rounds: Sequence[EncodingCost]) -> EncodingCost:
     """Return the medians of a model's rounds, to four digits: a measurement has no more."""
-    medians = {
+    medians: dict[str, Any] = {
         name: float(f"{statistics.median(getattr(one, name) for one in rounds):.4g}")
         for name in _MEASURED
     }

@@ -111,11 +111,15 @@ def test_costs_are_measured_once_for_models_texts_and_machine(
     _evaluate(catalogue, bench, resamples=200).run(bench)
     assert len(timed) == 4
     assert read_costs(bench.folder) == first
-    _evaluate(catalogue, bench, cost=replace(FEW, queries=2)).run(bench)
+    (kept,) = bench.store.glob("costs/*/costs.json")
+    kept.write_text("damaged")
+    _evaluate(catalogue, bench).run(bench)
     assert len(timed) == 8
+    _evaluate(catalogue, bench, cost=replace(FEW, queries=2)).run(bench)
+    assert len(timed) == 12
     monkeypatch.setattr(encoding_costs, "name_device", lambda _: "another machine")
     _evaluate(catalogue, bench).run(bench)
-    assert len(timed) == 12
+    assert len(timed) == 16
     assert {cost.machine for cost in read_costs(bench.folder).values()} == {"another machine"}
 
 
