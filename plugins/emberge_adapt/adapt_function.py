@@ -17,7 +17,8 @@ from emberge_adapt.adapt_data import read_columns
 from emberge_adapt.adapt_outcome import AdaptOutcome
 from emberge_adapt.adapt_plan import DEFAULT_MODEL, require_effort
 from emberge_adapt.adapt_run import RECIPE_FILE, AdaptRequest, prepare, run_adaptation
-from emberge_adapt.recipe_text import MODEL, REPORT, SCORES
+from emberge_adapt.recipe_text import MODEL, REPORT, SCORES, SMALL
+from emberge_adapt.small_model import read_small
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -48,6 +49,11 @@ class AdaptResult(os.PathLike[str]):
     def model(self) -> str:
         """The folder of the model as text, as recipes and `SentenceTransformer` take it."""
         return self._get_step(MODEL).model
+
+    @property
+    def small(self) -> str | None:
+        """The folder of the smaller model as text; None if none was asked for."""
+        return None if self.outcome.plan.small is None else self._get_step(SMALL).model
 
     @property
     def scores(self) -> Any:
@@ -87,6 +93,7 @@ def adapt(
     documents: str | os.PathLike[str] | None = None,
     test: str | os.PathLike[str] | None = None,
     index: str | os.PathLike[str] | None = None,
+    small: int | str | bool | None = None,
     seed: int = 0,
     launcher: Launcher | str | None = None,
     devices: str | None = None,
@@ -97,8 +104,9 @@ def adapt(
     """Adapt a model to data: train, merge with the base, test, report; return the result.
 
     The arguments are the options of `emberge adapt`; `columns` is `{"query": "question", "document":
-    "answer"}`. A call that was interrupted goes on when it is repeated. Without a gain beyond chance the
-    result has `has_gain` False, and says what would help.
+    "answer"}`, and `small` a number of layers, "static", or True for half of the layers. A call that was
+    interrupted goes on when it is repeated. Without a gain beyond chance the result has `has_gain` False, and
+    says what would help.
 
     Raises:
         DataError: before any work, if the data cannot be used.
@@ -115,6 +123,7 @@ def adapt(
         test=_to_text(test),
         index=_to_text(index),
         seed=seed,
+        small=read_small(small),
     )
     if isinstance(launcher, str):
         launcher = read_component(launcher, Launcher, plugins, "launcher")

@@ -14,10 +14,20 @@ from emberge.wording import count_noun, human_size, join_some
 
 from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
 from emberge_adapt.data_facts import DataFacts
-from emberge_adapt.recipe_text import BRIDGE, FORGETTING_LIMIT, MODEL, REPORT, SCORES, THRESHOLDS
+from emberge_adapt.recipe_text import (
+    BRIDGE,
+    FORGETTING_LIMIT,
+    KEPT_SHARE,
+    MODEL,
+    REPORT,
+    SCORES,
+    SMALL,
+    THRESHOLDS,
+)
+from emberge_adapt.small_model import EncodingSpeeds
 
 if TYPE_CHECKING:
-    from emberge.evaluating import Comparison, Scores
+    from emberge.evaluating import Comparison, Scores, Verdict
 
     from emberge_adapt.work_estimate import MeasuredStep
 
@@ -35,7 +45,10 @@ _WIDTH = 12
 
 @dataclass(frozen=True)
 class AdaptOutcome:
-    """Scores of base, model and members on the test and elsewhere; the base is first, the model second."""
+    """Scores of base, model and members on the test and elsewhere; the base is first, the model second.
+
+    If there is a student, it is the last.
+    """
 
     out: Path
     scores: Scores
@@ -44,6 +57,8 @@ class AdaptOutcome:
     measured: MeasuredStep | None = None
     index_problem: str = ""
     """Reason why the vectors of an index were not rewritten."""
+    speeds: EncodingSpeeds | None = None
+    """Texts per second of the model and the student."""
 
     @property
     def base(self) -> str:
@@ -58,7 +73,12 @@ class AdaptOutcome:
     @property
     def members(self) -> tuple[str, ...]:
         """Names of the trainings that were merged."""
-        return self.scores.models[2:]
+        return self.scores.models[2:] if self.plan.small is None else self.scores.models[2:-1]
+
+    @property
+    def small(self) -> str:
+        """Name of the student in the scores."""
+        return self.scores.models[-1]
 
     @property
     def model_folder(self) -> Path:
@@ -90,6 +110,7 @@ class AdaptOutcome:
             yield self._line("weights", weights)
         yield self._line("size", self._describe_size())
         yield self._line("model", str(self.model_folder))
+        yield from self._describe_student()
         yield self._line("load it", "from sentence_transformers import SentenceTransformer")
         yield self._line("", f'model = SentenceTransformer("{self.model_folder}")')
         yield self._line("tables", str(self.out / SCORES / "scores.md"))
@@ -102,6 +123,7 @@ class AdaptOutcome:
                 f"{rewritten_index(self.plan.index, self.out)} (map {self.out / BRIDGE}, thresholds "
                 f"{self.out / THRESHOLDS / 'thresholds.md'})",
             )
+        yield from self._advise_on_student()
         if any(not one.met and one.demand == "forgetting" for one in self.scores.requirements):
             yield self._line(
                 "forgotten",
@@ -177,14 +199,69 @@ class AdaptOutcome:
         return f"{join_some(parts, 6)}{clear}"
 
     def _describe_size(self) -> str:
-        parameters = count_parameters(Checkpoint(self.model_folder)).total
-        weights = sum(file.stat().st_size for file in self.model_folder.glob("*.safetensors"))
         speed = ""
-        if self.measured is not None and self.facts.document_tokens.mean > 0:
+        if self.speeds is not None:
+            speed = f"; as fast as the base: here about {self.speeds.model:,.0f} documents a second"
+        elif self.measured is not None and self.facts.document_tokens.mean > 0:
             length = min(self.facts.document_tokens.mean, self.plan.training.max_length)
             rate = self.measured.encoded_per_second / length
             speed = f"; as fast as the base: here about {rate:,.0f} documents a second"
-        return f"{parameters / 1e6:,.1f} M parameters, {human_size(weights)}{speed}"
+        return f"{describe_weights_of(self.model_folder)}{speed}"
+
+    # ── student ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _share_kept(self) -> Verdict:
+        """The verdict on the share of the model's score that the student keeps on the test."""
+        return next(one for one in self.scores.requirements if one.demand == "keeps")
+
+    def _describe_student(self) -> Iterator[str]:
+        small, folder, speed = self.plan.small, self.out / SMALL, ""
+        if small is None:
+            return
+        if self.speeds is not None:
+            times = self.speeds.small / self.speeds.model
+            speed = (
+                f"; {times:.1f} times as fast: about {self.speeds.small:,.0f} documents a second"
+            )
+        yield self._line("small", f"{small.summary}: {describe_weights_of(folder)}{speed}")
+        yield self._line("", self._describe_share())
+        yield self._line("", str(folder))
+        if self.plan.index is not None and not self.index_problem:
+            vectors = rewritten_index(self.plan.index, self.out)
+            yield self._line("", f"its queries search the model's vectors: {vectors}")
+
+    def _describe_share(self) -> str:
+        kept, metric = self._share_kept, self._test_units[2]
+        text = f"keeps {kept.difference:.1%} of the model's {metric}"
+        if kept.lower_bound > 0:
+            text += f", at least {kept.lower_bound:.1%} (with {kept.confidence:.0%} confidence)"
+        comparison = self.scores.difference(self.small, IN_DOMAIN, self.model)
+        if comparison is not None:
+            text += f": {format_difference(comparison)} points"
+        forgotten = self.scores.forgotten(self.small)
+        if forgotten is not None:
+            text += f"; {-100 * forgotten.mean:+.1f} elsewhere"
+        return text
+
+    def _advise_on_student(self) -> Iterator[str]:
+        """Yield why the claim on the student is not met and what would help; nothing if it is met."""
+        small = self.plan.small
+        if small is None or self._share_kept.met:
+            return
+        units, noun, _ = self._test_units
+        if units < FEWEST_TEST_QUERIES:
+            yield self._line(
+                "small",
+                f"{count_noun(units, noun)} cannot show that it keeps {KEPT_SHARE:.0%}: test with "
+                f"{FEWEST_TEST_QUERIES} or more (--test)",
+            )
+            return
+        yield self._line(
+            "too small",
+            f"it may keep less than {KEPT_SHARE:.0%}: {small.larger}, or more texts to learn from "
+            "(--documents)",
+        )
 
     def advise(self) -> Iterator[str]:
         """Yield what would help if there is no gain: more pairs, longer texts, another base."""
@@ -209,6 +286,13 @@ class AdaptOutcome:
         if self.plan.effort != "thorough":
             yield "--effort thorough"
         yield "another base: --model"
+
+
+def describe_weights_of(folder: Path) -> str:
+    """Return the number of a model's parameters and the size of its weights: `22.7 M parameters, 90.9 MB`."""
+    parameters = count_parameters(Checkpoint(folder)).total
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return f"{parameters / 1e6:,.1f} M parameters, {human_size(weights)}"
 
 
 def rewritten_index(vectors: str, out: Path) -> Path:

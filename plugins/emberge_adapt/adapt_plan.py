@@ -10,6 +10,7 @@ from emberge import RecipeError, suggest
 
 from emberge_adapt.adapt_data import DataKind
 from emberge_adapt.data_facts import DataFacts
+from emberge_adapt.small_model import StudentPlan
 
 Effort = Literal["quick", "normal", "thorough"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
@@ -76,6 +77,7 @@ class AdaptPlan:
     index: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    small: StudentPlan | None = None
 
     @property
     def train_rows(self) -> int:

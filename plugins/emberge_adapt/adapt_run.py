@@ -24,7 +24,7 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.data import describe_small_set, load_eval_set, pick_eval_sets
+from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read_document_rows
 from emberge.files import UnsoundFileError, disk_space_problems, open_regular, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
@@ -44,7 +44,16 @@ from emberge_adapt.adapt_plan import (
     list_shares,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
-from emberge_adapt.recipe_text import BRIDGE, write_recipe
+from emberge_adapt.recipe_text import BRIDGE, MODEL, SMALL, write_recipe, write_student_start
+from emberge_adapt.small_model import (
+    EncodingSpeeds,
+    StudentPlan,
+    measure_speeds,
+    plan_student,
+    read_speeds,
+    require_student,
+    write_speeds,
+)
 from emberge_adapt.work_estimate import (
     MeasuredStep,
     WorkEstimate,
@@ -57,7 +66,7 @@ from emberge_adapt.work_estimate import (
 if TYPE_CHECKING:
     from emberge import Launcher, Machine, Plugins
 
-RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
+RECIPE_FILE, MEASURED_FILE, SPEEDS_FILE = "recipe.yaml", "measured.json", "speeds.json"
 _RECIPE_BYTES = 1 << 20
 # Errors that numpy raises for headers that are no header, and we for what is no regular file.
 _NPY_ERRORS = (
@@ -80,6 +89,8 @@ class AdaptRequest:
     test: str | None = None
     index: str | None = None
     seed: int = 0
+    small: str | int | None = None
+    """Kind of student: a number of layers, `half` of them, or `static`."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,12 @@ class Adaptation:
             f"{count_noun(len(plan.member_shares), 'training')}, {count_noun(training.epochs, 'pass')} each, "
             f"texts of up to {training.max_length} tokens"
         )
+        if (small := plan.small) is not None:
+            texts = f"{count_noun(2 * plan.train_rows + small.documents, 'text')} at most"
+            yield (
+                f"then a smaller model of the result: {small.summary}, "
+                f"{count_noun(small.epochs, 'pass')} over {texts}"
+            )
         warning = describe_small_set("test", plan.test_rows) if plan.test is None else None
         if warning is not None:
             yield f"warning: {warning}: add pairs, or real queries by --test"
@@ -113,8 +130,9 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
 
     Raises:
         DataError: if the data, documents or vectors cannot be used.
-        CheckpointError: if the model does not exist or is no encoder.
-        RecipeError: if documents are given for data that has its documents.
+        CheckpointError: if the model does not exist or is no encoder, or its layers cannot be cut.
+        RecipeError: if documents are given for data that has its documents, or a student would have all
+            layers.
     """
     data = recognise_data(request.data, request.columns)
     for option in (request.test, request.documents, request.index):
@@ -134,7 +152,26 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         _require_documents(request.documents, data, plugins)
     parameters = count_parameters(Checkpoint(folder)).total
     plan = _build_plan(request, data, facts, parameters, _read_length_limit(folder))
+    if request.small is not None:
+        small = _plan_small(request.small, plan, folder, plugins)
+        plan = replace(plan, small=small)
+        require_student(small, write_student_start(plan), plugins)
     return Adaptation(request, plan, facts, parameters, write_recipe(plan))
+
+
+def _plan_small(kind: str | int, plan: AdaptPlan, folder: Path, plugins: Plugins) -> StudentPlan:
+    """Return the plan of the student, which also reads further documents if they are in rows."""
+    readers, documents = plugins.every("reader"), 0
+    if plan.mining_corpus is not None:
+        documents = sum(1 for _ in read_document_rows(Path(plan.mining_corpus), readers))
+    return plan_student(
+        kind,
+        plan.model,
+        folder,
+        rows=plan.train_rows,
+        documents=documents,
+        effort=plan.effort,
+    )
 
 
 def _require_documents(documents: str, data: AdaptData, plugins: Plugins) -> None:
@@ -347,6 +384,8 @@ def run_adaptation(
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
     outcome = read_outcome(out, adaptation.plan, adaptation.facts, measured)
+    if adaptation.plan.small is not None:
+        outcome = replace(outcome, speeds=_measure_speeds(adaptation, out, plugins, machine))
     try:
         if adaptation.plan.index is not None:
             _rewrite_index(adaptation.plan.index, out, plugins)
@@ -379,17 +418,35 @@ def _rewrite_index(vectors: str, out: Path, plugins: Plugins) -> None:
 
 def _measure(adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machine) -> MeasuredStep:
     """Return what an earlier call measured for this recipe and machine, or measure it now."""
-    key: dict[str, Any] = {
-        "recipe": hashlib.sha256(adaptation.recipe_text.encode()).hexdigest(),
-        "devices": list(machine.devices),
-        "workers": machine.workers,
-    }
+    key = _build_key(adaptation, machine)
     measured = read_measured(out / MEASURED_FILE, key)
     if measured is None:
         measured = measure_step(adaptation.plan, plugins, machine)
         OutFolder(out).prepare()
         write_measured(out / MEASURED_FILE, key, measured)
     return measured
+
+
+def _measure_speeds(
+    adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machine
+) -> EncodingSpeeds:
+    """Return the speeds that an earlier call measured for this recipe and machine, or measure them now."""
+    key = _build_key(adaptation, machine)
+    speeds = read_speeds(out / SPEEDS_FILE, key)
+    if speeds is None:
+        texts, length = adaptation.facts.document_sample, adaptation.plan.training.max_length
+        speeds = measure_speeds(out / MODEL, out / SMALL, texts, length, plugins, machine)
+        write_speeds(out / SPEEDS_FILE, key, speeds)
+    return speeds
+
+
+def _build_key(adaptation: Adaptation, machine: Machine) -> dict[str, Any]:
+    """Return the key under which measurements of this recipe on this machine are kept."""
+    return {
+        "recipe": hashlib.sha256(adaptation.recipe_text.encode()).hexdigest(),
+        "devices": list(machine.devices),
+        "workers": machine.workers,
+    }
 
 
 def _require_space(out: Path, expected: WorkEstimate) -> None:

@@ -31,6 +31,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         test=options.test,
         index=options.index,
         seed=options.seed,
+        small=options.small,
     )
     adaptation = prepare(request, plugins)
     if options.print:

@@ -14,9 +14,13 @@ from emberge_adapt.data_facts import COVERED_SHARE
 
 # Steps of the recipe that others read: the merged model, its scores, the report, the map of an index.
 MODEL, SCORES, REPORT, BRIDGE, THRESHOLDS = "model", "scores", "report", "bridge", "thresholds"
+# The student of the merged model, and the table of tokens' vectors that a static one begins at.
+SMALL, TOKENS = "small", "tokens"
 # Points that the model may lose on tasks of other domains, and the largest near copies that a split divides.
 FORGETTING_LIMIT = 3
 _NEAR_COPY = 0.6
+# Share of the model's score on the test that the student must have.
+KEPT_SHARE = 0.9
 _COMMENT_WIDTH = 100
 
 
@@ -28,6 +32,11 @@ def write_recipe(plan: AdaptPlan) -> str:
 def write_measurement(plan: AdaptPlan) -> str:
     """Return a recipe of two training steps of the base on the data, by which time is foretold."""
     return "\n".join(_RecipeWriter(plan).measurement_lines()) + "\n"
+
+
+def write_student_start(plan: AdaptPlan) -> str:
+    """Return a recipe of the step that a student begins with, on the base, to check it."""
+    return "\n".join(_RecipeWriter(plan).student_start_lines()) + "\n"
 
 
 class _RecipeWriter:
@@ -48,6 +57,7 @@ class _RecipeWriter:
             self._write_data(),
             self._write_trainings(),
             self._write_merge(),
+            self._write_student(),
             self._write_evaluation(),
             self._write_index(),
             self._write_report(),
@@ -75,6 +85,16 @@ class _RecipeWriter:
         yield f"      sampler: {{batch_shuffle: {{batch_size: {self.plan.measured_batch}}}}}"
         yield "      max_steps: 2"
         yield "      logging_steps: 1"
+
+    def student_start_lines(self) -> Iterator[str]:
+        """Yield a recipe of the student's first step with the base in place of the merged model."""
+        base, small = _flow(_escape(self.plan.model)), self.plan.small
+        yield "steps:"
+        yield f"  {SMALL}:"
+        if small is None or small.layers is None:
+            yield f"    static_model: {{teacher: {base}}}"
+        else:
+            yield f"    cut_layers: {{model: {base}, layers: {small.layers}}}"
 
     # ── what all trainings share ────────────────────────────────────────────────────────────────
 
@@ -260,6 +280,53 @@ class _RecipeWriter:
             yield f"  {MODEL}:"
             yield f"    merge: {{models: [{members}], base: *base, keep: 0.5}}"
 
+    # ── student ─────────────────────────────────────────────────────────────────────────────────
+
+    def _write_student(self) -> Iterator[str]:
+        small = self.plan.small
+        if small is None:
+            return
+        yield ""
+        start = f"{{layers: {small.layers}}}"
+        if small.layers is None:
+            yield from _comment(
+                "The model's embeddings of single tokens, less their mean; frequent tokens count little. A "
+                "text's embedding is their mean (model2vec).",
+                1,
+            )
+            yield f"  {TOKENS}:"
+            yield "    static_model:"
+            yield f"      teacher: ${MODEL}"
+            yield f"      data: {self._student_data()}"
+            yield ""
+            start = f"{{model: ${TOKENS}}}"
+        yield from _comment(
+            f"A smaller model ({small.summary}), which learns to give texts the model's vectors, so that "
+            "its queries can search the model's index. It needs texts, and no labels (LEAF, "
+            "arXiv:2509.12539). The model embeds each text once; few texts are read several times.",
+            1,
+        )
+        yield f"  {SMALL}:"
+        yield "    distil:"
+        yield f"      teachers: ${MODEL}"
+        yield f"      student: {start}"
+        yield f"      data: {self._student_data()}"
+        yield f"      sampler: {{batch_shuffle: {{batch_size: {small.batch_size}, tail: keep}}}}"
+        yield f"      learning_rate: {small.learning_rate}"
+        yield f"      epochs: {small.epochs}"
+        yield f"      max_length: {self.plan.training.max_length}"
+
+    def _student_data(self) -> str:
+        """Return the entries of the texts that the student reads: training rows, and further documents."""
+        if self.plan.small is None or not self.plan.small.documents:
+            return "$clean"
+        documents = {
+            "path": _escape(self.plan.mining_corpus),
+            "task": "text",
+            "limit": self.plan.small.documents,
+        }
+        return f"[$clean, {_flow(documents)}]"
+
     # ── scores ──────────────────────────────────────────────────────────────────────────────────
 
     def _test_rows(self) -> dict[str, Any]:
@@ -281,7 +348,11 @@ class _RecipeWriter:
         return entry
 
     def _write_evaluation(self) -> Iterator[str]:
-        members = ", ".join(self.members)
+        scored = [f"${MODEL}", *self.members]
+        pairs = [f"[${MODEL}, {member}]" for member in self.members]
+        if self.plan.small is not None:
+            scored.append(f"${SMALL}")
+            pairs.append(f"[${SMALL}, ${MODEL}]")
         yield ""
         yield from _comment(
             "Texts of seven other domains, to see what the model forgot; they come with Python.", 1
@@ -291,15 +362,15 @@ class _RecipeWriter:
         yield ""
         yield from _comment(
             "The run ends with exit code 3 if the model is not better than the base on the test by more "
-            f"than chance, or may have lost {FORGETTING_LIMIT} points elsewhere.",
+            f"than chance, or may have lost {FORGETTING_LIMIT} points elsewhere"
+            + self._describe_student_gate(),
             1,
         )
         yield f"  {SCORES}:"
         yield "    evaluate:"
-        yield f"      models: [*base, ${MODEL}, {members}]"
+        yield f"      models: [*base, {', '.join(scored)}]"
         yield "      base: *base"
-        pairs = ", ".join(f"[${MODEL}, {member}]" for member in self.members)
-        yield f"      compare: [{pairs}]"
+        yield f"      compare: [{', '.join(pairs)}]"
         yield "      evaluators:"
         yield "        mteb:"
         yield "          data:"
@@ -309,6 +380,14 @@ class _RecipeWriter:
         yield "      require:"
         yield f"      - {{model: ${MODEL}, better_than: *base, tasks: ind}}"
         yield f"      - {{model: ${MODEL}, forgetting: {FORGETTING_LIMIT}}}"
+        if self.plan.small is not None:
+            yield (f"      - {{model: ${SMALL}, keeps: {KEPT_SHARE}, of: ${MODEL}, tasks: ind}}")
+
+    def _describe_student_gate(self) -> str:
+        """Return the end of the sentence on the claims."""
+        if self.plan.small is None:
+            return "."
+        return f", or if the smaller model may have less than {KEPT_SHARE:.0%} of its score on the test."
 
     def _write_index(self) -> Iterator[str]:
         if self.plan.index is None:
@@ -330,7 +409,10 @@ class _RecipeWriter:
         made = ["$generated"] if self.plan.data_kind == "documents" else ["$unique", "$parts"]
         made += ["$clean", *(["$mined"] if self.plan.mines else []), *self.members]
         made += ["$found"] if self.plan.finds_weights else []
-        made += [f"${MODEL}", f"${SCORES}"]
+        made += [f"${MODEL}"]
+        if self.plan.small is not None:
+            made += [*([f"${TOKENS}"] if self.plan.small.layers is None else []), f"${SMALL}"]
+        made += [f"${SCORES}"]
         made += [f"${BRIDGE}", f"${THRESHOLDS}"] if self.plan.index is not None else []
         yield ""
         yield from _comment("OUT/report/report.html", 1)

@@ -17,6 +17,7 @@ from emberge.wording import human_size
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import DataFacts
 from emberge_adapt.recipe_text import write_measurement
+from emberge_adapt.small_model import StudentPlan
 
 if TYPE_CHECKING:
     from emberge import Machine, Plugins
@@ -27,6 +28,11 @@ _TRAINING_PASSES = 3
 _PROBE_TEXTS, _PROBE_TOKENS = 7 * 150, 30
 # Merges that the search for weights really makes and scores.
 _REAL_MERGES = 5
+# Tokens of a vocabulary whose embeddings are a static student's start, between two special tokens each.
+_VOCABULARY_TOKENS = 3 * 30_000
+# Bytes that the optimizer moves for a parameter in a step, and bytes that a machine moves in a second, about.
+# A static student computes little else.
+_OPTIMIZER_BYTES, _BYTES_A_SECOND = 28, 4e9
 # Seconds of a step without the work of its model: it imports, reads, hashes, writes and draws.
 _SECONDS_A_STEP = 4.0
 # Bytes of a parameter in a model, and in the state of the one training that is under way.
@@ -136,11 +142,34 @@ def estimate_work(
         encoded += 2 * train_rows * pair
     steps = 8 + 2 * members
     seconds = trained / measured.tokens_per_second + encoded / measured.encoded_per_second
+    models = members + 1
+    if plan.small is not None:
+        seconds += _estimate_student(plan, plan.small, pair, document, parameters, measured)
+        steps, models = steps + 2, models + 1
     return WorkEstimate(
         seconds=seconds + steps * _SECONDS_A_STEP,
         memory=measured.memory,
-        disk=parameters * (_MODEL_BYTES * (members + 1) + _STATE_BYTES),
+        disk=parameters * (_MODEL_BYTES * models + _STATE_BYTES),
     )
+
+
+def _estimate_student(
+    plan: AdaptPlan,
+    small: StudentPlan,
+    pair: float,
+    document: float,
+    parameters: int,
+    measured: MeasuredStep,
+) -> float:
+    """Return the seconds of a distillation and its evaluation, for tokens of a pair and of a document."""
+    texts = plan.train_rows * pair + small.documents * document
+    encoded = texts + small.size * (plan.test_rows * pair + _PROBE_TEXTS * _PROBE_TOKENS)
+    steps = small.epochs * -(-(plan.train_rows + small.documents) // small.batch_size)
+    seconds = small.epochs * small.size * texts / measured.tokens_per_second
+    if small.layers is None:
+        encoded += _VOCABULARY_TOKENS
+        seconds += steps * parameters * _OPTIMIZER_BYTES / _BYTES_A_SECOND
+    return seconds + encoded / measured.encoded_per_second
 
 
 def read_measured(path: Path, key: Mapping[str, Any]) -> MeasuredStep | None:

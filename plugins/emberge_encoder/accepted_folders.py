@@ -11,7 +11,7 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, Layout, read_modules, read_object, read_trunk_settings
+from emberge.model_folder import Layout, read_modules, read_object, read_trunk_settings
 from emberge.wording import join_some
 
 _FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -107,12 +107,6 @@ def _find_unknown_option(processing: Mapping[str, Mapping[str, Any]]) -> str | N
 _AFTER_STATIC = ("Normalize", "Dense", "LayerNorm", "Dropout")
 
 
-def is_static(checkpoint: Path, route: str | None = None) -> bool:
-    """Return whether a folder, or its route, is a static model: its first module is a StaticEmbedding."""
-    modules = read_modules(checkpoint, route)
-    return bool(modules) and modules[0].kind == "StaticEmbedding"
-
-
 def static_problems(checkpoint: Path, route: str | None = None) -> Iterator[str]:
     """Yield reasons why a static model cannot be loaded."""
     first, *after = read_modules(checkpoint, route)
@@ -135,23 +129,3 @@ def _dense_problems(path: Path) -> Iterator[str]:
     size = read_object(path).get("out_features") if path.is_file() else None
     if type(size) is not int or size < 1:
         yield f"{path}: has no out_features, the size of embeddings after a Dense; get the file again"
-
-
-def static_dimension(checkpoint: Path, route: str | None = None) -> int | None:
-    """Return the size of a static model's embeddings from its files; None without weights.
-
-    The model must have no `static_problems`.
-    """
-    first, *after = read_modules(checkpoint, route)
-    sizes = [
-        int(read_object(checkpoint / module.path / "config.json")["out_features"])
-        for module in after
-        if module.kind == "Dense"
-    ]
-    specs = Checkpoint(checkpoint)
-    if sizes or not specs.has_weights:
-        return sizes[-1] if sizes else None
-    prefix = "" if specs.parts[""] == first.path else f"{first.path}."
-    names = (f"{prefix}embedding.weight", f"{prefix}embeddings")
-    tables = [spec for name, spec in specs.specs.items() if name in names]
-    return int(tables[0].shape[1]) if tables else None

@@ -27,17 +27,17 @@ from emberge.model_folder import (
     declared_attention,
     expert_count,
     is_causal,
+    is_static_model,
     read_object,
+    read_static_dimension,
     with_attention,
 )
 from emberge.wording import join_some
 
 from emberge_encoder.accepted_folders import (
-    is_static,
     message_of,
     refuse_foreign_classes,
     refuse_modalities,
-    static_dimension,
     static_problems,
 )
 from emberge_encoder.lora import Lora
@@ -169,7 +169,7 @@ class TextEncoder(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            if is_static(checkpoint, self.route):
+            if is_static_model(checkpoint, self.route):
                 return self._describe_static(checkpoint)
             layout, config = self._resolve_layout(checkpoint)
             chat_format(layout, config)
@@ -206,7 +206,7 @@ class TextEncoder(Backbone):
         return EncoderFacts(
             problems=tuple(problems),
             training_problems=self._refuse_training(checkpoint),
-            dimension=None if problems else static_dimension(checkpoint, self.route),
+            dimension=None if problems else read_static_dimension(checkpoint, self.route),
             causal=False,
             prediction=PredictionFacts(
                 problems=(f"{checkpoint}: a static model predicts no tokens",)
@@ -347,7 +347,7 @@ class TextEncoder(Backbone):
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from emberge_encoder.text_model import TextModel, with_length_limit
 
-        if is_static(checkpoint, self.route):
+        if is_static_model(checkpoint, self.route):
             return self._load_static(checkpoint, device)
         layout, config = self._resolve_layout(checkpoint)
         if problem := self._check_experts(checkpoint, device):

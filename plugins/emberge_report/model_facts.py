@@ -12,9 +12,11 @@ from emberge import CheckpointError
 from emberge.model_folder import (
     Layout,
     code_of_class,
+    is_static_model,
     read_modules,
     read_routes,
     read_settings,
+    read_static_dimension,
     read_trunk_settings,
 )
 
@@ -93,6 +95,8 @@ class Anatomy:
     architecture: str | None = None
     dimension: int | None = None
     max_length: int | None = None
+    endless: bool = False
+    """True if texts of any length are read whole."""
     pooling: tuple[str, ...] = ()
     normalised: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
@@ -116,7 +120,10 @@ def anatomy(folder: Path) -> Anatomy:
     """Return the facts in a model folder's configs; a config that cannot be read is treated as empty."""
     try:
         routes = read_routes(folder)
-        layout = Layout.read(folder, None if routes is None else routes.choose("document"))
+        route = None if routes is None else routes.choose("document")
+        if is_static_model(folder, route):
+            return _describe_static(folder, route)
+        layout = Layout.read(folder, route)
     except CheckpointError:
         config = _read_json(folder / "config.json")
         return Anatomy(architecture=_name_architecture(config), purpose=purpose_of(folder))
@@ -136,6 +143,27 @@ def anatomy(folder: Path) -> Anatomy:
         purpose=purpose_of(folder),
         code=_name_code(config),
         reads=_list_inputs(layout.trunk_folder),
+    )
+
+
+def _describe_static(folder: Path, route: str | None) -> Anatomy:
+    """Return the facts of a static model or static route, which averages a vector for each token of a text of any length.
+
+    Raises:
+        CheckpointError: if a file cannot be read.
+    """
+    settings = read_settings(folder)
+    prompts = settings.get("prompts") or {}
+    return Anatomy(
+        architecture="StaticEmbedding",
+        dimension=read_static_dimension(folder, route),
+        endless=True,
+        pooling=("mean",),
+        normalised=any(module.kind == "Normalize" for module in read_modules(folder, route)),
+        prompts=dict(prompts) if isinstance(prompts, Mapping) else {},
+        similarity=_allow_word(_SIMILARITIES, settings.get("similarity_fn_name") or "cosine"),
+        sentence_transformer=True,
+        routed=route is not None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberge_adapt import AdaptPlan, DataFacts, TokenLengths, Training
+from emberge_adapt import AdaptPlan, DataFacts, StudentPlan, TokenLengths, Training
 
 TRAINING = Training(max_length=64, batch_size=32, epochs=2, learning_rate="5e-5", hard_negatives=1)
 PLAN = AdaptPlan(
@@ -13,6 +13,7 @@ PLAN = AdaptPlan(
     dev_rows=200,
     test_rows=300,
 )
+STUDENT = StudentPlan(layers=3, of_layers=6, epochs=4)
 FACTS = DataFacts(
     rows=2000,
     tasks=("retrieval",),

@@ -42,6 +42,8 @@ from .st_layout import require_routable as require_routable
 from .st_layout import write_modalities as write_modalities
 from .st_layout import write_router as write_router
 from .st_layout import write_static_model as write_static_model
+from .static_folders import is_static_model as is_static_model
+from .static_folders import read_static_dimension as read_static_dimension
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
 from .tokenizers import list_other_formats as list_other_formats

@@ -81,6 +81,12 @@ def _name_code(shape: Anatomy) -> Iterator[str]:
     )
 
 
+def _describe_length(shape: Anatomy) -> str:
+    if shape.endless:
+        return "any"
+    return f"{shape.max_length} tokens" if shape.max_length else "unknown"
+
+
 def _list_facts(shape: Anatomy) -> list[list[str]]:
     architecture = [
         "Architecture",
@@ -92,7 +98,7 @@ def _list_facts(shape: Anatomy) -> list[list[str]]:
         architecture,
         *([["Reads", ", ".join(shape.reads)]] if shape.reads != ("text",) else []),
         ["Dimension", str(shape.dimension) if shape.dimension else "unknown"],
-        ["Longest text", f"{shape.max_length} tokens" if shape.max_length else "unknown"],
+        ["Longest text", _describe_length(shape)],
         ["Pooling", ", ".join(shape.pooling) or "none"],
         ["Normalised", "yes" if shape.normalised else "no"],
         ["Similarity", shape.similarity],

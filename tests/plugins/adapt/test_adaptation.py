@@ -16,6 +16,7 @@ import pytest
 from emberge.cli.main import main
 from safetensors.numpy import save_file
 
+from tests.support import tiny
 from tests.support.tiny import WORDS
 
 
@@ -57,7 +58,7 @@ def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     vectors = SentenceTransformer(str(bert), device="cpu").encode(documents)
     np.save(folder / "vectors.npy", vectors)
     words = ["adapt", str(pairs), "--columns", "query=frage,document=antwort"]
-    words += ["--model", str(bert), "--index", str(folder / "vectors.npy")]
+    words += ["--model", str(bert), "--index", str(folder / "vectors.npy"), "--small"]
     return Run([*words, "--out", str(folder / "out")], folder / "out")
 
 
@@ -84,12 +85,36 @@ def test_the_exit_code_is_that_of_the_gate(run: Run) -> None:
     scores = json.loads((run.out / "scores" / "scores.json").read_text("utf-8"))
     met = all(verdict["met"] for verdict in scores["requirements"])
     assert run.code == (0 if met else 3)
-    assert ("no gain" in run.text or "forgotten" in run.text) == (not met)
+    assert any(word in run.text for word in ("no gain", "forgotten", "small  ")) >= (not met)
+    (kept,) = (one for one in scores["requirements"] if one["demand"] == "keeps")
+    assert (kept["model"], kept["other"]) == ("small", "model")
+    assert ("cannot show that" in run.text or "too small" in run.text) == (not kept["met"])
 
 
 def test_base_and_both_halves_are_members_of_the_merge(run: Run) -> None:
     artifact = json.loads((run.out / "model" / "artifact.json").read_text("utf-8"))
     assert len(artifact["parents"]) == 3
+
+
+def test_the_student_has_fewer_layers_and_embeds_texts_nearly_like_the_model(run: Run) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    model, small = (
+        SentenceTransformer(str(run.out / name), device="cpu") for name in ("model", "small")
+    )
+    assert len(model[0].auto_model.encoder.layer) == 3  # type: ignore[union-attr]
+    assert len(small[0].auto_model.encoder.layer) == 1  # type: ignore[union-attr]
+    seen = ["open a file", "sort the list"]
+    assert (model.similarity_pairwise(model.encode(seen), small.encode(seen)) > 0.8).all()
+    metrics = (run.out / "small" / "metrics.jsonl").read_text("utf-8").splitlines()
+    losses = [record["value"] for record in map(json.loads, metrics) if record["name"] == "loss"]
+    assert losses[-1] < losses[0]
+    page = (run.out / "report" / "report.html").read_text("utf-8")
+    assert "small" in page
+    lines = run.text.splitlines()
+    place = lines.index(f"            {run.out / 'small'}")
+    assert str(run.out / "new-vectors.npy") in lines[place + 1]
+    assert any("then a smaller model of the result: 1 of 3 layers" in line for line in lines)
 
 
 def test_the_index_is_rewritten_for_the_model(run: Run) -> None:
@@ -180,10 +205,12 @@ def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
         model=str(bert),
         columns={"query": "frage", "document": "antwort"},
         index=folder / "vectors.npy",
+        small=True,
         quiet=True,
     )
     assert Path(result) == Path(result.model) == run.out / "model"
-    assert {"model", "half.part=first", "half.part=rest"} < set(result.scores["model"])
+    assert {"model", "half.part=first", "half.part=rest", "small"} < set(result.scores["model"])
+    assert result.small == str(run.out / "small")
     assert result.report.name == "report.html"
     assert result.recipe.read_text("utf-8") == run.repeat("--print")[1]
     assert result.load(device="cpu").encode(["open a file"]).shape[0] == 1
@@ -215,6 +242,78 @@ def test_a_model_that_is_no_encoder_is_refused_before_any_work(
     words = [str(pairs), "--model", str(tmp_path / "classifier"), "--out", str(tmp_path / "out")]
     assert "classifier" in refuse(words, capsys)
     assert not (tmp_path / "out").exists()
+
+
+def write_albert(folder: Path) -> Path:
+    """Write a model whose layers share one set of weights."""
+    import transformers
+
+    size = tiny.write_tokenizer(folder)
+    tiny.write_modules(folder, 32)
+    config = transformers.AlbertConfig(
+        vocab_size=size,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    transformers.AlbertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_layers_that_cannot_be_cut_are_refused_before_any_work(
+    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = write_pairs(tmp_path / "pairs.csv", 60)
+    words = [str(pairs), "--columns", "query=frage,document=antwort", "--out"]
+    words += [str(tmp_path / "out"), "--model"]
+    albert = write_albert(tmp_path / "albert")
+    error = refuse([*words, str(albert), "--small"], capsys)
+    assert "layers share weights" in error
+    assert "--small static" in error
+    assert main(["adapt", *words, str(albert), "--small", "static", "--print"]) == 0
+    capsys.readouterr()
+    assert "it has 3" in refuse([*words, str(bert), "--small", "7"], capsys)
+    assert "name fewer" in refuse([*words, str(bert), "--small", "3"], capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_value_that_is_no_student_is_refused_though_data_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refuse(["--small", str(tmp_path / "pairs.csv")], capsys)
+    assert "pairs.csv" in error
+    assert "DATA is written before it" in error
+
+
+def test_a_static_student_reads_pairs_and_documents(tmp_path: Path, bert: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    pairs = write_pairs(tmp_path / "pairs.csv", 150)
+    rows = [json.dumps({"text": f"{word} of the {word}"}) for word in WORDS]
+    (tmp_path / "docs.jsonl").write_text("\n".join(rows), "utf-8")
+    result = emberge.adapt(
+        pairs,
+        out=tmp_path / "out",
+        model=str(bert),
+        effort="quick",
+        columns={"query": "frage", "document": "antwort"},
+        documents=tmp_path / "docs.jsonl",
+        small="static",
+        quiet=True,
+    )
+    assert result.small is not None
+    model = SentenceTransformer(result.small, device="cpu")
+    assert type(model[0]).__name__ == "StaticEmbedding"
+    assert "one vector for each token: " in str(result)
+    card = (Path(result.small) / "README.md").read_text("utf-8")
+    assert "| Dimension | 32 |" in card
+    assert "| Longest text | any |" in card
+    read = json.loads((tmp_path / "out" / "tokens" / "artifact.json").read_text("utf-8"))
+    rows_read = read["details"]["static"]["counted_texts"]
+    assert rows_read > len(WORDS) + 2 * 50
 
 
 def test_a_model_that_cannot_be_looked_for_is_named_with_the_remedy(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge.merging import FoundWeights
-from emberge_adapt import AdaptOutcome, MeasuredStep
+from emberge_adapt import AdaptOutcome, EncodingSpeeds, MeasuredStep
 
-from tests.support.adapt_plans import FACTS, PLAN
+from tests.support.adapt_plans import FACTS, PLAN, STUDENT
 
 BASE, MODEL, FIRST, REST = "me/base", "model", "half.part=first", "half.part=rest"
 GAIN = Comparison(MODEL, BASE, "in", 0.056, 0.037, 0.077)
@@ -123,3 +123,70 @@ def test_forgetting_beyond_the_limit_is_told_with_the_remedy(out: Path) -> None:
     unmet = Verdict("model forgets less than 3 points", False, demand="forgetting")
     outcome = outcome_of(out, replace(SCORES, requirements=(unmet,)))
     assert "keep" in screen_of(outcome)["forgotten"]
+
+
+KEPT = Verdict(
+    "small is to keep at least 90% of model on ind",
+    True,
+    model="small",
+    other=MODEL,
+    demand="keeps",
+    margin=0.9,
+    difference=0.962,
+    lower_bound=0.931,
+)
+
+
+def with_student(out: Path, kept: Verdict = KEPT, **changes: object) -> AdaptOutcome:
+    """An outcome with a student of three of six layers, twice as fast as the model."""
+    shutil.copytree(out / "model", out / "small", dirs_exist_ok=True)
+    scores = replace(
+        SCORES,
+        fingerprints={**SCORES.fingerprints, "small": "llams"},
+        means={**SCORES.means, "small": {"in": 0.702, "elsewhere": 0.78}},
+        comparisons=(*SCORES.comparisons, Comparison("small", MODEL, "in", -0.028, -0.05, -0.01)),
+        forgetting=(LOSS, Comparison(BASE, "small", "elsewhere", 0.02, 0.01, 0.03)),
+        requirements=(*SCORES.requirements, kept),
+    )
+    plan = replace(PLAN, small=STUDENT, **changes)  # type: ignore[arg-type]
+    outcome = replace(outcome_of(out, scores), plan=plan)
+    return replace(outcome, speeds=EncodingSpeeds(model=50.0, small=100.0))
+
+
+def test_the_student_has_its_size_speed_share_and_folder_below_the_models(out: Path) -> None:
+    screen = screen_of(with_student(out))
+    text = screen["small"]
+    assert text.startswith("3 of 6 layers: ")
+    assert "2.0 times as fast: about 100 documents a second" in text
+    assert "keeps 96.2% of the model's nDCG@10, at least 93.1% (with 95% confidence)" in text
+    assert "-2.8 [-5.0, -1.0] points" in text
+    assert "-2.0 elsewhere" in text
+    assert text.endswith(str(out / "small"))
+    assert "about 50 documents a second" in screen["size"]
+    assert "too small" not in screen
+    assert screen["single"].startswith("half.part=first alone")
+
+
+def test_the_student_searches_the_rewritten_index(out: Path) -> None:
+    text = screen_of(with_student(out, index="old/vectors.npy"))["small"]
+    assert f"its queries search the model's vectors: {out / 'new-vectors.npy'}" in text
+    failed = replace(with_student(out, index="old/vectors.npy"), index_problem="no unit rows")
+    assert "its queries" not in screen_of(failed)["small"]
+
+
+def test_a_student_that_keeps_too_little_is_told_with_the_next_larger_one(out: Path) -> None:
+    outcome = with_student(out, replace(KEPT, met=False, lower_bound=0.85))
+    assert outcome.unmet == (KEPT.text,)
+    text = screen_of(outcome)["too small"]
+    assert "less than 90%" in text
+    assert "--small 4" in text
+    assert "--documents" in text
+
+
+def test_a_share_that_few_queries_cannot_tell_asks_for_more_of_them(out: Path) -> None:
+    outcome = with_student(out, replace(KEPT, met=False, lower_bound=0.0))
+    few = tuple(replace(task, units=60) for task in SCORES.tasks)
+    screen = screen_of(replace(outcome, scores=replace(outcome.scores, tasks=few)))
+    assert "60 queries cannot show" in screen["small"]
+    assert "at least" not in screen["small"]
+    assert "too small" not in screen

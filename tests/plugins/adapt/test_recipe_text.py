@@ -19,9 +19,10 @@ from emberge_adapt import (
     estimate_work,
     hold_out,
     write_recipe,
+    write_student_start,
 )
 
-from tests.support.adapt_plans import FACTS, PLAN
+from tests.support.adapt_plans import FACTS, PLAN, STUDENT
 
 
 def steps_of(plan: AdaptPlan) -> dict[str, Any]:
@@ -171,6 +172,67 @@ def test_an_index_is_mapped_with_its_thresholds() -> None:
     assert "$bridge" in steps["report"]["report"]["of"]
 
 
+@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
+def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(effort: Any) -> None:
+    plan = replace(PLAN, effort=effort, small=STUDENT)
+    parse_recipe(write_recipe(plan), load_plugins())
+    steps = steps_of(plan)
+    distil, scores = steps["small"]["distil"], steps["scores"]["evaluate"]
+    assert (distil["teachers"], distil["student"]) == ("$model", {"layers": 3})
+    assert distil["data"] == "$clean"
+    assert scores["models"][-1] == "$small"
+    assert scores["compare"][-1] == ["$small", "$model"]
+    assert scores["require"][-1] == {
+        "model": "$small",
+        "keeps": 0.9,
+        "of": "$model",
+        "tasks": "ind",
+    }
+    assert "$small" in steps["report"]["report"]["of"]
+    assert "$tokens" not in steps["report"]["report"]["of"]
+
+
+def test_without_a_student_the_recipe_has_no_word_of_one() -> None:
+    assert "small" not in write_recipe(PLAN)
+
+
+def test_a_static_student_begins_at_the_vectors_of_the_models_tokens() -> None:
+    plan = replace(PLAN, small=replace(STUDENT, layers=None))
+    parse_recipe(write_recipe(plan), load_plugins())
+    steps = steps_of(plan)
+    assert steps["tokens"]["static_model"] == {"teacher": "$model", "data": "$clean"}
+    assert steps["small"]["distil"]["student"] == {"model": "$tokens"}
+    assert float(steps["small"]["distil"]["learning_rate"]) == 1e-2
+    assert "$tokens" in steps["report"]["report"]["of"]
+
+
+def test_a_student_reads_further_documents_up_to_a_limit() -> None:
+    plan = replace(
+        PLAN,
+        documents="docs$.jsonl",
+        mining_corpus="docs$.jsonl",
+        small=replace(STUDENT, documents=500),
+    )
+    assert steps_of(plan)["small"]["distil"]["data"] == [
+        "$clean",
+        {"path": "docs$$.jsonl", "task": "text", "limit": 500},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layers", "step"),
+    [
+        (3, {"cut_layers": {"model": "./base", "layers": 3}}),
+        (None, {"static_model": {"teacher": "./base"}}),
+    ],
+)
+def test_a_student_is_checked_by_the_step_that_it_begins_with(
+    layers: int | None, step: dict[str, Any]
+) -> None:
+    text = write_student_start(replace(PLAN, small=replace(STUDENT, layers=layers)))
+    assert yaml.safe_load(text)["steps"] == {"small": step}
+
+
 @pytest.mark.parametrize(
     ("rows", "dev", "test"),
     [(50, 10, 17), (300, 50, 100), (500, 50, 100), (2000, 200, 300), (100_000, 500, 1000)],
@@ -221,6 +283,23 @@ def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
     assert thorough.disk - once.disk == 2 * 4 * 22_000_000
     slow = MeasuredStep(tokens_per_second=500, memory=None)
     assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
+
+
+def test_an_estimate_grows_with_the_student_its_passes_and_its_documents() -> None:
+    measured = MeasuredStep(tokens_per_second=5000, memory=None)
+
+    def estimate(**changes: Any) -> float:
+        plan = replace(PLAN, small=replace(STUDENT, **changes))
+        return estimate_work(plan, FACTS, 22_000_000, measured).seconds
+
+    alone = estimate_work(PLAN, FACTS, 22_000_000, measured)
+    assert alone.seconds < estimate() < estimate(epochs=2 * STUDENT.epochs)
+    assert estimate() < estimate(layers=5)
+    assert estimate() < estimate(documents=10_000)
+    assert alone.seconds < estimate(layers=None) < estimate(layers=None, epochs=20)
+    assert (
+        estimate_work(replace(PLAN, small=STUDENT), FACTS, 22_000_000, measured).disk > alone.disk
+    )
 
 
 def test_negatives_to_come_take_their_room_in_the_measured_step() -> None:

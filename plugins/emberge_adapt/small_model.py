@@ -1,0 +1,201 @@
+"""The student that ends an adaptation: its kind, its settings, and its speed beside the model's."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emberge import CheckpointError, RecipeError
+from emberge.contracts import is_sound_number
+from emberge.errors import EmbergeError
+from emberge.files import UnsoundFileError, read_json, write_json
+from emberge.model_folder import Checkpoint, LayerConfig, is_static_model
+from emberge.wording import count_noun, printable
+
+if TYPE_CHECKING:
+    from emberge import Machine, Plugins
+
+# Words of `--small`; without a value it is half of the layers.
+HALF, STATIC = "half", "static"
+# Optimizer steps that a student should have, by the effort, and the most passes over few texts. Its teacher
+# embeds each text once, so that a pass costs the student's own training alone.
+_WANTED_STEPS: Mapping[str, int] = {"quick": 200, "normal": 400, "thorough": 1000}
+_MOST_PASSES = 20
+# The most further documents that a student reads, by the effort.
+_MOST_DOCUMENTS: Mapping[str, int] = {"quick": 5_000, "normal": 20_000, "thorough": 100_000}
+_BATCH_SIZE = 32
+# Learning rates of a student of layers, and of one that is a table of tokens' vectors.
+_RATE, _STATIC_RATE = "3e-4", "1e-2"
+# Texts by which speeds are measured, and how often; the fastest time counts.
+_TIMED_TEXTS, _TIMES = 128, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentPlan:
+    """Settings of the distillation of a student of so many `layers` of the model's; None for a static one.
+
+    `documents` is the number of further documents that the student reads.
+    """
+
+    layers: int | None
+    of_layers: int
+    epochs: int
+    batch_size: int = _BATCH_SIZE
+    documents: int = 0
+
+    @property
+    def learning_rate(self) -> str:
+        """The highest learning rate, as the recipe has it."""
+        return _STATIC_RATE if self.layers is None else _RATE
+
+    @property
+    def size(self) -> float:
+        """Share of the model's layers that a pass of the student computes."""
+        return (self.layers or 0) / max(1, self.of_layers)
+
+    @property
+    def larger(self) -> str:
+        """The option of the next larger student."""
+        if self.layers is None:
+            return "--small, which keeps layers"
+        return f"--small {min(self.layers + 1, self.of_layers - 1)}"
+
+    @property
+    def summary(self) -> str:
+        """The kind of the student in words."""
+        if self.layers is None:
+            return "one vector for each token"
+        return f"{self.layers} of {count_noun(self.of_layers, 'layer')}"
+
+
+@dataclass(frozen=True)
+class EncodingSpeeds:
+    """Texts per second that the model and its student embed on this machine.
+
+    A ValueError is raised for numbers that no machine measures, as a file may have them.
+    """
+
+    model: float
+    small: float
+
+    def __post_init__(self) -> None:
+        if not all(is_sound_number(speed) and speed > 0 for speed in (self.model, self.small)):
+            raise ValueError(f"speeds {self.model!r} and {self.small!r}")
+
+
+def read_small(value: str | int | bool | None) -> str | int | None:
+    """Return the kind of student that a value of `--small` names: layers, `half`, `static`; None for none.
+
+    In Python, True is the option without a value.
+
+    Raises:
+        RecipeError: if the value is no whole number of layers above 0 and none of these words.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return HALF
+    text = str(value)
+    if text in (HALF, STATIC):
+        return text
+    if re.fullmatch(r"[1-9][0-9]{0,4}", text, re.ASCII):
+        return int(text)
+    raise RecipeError(
+        f"--small {printable(text)}: write how many layers to keep (--small 3), or --small static; without a "
+        "value it keeps half of them, and DATA is written before it"
+    )
+
+
+def plan_student(
+    kind: str | int, model: str, folder: Path, *, rows: int, documents: int, effort: str
+) -> StudentPlan:
+    """Choose the settings of a student of the model in `folder`, for so many training rows and documents.
+
+    `model` is its name in messages. Few texts are read several times, so that a training has enough steps.
+
+    Raises:
+        RecipeError: if the student would have all layers of the model.
+        CheckpointError: if the model is a static one.
+    """
+    if is_static_model(folder):
+        raise CheckpointError(
+            f"--small: {printable(model)} is a static model, which has no layers to leave out; leave --small "
+            "out, or name a transformer by --model"
+        )
+    of_layers = LayerConfig(Checkpoint(folder).config).count or 0
+    layers = None if kind == STATIC else max(1, of_layers // 2) if kind == HALF else int(kind)
+    if layers is not None and layers == of_layers:
+        raise RecipeError(
+            f"--small: {printable(model)} has {count_noun(of_layers, 'layer')}, and a student of {layers} "
+            "would be as large; name fewer, or --small static"
+        )
+    documents = min(documents, _MOST_DOCUMENTS[effort])
+    steps = max(1, (rows + documents) // _BATCH_SIZE)
+    epochs = min(max(1, round(_WANTED_STEPS[effort] / steps)), _MOST_PASSES)
+    return StudentPlan(layers=layers, of_layers=of_layers, epochs=epochs, documents=documents)
+
+
+def require_student(plan: StudentPlan, recipe_text: str, plugins: Plugins) -> None:
+    """Check that the student can be made of the base, by the step that begins it, before any work.
+
+    `recipe_text` is that step on the base, whose layers and tokenizer the merged model has.
+
+    Raises:
+        CheckpointError: if the step finds an error.
+    """
+    from emberge import check_recipe, parse_recipe
+
+    problems = check_recipe(parse_recipe(recipe_text, plugins), plugins).errors
+    for problem in problems:
+        remedy = "" if plan.layers is None else "; or take --small static, which needs no layers"
+        raise CheckpointError(f"--small: {problem.message}{remedy}")
+
+
+def read_speeds(path: Path, key: Mapping[str, Any]) -> EncodingSpeeds | None:
+    """Return the speeds that an earlier call measured for the same work; None if there are none."""
+    try:
+        content = read_json(path)
+        return EncodingSpeeds(**content["speeds"]) if content["key"] == dict(key) else None
+    except (OSError, ValueError, KeyError, TypeError, UnsoundFileError):
+        return None
+
+
+def write_speeds(path: Path, key: Mapping[str, Any], speeds: EncodingSpeeds) -> None:
+    """Write the speeds, so that the same command shows the same ones."""
+    write_json(path, {"key": dict(key), "speeds": asdict(speeds)})
+
+
+def measure_speeds(
+    model: Path,
+    small: Path,
+    texts: Sequence[str],
+    max_length: int,
+    plugins: Plugins,
+    machine: Machine,
+) -> EncodingSpeeds:
+    """Embed some of the texts by the model and by its student in turn, and return their speeds.
+
+    Raises:
+        EmbergeError: if there are no texts, or a model cannot be loaded.
+    """
+    from emberge.encoding import TextEmbedder
+
+    timed = list(dict.fromkeys(texts))[:_TIMED_TEXTS]
+    if not timed:
+        raise EmbergeError("there are no texts to measure speeds by")
+    backbone = plugins.find("text_encoder", "backbone").type()
+    embedders = [
+        TextEmbedder(backbone.load(folder, device=machine.device, dtype="float32"))
+        for folder in (model, small)
+    ]
+    seconds: list[list[float]] = [[], []]
+    for _ in range(1 + _TIMES):  # the first pass starts threads and kernels
+        for embedder, times in zip(embedders, seconds, strict=True):
+            start = time.perf_counter()
+            embedder.embed(timed, max_length=max_length)
+            times.append(time.perf_counter() - start)
+    return EncodingSpeeds(*(len(timed) / max(min(times[1:]), 1e-9) for times in seconds))

@@ -1,0 +1,81 @@
+"""The student of an adaptation: what `--small` may be, its settings, and its speed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import CheckpointError, RecipeError
+from emberge.model_folder import write_static_model
+from emberge_adapt import EncodingSpeeds, plan_student, read_small, read_speeds, write_speeds
+from numpy import ones
+
+KEY = {"recipe": "abc", "workers": 2}
+SPEEDS = EncodingSpeeds(model=50.0, small=120.0)
+
+
+def plan(kind: str | int, folder: Path, **changes: Any) -> Any:
+    options = {"rows": 1000, "documents": 0, "effort": "normal", **changes}
+    return plan_student(kind, "me/base", folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(None, None), (False, None), (True, "half"), ("static", "static"), ("3", 3), (3, 3)],
+)
+def test_a_student_is_layers_or_a_word(value: Any, kind: Any) -> None:
+    assert read_small(value) == kind
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "1e1", "pairs.csv", "", 0, -2, "١", "9" * 99])
+def test_no_other_value_is_a_student(value: Any) -> None:
+    with pytest.raises(RecipeError, match=r"--small static"):
+        read_small(value)
+
+
+def test_by_default_it_is_half_of_the_layers(bert: Path) -> None:
+    student = plan("half", bert)
+    assert (student.layers, student.of_layers, student.size) == (1, 3, 1 / 3)
+    assert plan(2, bert).layers == 2
+    assert plan("static", bert).layers is None
+
+
+def test_few_texts_are_read_several_times_and_many_documents_up_to_a_limit(bert: Path) -> None:
+    assert plan(1, bert, rows=64).epochs == 20
+    assert plan(1, bert, rows=3200).epochs == 4
+    assert plan(1, bert, rows=3200, effort="quick").epochs == 2
+    assert plan(1, bert, rows=10**6).epochs == 1
+    many = plan(1, bert, documents=10**7)
+    assert (many.documents, many.epochs) == (20_000, 1)
+
+
+def test_a_student_as_large_as_the_model_is_refused(bert: Path) -> None:
+    with pytest.raises(RecipeError, match=r"me/base has 3 layers.*name fewer"):
+        plan(3, bert)
+
+
+@pytest.mark.parametrize("kind", ["half", "static", 1])
+def test_a_static_model_has_no_smaller_one(kind: str | int, tmp_path: Path) -> None:
+    write_static_model(tmp_path, ones((3, 2), "f4"), "{}", {}, {})
+    with pytest.raises(CheckpointError, match=r"me/base is a static model.*leave --small out"):
+        plan(kind, tmp_path)
+
+
+def test_speeds_are_found_again_for_the_same_work_alone(tmp_path: Path) -> None:
+    path = tmp_path / "speeds.json"
+    assert read_speeds(path, KEY) is None
+    write_speeds(path, KEY, SPEEDS)
+    assert read_speeds(path, KEY) == SPEEDS
+    assert read_speeds(path, {**KEY, "workers": 4}) is None
+    for damaged in ({"model": "fast", "small": 1}, {"model": 1.0}, [1, 2]):
+        path.write_text(json.dumps({"key": KEY, "speeds": damaged}), "utf-8")
+        assert read_speeds(path, KEY) is None
+
+
+@pytest.mark.parametrize("speed", [0, -1.0, math.nan, math.inf, "5", True])
+def test_speeds_that_no_machine_has_are_refused(speed: Any) -> None:
+    with pytest.raises(ValueError, match="speeds"):
+        EncodingSpeeds(speed, 5.0)
