@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from emberge.contracts import Embedded
 from emberge.model_folder import (
     Checkpoint,
     copy_template,
+    find_unknown_token,
     read_modules,
     read_settings,
 )
@@ -62,6 +64,19 @@ class StaticEncoder:
         self._tokenizer.no_truncation()
         embedding.embedding.float()
         self._modules = StaticModules(embedding.embedding, tail)
+        self._ignored = self._find_ignored_token()
+
+    def _find_ignored_token(self) -> int | None:
+        """Return the id of the unknown token if its vector is zero and the mean is scaled to length one.
+
+        Such a token changes no embedding. It is left out, so that no training gives it a vector: model2vec
+        reads texts without it.
+        """
+        unknown = find_unknown_token(json.loads(self._tokenizer.to_str()))
+        scaled = {entry.kind for entry in self._after} - {"Dropout"} == {"Normalize"}
+        if unknown is None or not scaled or self._modules.table.weight[unknown : unknown + 1].any():
+            return None
+        return unknown
 
     @property
     def module(self) -> nn.Module:
@@ -75,7 +90,7 @@ class StaticEncoder:
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        parts = ["static", self._tokenizer.to_str(), str(self._max_length)]
+        parts = ["static", self._tokenizer.to_str(), str(self._max_length), str(self._ignored)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
     def tokenise(
@@ -86,7 +101,10 @@ class StaticEncoder:
         prompted_texts = [prompt + text for text in texts]
         encodings = self._tokenizer.encode_batch(prompted_texts, add_special_tokens=False)
         # The mean is over all tokens, so that a prompt's are not set apart.
-        return [TokenisedText(encoding.ids[:limit]) for encoding in encodings]
+        return [
+            TokenisedText([one for one in encoding.ids[:limit] if one != self._ignored])
+            for encoding in encodings
+        ]
 
     def collate(self, texts: Sequence[TokenisedText]) -> Mapping[str, Tensor]:
         lengths = [len(text.ids) for text in texts]

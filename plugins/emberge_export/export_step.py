@@ -26,7 +26,8 @@ from emberge import (
     Workspace,
 )
 from emberge.data import check_eval_sets
-from emberge.model_folder import Layout
+from emberge.model_folder import Layout, is_static_model
+from emberge.wording import join_some
 
 from emberge_export.probe import Probe, read_probe
 from emberge_export.serving import serving_lines
@@ -35,13 +36,15 @@ if TYPE_CHECKING:
     from emberge_export.parity import Parity
 
 
-Format = Literal["float32", "float16", "int8", "openvino"]
+Format = Literal["float32", "float16", "int8", "openvino", "model2vec"]
 FILES: dict[Format, str] = {
     "float32": "onnx/model.onnx",
     "float16": "onnx/model_fp16.onnx",
     "int8": "onnx/model_int8.onnx",
     "openvino": "openvino/openvino_model.xml",
+    "model2vec": "model2vec/model.safetensors",
 }
+_STATIC: Format = "model2vec"
 TABLE = "export.md"
 _PACKAGES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
@@ -49,7 +52,7 @@ _PACKAGES: dict[str, tuple[str, ...]] = {
 }
 # An export in float32 is the same model: less than this is a fault of it. OpenVINO computes in bfloat16 where
 # the processor has it.
-_SAME: dict[Format, float] = {"float32": 0.9999, "openvino": 0.999}
+_SAME: dict[Format, float] = {"float32": 0.9999, "openvino": 0.999, "model2vec": 0.999999}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,9 @@ class Export(Step):
     SentenceTransformers, as its backends and text-embeddings-inference expect. Then onnxruntime or OpenVINO
     loads each file, and the file is compared with torch: cosine of the embeddings (mean and least), nDCG@10
     on the probe, texts per second. The table is `export.md`, and the figures are also in the model's card.
+
+    A static model is written as `model2vec` reads it: its vectors, tokenizer and config in a folder of their
+    own. The folder is read by these files alone, and its embeddings are those of the model.
 
     `check` also lists the files that text-embeddings-inference and vLLM need, and warns of those that are
     missing. If int8 loses more nDCG@10 than `most_loss`, the run ends with exit code 3.
@@ -76,7 +82,7 @@ class Export(Step):
     model: ModelRef
     """The model, of sentence-transformers or transformers."""
     formats: tuple[Format, ...] = ("float32", "float16", "int8")
-    """The files to write: three of ONNX, and OpenVINO."""
+    """The files to write: three of ONNX, OpenVINO, and of a static model `model2vec` alone."""
     probe: DataRef | None = None
     """A catalogue whose first retrieval set is embedded; by default a few sentences are embedded."""
     probe_set: str | None = None
@@ -99,8 +105,8 @@ class Export(Step):
         yield from self._check_model(context)
 
     def _find_missing(self) -> list[str]:
-        kinds = {"openvino" if name == "openvino" else "onnx" for name in self.formats}
-        packages = [package for kind in sorted(kinds) for package in _PACKAGES[kind]]
+        kinds = {name if name in ("openvino", _STATIC) else "onnx" for name in self.formats}
+        packages = [package for kind in sorted(kinds) for package in _PACKAGES.get(kind, ())]
         return [package for package in packages if find_spec(package) is None]
 
     def _check_probe(self, context: Preflight) -> Iterator[Problem]:
@@ -123,6 +129,11 @@ class Export(Step):
         if folder is None:
             return
         try:
+            is_static = is_static_model(folder)
+            yield from self._check_formats(context, is_static)
+            if is_static:
+                yield from _check_static_model(context, folder)
+                return
             Layout.read(folder)
             lines, missing_files = serving_lines(folder)
         except EmbergeError as error:
@@ -131,6 +142,20 @@ class Export(Step):
         context.note("servers", lines)
         for message in missing_files:
             yield context.warning(message, "model")
+
+    def _check_formats(self, context: Preflight, is_static: bool) -> Iterator[Problem]:
+        """Yield a problem for formats of transformers for a static model, and the other way round."""
+        unfit = [name for name in self.formats if (name == _STATIC) != is_static]
+        if not unfit:
+            return
+        reason = (
+            f"is a static model and has no transformer to export as {join_some(unfit)}; write formats: "
+            f"[{_STATIC}]"
+            if is_static
+            else f"is no static model, and {_STATIC} has vectors of tokens alone; make one by a step "
+            f"static_model, or take {_STATIC} out"
+        )
+        yield context.problem(f"{self.model} {reason}", "formats")
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.merging import require_usable_weights
@@ -186,6 +211,15 @@ class Export(Step):
             limit = min(limit, workspace.rehearsal.rows)
         path: Path | None = workspace.data(self.probe) if self.probe is not None else None
         return read_probe(path, self.probe_set, workspace.readers, limit)
+
+
+def _check_static_model(context: Preflight, folder: Path) -> Iterator[Problem]:
+    from emberge_export.static_export import list_static_problems, list_static_warnings
+
+    for message in list_static_problems(folder):
+        yield context.problem(message, "model")
+    for message in list_static_warnings(folder):
+        yield context.warning(message, "model")
 
 
 def too_lossy(figures: Mapping[str, Parity], most: float) -> str:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from emberge import CheckpointError
 from emberge.evaluating import time_call
-from emberge.model_folder import Checkpoint
+from emberge.model_folder import Checkpoint, is_static_model
 from emberge.numerics import ndcg, nearest_rows, row_cosines
 from emberge.wording import table_lines
 from numpy.typing import NDArray
 
 from emberge_export.probe import Probe
 from emberge_export.programs import Exporting
-from emberge_export.runtimes import load_runtime
+from emberge_export.static_export import StaticExporting
 
 Array = NDArray[np.float64]
 # A measurement of fewer texts is mostly one of starting.
@@ -53,9 +53,8 @@ def measured(
     Raises:
         CheckpointError: if the model cannot be exported, or embeddings are not finite.
     """
-    exporting = Exporting(folder)
-    model = exporting.model
-    torch_embeddings, speed = _measure_run(model, probe)
+    exporting = StaticExporting(folder) if is_static_model(folder) else Exporting(folder)
+    torch_embeddings, speed = _measure_run(exporting.model, probe)
     require_finite(torch_embeddings, f"{folder}: the model")
     weights = Checkpoint(folder).weight_bytes
     figures = {
@@ -66,8 +65,8 @@ def measured(
     for number, (name, file) in enumerate(files.items()):
         progress(number, len(files), name)
         size = exporting.write(name, folder / file)
-        with load_runtime(model, folder / file):
-            embedded, speed = _measure_run(model, probe)
+        with exporting.load(folder / file) as exported:
+            embedded, speed = _measure_run(exported, probe)
         require_finite(embedded, f"{folder}: its export as {name}")
         figures[name] = _build_figures(file, size, embedded, torch_embeddings, probe, speed)
     return figures
@@ -127,7 +126,7 @@ def _build_figures(
     speed: tuple[float, float],
 ) -> Parity:
     nearness = np.concatenate(
-        [row_cosines(embedded[kind], torch_embeddings[kind]) for kind in torch_embeddings]
+        [_compare_rows(embedded[kind], torch_embeddings[kind]) for kind in torch_embeddings]
     )
     return Parity(
         file=file,
@@ -138,6 +137,12 @@ def _build_figures(
         texts_per_second=round(speed[0], 1),
         texts_per_cpu_second=round(speed[1], 1),
     )
+
+
+def _compare_rows(embedded: Array, torch_embedded: Array) -> Array:
+    """Return the cosine of each row with torch's; 1 if both are zeros, as of a text without known tokens."""
+    both_zero = ~embedded.any(axis=1) & ~torch_embedded.any(axis=1)
+    return np.where(both_zero, 1.0, row_cosines(embedded, torch_embedded))
 
 
 def mean_ndcg(embedded: Mapping[str, Array], probe: Probe) -> float:

@@ -16,7 +16,7 @@ import torch
 from emberge import CheckpointError
 from emberge.model_folder import require_vocabulary
 
-from emberge_export.runtimes import keep_to_ourselves
+from emberge_export.runtimes import keep_to_ourselves, load_runtime
 
 # A program with its weights in one file has to be smaller; servers fetch what is beside it by this name.
 _LARGEST_SINGLE_FILE = 1_900_000_000
@@ -45,6 +45,12 @@ class Exporting:
             ).eval()
         require_vocabulary(self.model.tokenizer, folder)
         self._float32: Any = None
+
+    @contextlib.contextmanager
+    def load(self, path: Path) -> Iterator[Any]:
+        """Yield the model with its transformer replaced by an exported program, for the `with` block."""
+        with load_runtime(self.model, path):
+            yield self.model
 
     def write(self, name: str, path: Path) -> int:
         """Write the program of a format, and return the size of its files in bytes.

@@ -147,7 +147,7 @@ def anatomy(folder: Path) -> Anatomy:
 
 
 def _describe_static(folder: Path, route: str | None) -> Anatomy:
-    """Return the facts of a static model or static route, which averages a vector for each token of a text of any length.
+    """Return the facts of a static model or route: the mean of a vector for each token, at any length.
 
     Raises:
         CheckpointError: if a file cannot be read.

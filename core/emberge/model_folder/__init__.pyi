@@ -46,6 +46,7 @@ from .static_folders import is_static_model as is_static_model
 from .static_folders import read_static_dimension as read_static_dimension
 from .template_checks import size_faults as size_faults
 from .template_checks import template_faults as template_faults
+from .tokenizers import find_unknown_token as find_unknown_token
 from .tokenizers import list_other_formats as list_other_formats
 from .tokenizers import load_tokenizer as load_tokenizer
 from .tokenizers import read_tokenizer_json as read_tokenizer_json

@@ -57,6 +57,16 @@ def _find_algorithm(model: Mapping[str, Any]) -> str:
     return "BPE" if "merges" in model else "WordPiece"
 
 
+def find_unknown_token(content: Mapping[str, Any]) -> int | None:
+    """Return the id that a tokenizer.json's model gives to what it does not know; None if it has none."""
+    model = content["model"]
+    if _find_algorithm(model) == "Unigram":
+        return model.get("unk_id")
+    token = model.get("unk_token")
+    added = {one["content"]: one["id"] for one in content.get("added_tokens") or ()}
+    return None if token is None else model["vocab"].get(token, added.get(token))
+
+
 def split_merge(merge: Any) -> tuple[str, str]:
     """Return the two tokens of a merge of BPE, which tokenizer.json has as text or as a pair."""
     first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
