@@ -26,6 +26,8 @@ MODELS = {
     "BAAI/bge-m3": "e5",
     "NovaSearch/stella_en_1.5B_v5": "decoder",
     "Snowflake/snowflake-arctic-embed-l": "bge",
+    "Snowflake/snowflake-arctic-embed-m-v1.5": "arctic",
+    "ibm-granite/granite-embedding-english-r2": "granite",
 }
 
 # Those with their own configs.
@@ -39,11 +41,14 @@ def write_hub(root: Path, work: Path) -> Path:
         "qwen3": tiny.checkpoint(work / "qwen3", "qwen3", sentence_transformer=False),
         "decoder": tiny.checkpoint(work / "decoder", "qwen3"),
         "bge": tiny.checkpoint(work / "bge"),
+        "arctic": tiny.checkpoint(work / "arctic", hidden_size=768),
+        "granite": tiny.checkpoint(work / "granite", "modernbert", num_hidden_layers=22),
         "e5": tiny.checkpoint(work / "e5", "xlm-roberta"),
         "bert": tiny.checkpoint(work / "bert", sentence_transformer=False),
         "xlmr": tiny.transformer(work / "xlmr", "AutoModelForMaskedLM", "xlm-roberta"),
     }
-    tiny.write_modules(built["bge"], 32, pooling="cls")
+    for name, size in (("bge", 32), ("arctic", 768), ("granite", 32)):
+        tiny.write_modules(built[name], size, pooling="cls")
     for model, kind in MODELS.items():
         ignored = shutil.ignore_patterns("*.safetensors", "*.bin")
         shutil.copytree(built[kind], root / model / "main", ignore=ignored)
