@@ -241,7 +241,7 @@ class AdaptOutcome:
             text += f": {format_difference(comparison)} points"
         forgotten = self.scores.forgotten(self.small)
         if forgotten is not None:
-            text += f"; {-100 * forgotten.mean:+.1f} elsewhere"
+            text += f"; {-100 * forgotten.mean:+.1f} elsewhere, against the base"
         return text
 
     def _advise_on_student(self) -> Iterator[str]:

@@ -160,7 +160,7 @@ def test_the_student_has_its_size_speed_share_and_folder_below_the_models(out: P
     assert "2.0 times as fast: about 100 documents a second" in text
     assert "keeps 96.2% of the model's nDCG@10, at least 93.1% (with 95% confidence)" in text
     assert "-2.8 [-5.0, -1.0] points" in text
-    assert "-2.0 elsewhere" in text
+    assert "-2.0 elsewhere, against the base" in text
     assert text.endswith(str(out / "small"))
     assert "about 50 documents a second" in screen["size"]
     assert "too small" not in screen
