@@ -61,10 +61,12 @@ def find_unknown_token(content: Mapping[str, Any]) -> int | None:
     """Return the id that a tokenizer.json's model gives to what it does not know; None if it has none."""
     model = content["model"]
     if _find_algorithm(model) == "Unigram":
-        return model.get("unk_id")
-    token = model.get("unk_token")
-    added = {one["content"]: one["id"] for one in content.get("added_tokens") or ()}
-    return None if token is None else model["vocab"].get(token, added.get(token))
+        number = model.get("unk_id")
+    else:
+        added = {one["content"]: one["id"] for one in content.get("added_tokens") or ()}
+        token = model.get("unk_token")
+        number = None if token is None else model["vocab"].get(token, added.get(token))
+    return number if isinstance(number, int) else None
 
 
 def split_merge(merge: Any) -> tuple[str, str]:
