@@ -30,8 +30,10 @@ FEWEST_TEST_QUERIES = 100
 FEWEST_DEV_QUERIES = 50
 # Kinds of tasks whose rows are a query and a document that answers it.
 _SEARCH_TASKS = frozenset({"retrieval", "reranking"})
-# Fewest rows among which negatives are mined.
+# Fewest rows among which negatives are mined, and the effort that has the time: a step with a negative takes
+# one and a half to twice as long.
 _FEWEST_TO_MINE = 100
+_MINING_EFFORT: Effort = "thorough"
 # Test and development parts: a share of the rows between two numbers, but at most a larger share.
 _TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
 _DEV = (0.1, FEWEST_DEV_QUERIES, 500, 0.2)
@@ -86,8 +88,12 @@ class AdaptPlan:
 
     @property
     def mines(self) -> bool:
-        """True if negatives are mined: rows are queries and documents, and there are enough to mine among."""
-        return set(self.tasks) <= _SEARCH_TASKS and self.train_rows >= _FEWEST_TO_MINE
+        """True if negatives are mined: with the largest effort, among enough queries and documents."""
+        return (
+            self.effort == _MINING_EFFORT
+            and set(self.tasks) <= _SEARCH_TASKS
+            and self.train_rows >= _FEWEST_TO_MINE
+        )
 
     @property
     def measured_batch(self) -> int:

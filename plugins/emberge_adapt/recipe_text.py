@@ -21,6 +21,8 @@ FORGETTING_LIMIT = 3
 _NEAR_COPY = 0.6
 # Share of the model's score on the test that the student must have.
 KEPT_SHARE = 0.9
+# Weight of the loss that keeps documents near their embeddings by the base.
+_KEPT_SPACE = 0.3
 _COMMENT_WIDTH = 100
 
 
@@ -68,6 +70,8 @@ class _RecipeWriter:
         """Yield a recipe that trains on the data as they came."""
         training = self.plan.training
         data = _flow(_escape(self.plan.data))
+        yield f"x-base: &base {_flow(_escape(self.plan.model))}"
+        yield from self._write_kept_space()
         yield "steps:"
         if self.plan.data_kind == "beir":
             yield from self._write_pairs()
@@ -77,7 +81,7 @@ class _RecipeWriter:
             data = "$generated"
         yield "  measured:"
         yield "    train:"
-        yield f"      model: {_flow(_escape(self.plan.model))}"
+        yield "      model: *base"
         yield f"      data: {data}"
         yield f"      loss: {self._write_loss()}"
         yield f"      hard_negatives: {training.hard_negatives}"
@@ -110,6 +114,8 @@ class _RecipeWriter:
         yield ""
         yield f"x-base: &base {_flow(_escape(plan.model))}"
         yield ""
+        yield from self._write_kept_space()
+        yield ""
         yield from _comment(
             f"The length holds {COVERED_SHARE:.0%} of the texts whole. Few rows are seen several times, so "
             "that a training has enough steps."
@@ -126,11 +132,19 @@ class _RecipeWriter:
         yield "x-batches: &batches"
         yield f"  batch_shuffle: {{batch_size: {training.batch_size}}}"
 
+    def _write_kept_space(self) -> Iterator[str]:
+        guide = f"{{model: *base, max_length: {self.plan.training.max_length}}}"
+        yield from _comment(
+            "A second loss: the distance of documents from their embeddings by the base. It costs little "
+            "where the model learns, and keeps what it knows elsewhere (Shen et al., 2020, arXiv:2003.11942)."
+        )
+        yield f"x-kept: &kept {{keep_space: {{guide: {guide}, weight: {_KEPT_SPACE}}}}}"
+
     def _write_loss(self) -> str:
         infonce = "{infonce: {temperature: 0.05}}"
         if "sts" not in self.plan.tasks:
-            return infonce
-        return f"{{default: {infonce}, by_task: {{sts: cosent}}}}"
+            return f"[{infonce}, *kept]"
+        return f"{{default: [{infonce}, *kept], by_task: {{sts: [cosent, *kept]}}}}"
 
     # ── data ────────────────────────────────────────────────────────────────────────────────────
 

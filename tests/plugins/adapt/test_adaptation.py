@@ -351,7 +351,8 @@ def test_further_documents_are_searched_and_rows_of_them_mined(
     pairs = write_pairs(tmp_path / "pairs.csv", 300)
     (tmp_path / name).write_text('{"text": "open"}\n', "utf-8")
     words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
-    assert main(["adapt", *words, "--documents", str(tmp_path / name), "--print"]) == 0
+    words += ["--documents", str(tmp_path / name), "--effort", "thorough"]
+    assert main(["adapt", *words, "--print"]) == 0
     recipe = capsys.readouterr().out
     assert f"documents: {tmp_path / name}" in recipe
     assert (f"corpus: {tmp_path / name}" in recipe) == mined

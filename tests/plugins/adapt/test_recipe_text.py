@@ -79,7 +79,8 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     assert "test" not in steps["parts"]["split"]
     assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", {"path": "real$$.csv"}]
     assert entry in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
-    assert steps["mined"]["mine_hard_negatives"]["corpus"] == "docs.jsonl"
+    mined = steps_of(replace(plan, effort="thorough"))["mined"]
+    assert mined["mine_hard_negatives"]["corpus"] == "docs.jsonl"
 
 
 def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
@@ -89,14 +90,38 @@ def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
 
 
 def test_negatives_that_the_rows_have_are_kept() -> None:
-    mined = steps_of(replace(PLAN, has_negatives=True))["mined"]["mine_hard_negatives"]
+    plan = replace(PLAN, has_negatives=True)
+    mined = steps_of(replace(plan, effort="thorough"))["mined"]["mine_hard_negatives"]
     assert mined["existing"] == "keep"
+    recipe = yaml.safe_load(write_recipe(plan))
+    assert recipe["x-training"]["data"] == "$clean"
+    assert recipe["x-training"]["hard_negatives"] == 1
+
+
+@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
+def test_negatives_are_mined_with_the_largest_effort(effort: Any) -> None:
+    recipe = yaml.safe_load(write_recipe(replace(PLAN, effort=effort)))
+    is_mined = effort == "thorough"
+    assert ("mined" in recipe["steps"]) == is_mined
+    assert ("$mined" in recipe["steps"]["report"]["report"]["of"]) == is_mined
+    assert recipe["x-training"]["data"] == ("$mined" if is_mined else "$clean")
+    assert ("hard_negatives" in recipe["x-training"]) == is_mined
 
 
 def test_nothing_is_mined_among_few_rows() -> None:
-    steps = steps_of(replace(PLAN, rows=150, dev_rows=30, test_rows=30))
+    few = replace(PLAN, effort="thorough", rows=150, dev_rows=30, test_rows=30)
+    steps = steps_of(few)
     assert "mined" not in steps
     assert "$mined" not in steps["report"]["report"]["of"]
+
+
+@pytest.mark.parametrize("tasks", [("retrieval",), ("sts",), ("retrieval", "sts")])
+def test_every_loss_has_one_beside_it_that_keeps_the_space_of_the_base(tasks: Any) -> None:
+    text = write_recipe(replace(PLAN, tasks=tasks))
+    kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 0.3}}
+    loss = yaml.safe_load(text)["x-training"]["loss"]
+    losses = [loss["default"], *loss["by_task"].values()] if "sts" in tasks else [loss]
+    assert all(one[1:] == [kept] for one in losses)
 
 
 def test_the_model_is_compared_with_each_training() -> None:
@@ -109,7 +134,7 @@ def test_scores_of_pairs_are_learned_as_order_and_nothing_is_mined() -> None:
     plan = replace(PLAN, tasks=("sts",))
     recipe = yaml.safe_load(write_recipe(plan))
     assert "mined" not in recipe["steps"]
-    assert recipe["x-training"]["loss"]["by_task"] == {"sts": "cosent"}
+    assert recipe["x-training"]["loss"]["by_task"]["sts"][0] == "cosent"
     assert recipe["x-training"]["data"] == "$clean"
 
 
@@ -162,7 +187,8 @@ def test_a_beir_set_is_judged_by_its_own_test() -> None:
     assert steps["pairs"] == {"beir_pairs": {"path": "scifact", "judgements": "train"}}
     assert steps["unique"]["deduplicate"]["data"] == "$pairs"
     assert data in steps["scores"]["evaluate"]["evaluators"]["mteb"]["data"]
-    assert steps["mined"]["mine_hard_negatives"]["corpus"] == "scifact/corpus.jsonl"
+    mined = steps_of(replace(plan, effort="thorough"))["mined"]
+    assert mined["mine_hard_negatives"]["corpus"] == "scifact/corpus.jsonl"
 
 
 def test_an_index_is_mapped_with_its_thresholds() -> None:
@@ -303,11 +329,12 @@ def test_an_estimate_grows_with_the_student_its_passes_and_its_documents() -> No
 
 
 def test_negatives_to_come_take_their_room_in_the_measured_step() -> None:
-    assert PLAN.mines
-    batch = PLAN.training.batch_size
-    assert PLAN.measured_batch == batch * (1 + PLAN.training.hard_negatives) > batch
-    assert replace(PLAN, has_negatives=True).measured_batch == batch
-    assert replace(PLAN, tasks=("sts",)).measured_batch == batch
+    plan = replace(PLAN, effort="thorough")
+    assert plan.mines
+    batch = plan.training.batch_size
+    assert plan.measured_batch == batch * (1 + plan.training.hard_negatives) > batch
+    assert replace(plan, has_negatives=True).measured_batch == batch
+    assert replace(plan, tasks=("sts",)).measured_batch == PLAN.measured_batch == batch
 
 
 @pytest.mark.parametrize(
