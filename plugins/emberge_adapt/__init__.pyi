@@ -17,11 +17,8 @@ from .data_facts import TokenLengths as TokenLengths
 from .data_facts import read_facts as read_facts
 from .recipe_text import write_recipe as write_recipe
 from .recipe_text import write_student_start as write_student_start
-from .small_model import EncodingSpeeds as EncodingSpeeds
 from .small_model import StudentPlan as StudentPlan
 from .small_model import plan_student as plan_student
 from .small_model import read_small as read_small
-from .small_model import read_speeds as read_speeds
-from .small_model import write_speeds as write_speeds
 from .work_estimate import MeasuredStep as MeasuredStep
 from .work_estimate import estimate_work as estimate_work

@@ -24,10 +24,9 @@ from emberge_adapt.recipe_text import (
     SMALL,
     THRESHOLDS,
 )
-from emberge_adapt.small_model import EncodingSpeeds
 
 if TYPE_CHECKING:
-    from emberge.evaluating import Comparison, Scores, Verdict
+    from emberge.evaluating import Comparison, EncodingCost, Scores, Verdict
 
     from emberge_adapt.work_estimate import MeasuredStep
 
@@ -57,8 +56,6 @@ class AdaptOutcome:
     measured: MeasuredStep | None = None
     index_problem: str = ""
     """Reason why the vectors of an index were not rewritten."""
-    speeds: EncodingSpeeds | None = None
-    """Texts per second of the model and the student."""
 
     @property
     def base(self) -> str:
@@ -199,9 +196,9 @@ class AdaptOutcome:
         return f"{join_some(parts, 6)}{clear}"
 
     def _describe_size(self) -> str:
-        speed = ""
-        if self.speeds is not None:
-            speed = f"; as fast as the base: here about {self.speeds.model:,.0f} documents a second"
+        speed, cost = "", self.scores.encoding_costs.get(self.model)
+        if cost is not None:
+            speed = f"; as fast as the base: {describe_speed(cost)}"
         elif self.measured is not None and self.facts.document_tokens.mean > 0:
             length = min(self.facts.document_tokens.mean, self.plan.training.max_length)
             rate = self.measured.encoded_per_second / length
@@ -219,11 +216,10 @@ class AdaptOutcome:
         small, folder, speed = self.plan.small, self.out / SMALL, ""
         if small is None:
             return
-        if self.speeds is not None:
-            times = self.speeds.small / self.speeds.model
-            speed = (
-                f"; {times:.1f} times as fast: about {self.speeds.small:,.0f} documents a second"
-            )
+        costs = [self.scores.encoding_costs.get(name) for name in (self.model, self.small)]
+        if costs[0] is not None and costs[1] is not None:
+            times = costs[1].texts_per_second / costs[0].texts_per_second
+            speed = f"; {times:.1f} times as fast: {describe_speed(costs[1])}"
         yield self._line("small", f"{small.summary}: {describe_weights_of(folder)}{speed}")
         yield self._line("", self._describe_share())
         yield self._line("", str(folder))
@@ -286,6 +282,13 @@ class AdaptOutcome:
         if self.plan.effort != "thorough":
             yield "--effort thorough"
         yield "another base: --model"
+
+
+def describe_speed(cost: EncodingCost) -> str:
+    """Return the measured cost of embedding: `here 2.1 ms a query, 120 documents a second`."""
+    return (
+        f"here {cost.milliseconds:.3g} ms a query, {cost.texts_per_second:,.0f} documents a second"
+    )
 
 
 def describe_weights_of(folder: Path) -> str:

@@ -44,15 +44,11 @@ from emberge_adapt.adapt_plan import (
     list_shares,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
-from emberge_adapt.recipe_text import BRIDGE, MODEL, SMALL, write_recipe, write_student_start
+from emberge_adapt.recipe_text import BRIDGE, write_recipe, write_student_start
 from emberge_adapt.small_model import (
-    EncodingSpeeds,
     StudentPlan,
-    measure_speeds,
     plan_student,
-    read_speeds,
     require_student,
-    write_speeds,
 )
 from emberge_adapt.work_estimate import (
     MeasuredStep,
@@ -66,7 +62,7 @@ from emberge_adapt.work_estimate import (
 if TYPE_CHECKING:
     from emberge import Launcher, Machine, Plugins
 
-RECIPE_FILE, MEASURED_FILE, SPEEDS_FILE = "recipe.yaml", "measured.json", "speeds.json"
+RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
 _RECIPE_BYTES = 1 << 20
 # Errors that numpy raises for headers that are no header, and we for what is no regular file.
 _NPY_ERRORS = (
@@ -384,8 +380,6 @@ def run_adaptation(
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
     outcome = read_outcome(out, adaptation.plan, adaptation.facts, measured)
-    if adaptation.plan.small is not None:
-        outcome = replace(outcome, speeds=_measure_speeds(adaptation, out, plugins, machine))
     try:
         if adaptation.plan.index is not None:
             _rewrite_index(adaptation.plan.index, out, plugins)
@@ -425,19 +419,6 @@ def _measure(adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machi
         OutFolder(out).prepare()
         write_measured(out / MEASURED_FILE, key, measured)
     return measured
-
-
-def _measure_speeds(
-    adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machine
-) -> EncodingSpeeds:
-    """Return the speeds that an earlier call measured for this recipe and machine, or measure them now."""
-    key = _build_key(adaptation, machine)
-    speeds = read_speeds(out / SPEEDS_FILE, key)
-    if speeds is None:
-        texts, length = adaptation.facts.document_sample, adaptation.plan.training.max_length
-        speeds = measure_speeds(out / MODEL, out / SMALL, texts, length, plugins, machine)
-        write_speeds(out / SPEEDS_FILE, key, speeds)
-    return speeds
 
 
 def _build_key(adaptation: Adaptation, machine: Machine) -> dict[str, Any]:

@@ -60,7 +60,6 @@ class DataFacts:
     document_tokens: TokenLengths
     columns: str = ""
     examples: tuple[Example, ...] = ()
-    document_sample: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     is_passages: bool = False
 
@@ -142,7 +141,6 @@ def read_facts(data: AdaptData, model_folder: Path, plugins: Plugins) -> DataFac
         document_tokens=_measure_lengths(count_tokens(sample.documents or sample.queries)),
         columns=rows.columns,
         examples=tuple(sample.first),
-        document_sample=tuple(sample.documents or sample.queries),
         notes=rows.notes,
         is_passages=data.kind == "documents",
     )

@@ -11,6 +11,7 @@ from emberge.wording import count_noun, printable
 
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
+from emberge_adapt.small_model import TIMED_QUERIES, TIMED_ROUNDS, TIMED_TEXTS
 
 # Steps of the recipe that others read: the merged model, its scores, the report, the map of an index.
 MODEL, SCORES, REPORT, BRIDGE, THRESHOLDS = "model", "scores", "report", "bridge", "thresholds"
@@ -395,7 +396,9 @@ class _RecipeWriter:
         yield f"      - {{model: ${MODEL}, better_than: *base, tasks: ind}}"
         yield f"      - {{model: ${MODEL}, forgetting: {FORGETTING_LIMIT}}}"
         if self.plan.small is not None:
-            yield (f"      - {{model: ${SMALL}, keeps: {KEPT_SHARE}, of: ${MODEL}, tasks: ind}}")
+            yield f"      - {{model: ${SMALL}, keeps: {KEPT_SHARE}, of: ${MODEL}, tasks: ind}}"
+            timed = f"queries: {TIMED_QUERIES}, texts: {TIMED_TEXTS}, rounds: {TIMED_ROUNDS}"
+            yield f"      cost: {{{timed}}}"
 
     def _describe_student_gate(self) -> str:
         """Return the end of the sentence on the claims."""

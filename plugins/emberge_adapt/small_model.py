@@ -1,23 +1,19 @@
-"""The student that ends an adaptation: its kind, its settings, and its speed beside the model's."""
+"""The student that ends an adaptation: its kind and its settings."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import CheckpointError, RecipeError
-from emberge.contracts import is_sound_number
-from emberge.errors import EmbergeError
-from emberge.files import UnsoundFileError, read_json, write_json
 from emberge.model_folder import Checkpoint, LayerConfig, is_static_model
 from emberge.wording import count_noun, printable
 
 if TYPE_CHECKING:
-    from emberge import Machine, Plugins
+    from emberge import Plugins
 
 # Words of `--small`; without a value it is half of the layers.
 HALF, STATIC = "half", "static"
@@ -30,8 +26,8 @@ _MOST_DOCUMENTS: Mapping[str, int] = {"quick": 5_000, "normal": 20_000, "thoroug
 _BATCH_SIZE = 32
 # Learning rates of a student of layers, and of one that is a table of tokens' vectors.
 _RATE, _STATIC_RATE = "3e-4", "1e-2"
-# Texts by which speeds are measured, and how often; the fastest time counts.
-_TIMED_TEXTS, _TIMES = 128, 3
+# Queries and documents by which the cost of all models is measured, and how often.
+TIMED_QUERIES, TIMED_TEXTS, TIMED_ROUNDS = 16, 64, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,21 +66,6 @@ class StudentPlan:
         if self.layers is None:
             return "one vector for each token"
         return f"{self.layers} of {count_noun(self.of_layers, 'layer')}"
-
-
-@dataclass(frozen=True)
-class EncodingSpeeds:
-    """Texts per second that the model and its student embed on this machine.
-
-    A ValueError is raised for numbers that no machine measures, as a file may have them.
-    """
-
-    model: float
-    small: float
-
-    def __post_init__(self) -> None:
-        if not all(is_sound_number(speed) and speed > 0 for speed in (self.model, self.small)):
-            raise ValueError(f"speeds {self.model!r} and {self.small!r}")
 
 
 def read_small(value: str | int | bool | None) -> str | int | None:
@@ -153,49 +134,3 @@ def require_student(plan: StudentPlan, recipe_text: str, plugins: Plugins) -> No
     for problem in problems:
         remedy = "" if plan.layers is None else "; or take --small static, which needs no layers"
         raise CheckpointError(f"--small: {problem.message}{remedy}")
-
-
-def read_speeds(path: Path, key: Mapping[str, Any]) -> EncodingSpeeds | None:
-    """Return the speeds that an earlier call measured for the same work; None if there are none."""
-    try:
-        content = read_json(path)
-        return EncodingSpeeds(**content["speeds"]) if content["key"] == dict(key) else None
-    except (OSError, ValueError, KeyError, TypeError, UnsoundFileError):
-        return None
-
-
-def write_speeds(path: Path, key: Mapping[str, Any], speeds: EncodingSpeeds) -> None:
-    """Write the speeds, so that the same command shows the same ones."""
-    write_json(path, {"key": dict(key), "speeds": asdict(speeds)})
-
-
-def measure_speeds(
-    model: Path,
-    small: Path,
-    texts: Sequence[str],
-    max_length: int,
-    plugins: Plugins,
-    machine: Machine,
-) -> EncodingSpeeds:
-    """Embed some of the texts by the model and by its student in turn, and return their speeds.
-
-    Raises:
-        EmbergeError: if there are no texts, or a model cannot be loaded.
-    """
-    from emberge.encoding import TextEmbedder
-
-    timed = list(dict.fromkeys(texts))[:_TIMED_TEXTS]
-    if not timed:
-        raise EmbergeError("there are no texts to measure speeds by")
-    backbone = plugins.find("text_encoder", "backbone").type()
-    embedders = [
-        TextEmbedder(backbone.load(folder, device=machine.device, dtype="float32"))
-        for folder in (model, small)
-    ]
-    seconds: list[list[float]] = [[], []]
-    for _ in range(1 + _TIMES):  # the first pass starts threads and kernels
-        for embedder, times in zip(embedders, seconds, strict=True):
-            start = time.perf_counter()
-            embedder.embed(timed, max_length=max_length)
-            times.append(time.perf_counter() - start)
-    return EncodingSpeeds(*(len(timed) / max(min(times[1:]), 1e-9) for times in seconds))

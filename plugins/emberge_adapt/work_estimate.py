@@ -17,7 +17,7 @@ from emberge.wording import human_size
 from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import DataFacts
 from emberge_adapt.recipe_text import write_measurement
-from emberge_adapt.small_model import StudentPlan
+from emberge_adapt.small_model import TIMED_QUERIES, TIMED_ROUNDS, TIMED_TEXTS, StudentPlan
 
 if TYPE_CHECKING:
     from emberge import Machine, Plugins
@@ -164,6 +164,8 @@ def _estimate_student(
     """Return the seconds of a distillation and its evaluation, for tokens of a pair and of a document."""
     texts = plan.train_rows * pair + small.documents * document
     encoded = texts + small.size * (plan.test_rows * pair + _PROBE_TEXTS * _PROBE_TOKENS)
+    models = len(plan.member_shares) + 2 + small.size
+    encoded += models * TIMED_ROUNDS * (TIMED_QUERIES * (pair - document) + TIMED_TEXTS * document)
     steps = small.epochs * -(-(plan.train_rows + small.documents) // small.batch_size)
     seconds = small.epochs * small.size * texts / measured.tokens_per_second
     if small.layers is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emberge import Backbone, CheckpointError, Encoder, EncoderFacts
-from emberge.contracts import Side
+from emberge.contracts import MediaKind, Side
 from emberge.model_folder import read_routes
 from emberge.wording import join_some
 
@@ -33,7 +33,7 @@ class SideEncoders:
     chosen: BackboneBySide
     backbones: Sequence[Backbone]
     loaded: Sequence[Encoder]
-    media: tuple[str, ...]
+    media: tuple[MediaKind, ...]
 
     @classmethod
     def load(cls, backbone: Backbone, folder: Path, **options: Any) -> SideEncoders:
@@ -48,7 +48,7 @@ class SideEncoders:
         chosen = choose_backbones(backbone, folder)
         backbones = list_distinct(chosen)
         loaded = [one.load(folder, **options) for one in backbones]
-        return cls(chosen, backbones, loaded, tuple(facts.media))
+        return cls(chosen, backbones, loaded, facts.media)
 
     def by_side(self, values: Sequence[_Value]) -> dict[Side | None, _Value]:
         """Map each side to the value of its encoder; `values` are in the order of `loaded`."""

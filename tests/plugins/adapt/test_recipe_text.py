@@ -207,6 +207,7 @@ def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(eff
     assert (distil["teachers"], distil["student"]) == ("$model", {"layers": 3})
     assert distil["data"] == "$clean"
     assert scores["models"][-1] == "$small"
+    assert scores["cost"] == {"queries": 16, "texts": 64, "rounds": 3}
     assert scores["compare"][-1] == ["$small", "$model"]
     assert scores["require"][-1] == {
         "model": "$small",

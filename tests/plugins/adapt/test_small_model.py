@@ -1,20 +1,15 @@
-"""The student of an adaptation: what `--small` may be, its settings, and its speed."""
+"""The student of an adaptation: what `--small` may be, and its settings."""
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
 from emberge.model_folder import write_static_model
-from emberge_adapt import EncodingSpeeds, plan_student, read_small, read_speeds, write_speeds
+from emberge_adapt import plan_student, read_small
 from numpy import ones
-
-KEY = {"recipe": "abc", "workers": 2}
-SPEEDS = EncodingSpeeds(model=50.0, small=120.0)
 
 
 def plan(kind: str | int, folder: Path, **changes: Any) -> Any:
@@ -62,20 +57,3 @@ def test_a_static_model_has_no_smaller_one(kind: str | int, tmp_path: Path) -> N
     write_static_model(tmp_path, ones((3, 2), "f4"), "{}", {}, {})
     with pytest.raises(CheckpointError, match=r"me/base is a static model.*leave --small out"):
         plan(kind, tmp_path)
-
-
-def test_speeds_are_found_again_for_the_same_work_alone(tmp_path: Path) -> None:
-    path = tmp_path / "speeds.json"
-    assert read_speeds(path, KEY) is None
-    write_speeds(path, KEY, SPEEDS)
-    assert read_speeds(path, KEY) == SPEEDS
-    assert read_speeds(path, {**KEY, "workers": 4}) is None
-    for damaged in ({"model": "fast", "small": 1}, {"model": 1.0}, [1, 2]):
-        path.write_text(json.dumps({"key": KEY, "speeds": damaged}), "utf-8")
-        assert read_speeds(path, KEY) is None
-
-
-@pytest.mark.parametrize("speed", [0, -1.0, math.nan, math.inf, "5", True])
-def test_speeds_that_no_machine_has_are_refused(speed: Any) -> None:
-    with pytest.raises(ValueError, match="speeds"):
-        EncodingSpeeds(speed, 5.0)
