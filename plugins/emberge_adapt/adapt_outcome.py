@@ -253,10 +253,10 @@ class AdaptOutcome:
                 f"{FEWEST_TEST_QUERIES} or more (--test)",
             )
             return
+        larger = f"{small.larger}, or " if small.larger else ""
         yield self._line(
             "too small",
-            f"it may keep less than {KEPT_SHARE:.0%}: {small.larger}, or more texts to learn from "
-            "(--documents)",
+            f"it may keep less than {KEPT_SHARE:.0%}: {larger}more texts to learn from (--documents)",
         )
 
     def advise(self) -> Iterator[str]:

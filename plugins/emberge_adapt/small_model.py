@@ -55,10 +55,10 @@ class StudentPlan:
 
     @property
     def larger(self) -> str:
-        """The option of the next larger student."""
+        """The option of the next larger student; "" if that is the model itself."""
         if self.layers is None:
             return "--small, which keeps layers"
-        return f"--small {min(self.layers + 1, self.of_layers - 1)}"
+        return f"--small {self.layers + 1}" if self.layers + 1 < self.of_layers else ""
 
     @property
     def summary(self) -> str:

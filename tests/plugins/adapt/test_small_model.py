@@ -47,6 +47,12 @@ def test_few_texts_are_read_several_times_and_many_documents_up_to_a_limit(bert:
     assert (many.documents, many.epochs) == (20_000, 1)
 
 
+def test_the_next_larger_student_is_smaller_than_the_model(bert: Path) -> None:
+    assert plan(1, bert).larger == "--small 2"
+    assert plan(2, bert).larger == ""
+    assert "--small" in plan("static", bert).larger
+
+
 def test_a_student_as_large_as_the_model_is_refused(bert: Path) -> None:
     with pytest.raises(RecipeError, match=r"me/base has 3 layers.*name fewer"):
         plan(3, bert)
