@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,14 @@ def embed_by_hand(folder: Path, texts: Sequence[str]) -> NDArray[Any]:
 
 def embed_by_model2vec(folder: Path, texts: Sequence[str]) -> NDArray[Any]:
     """The embeddings of the library."""
-    library = pytest.importorskip("model2vec", reason="no model2vec: pip install model2vec")
+    library = importlib.import_module("model2vec")
     found: NDArray[Any] = library.StaticModel.from_pretrained(folder).encode(list(texts))
     return found
+
+
+# The library is no requirement of emberge or of its tests: the rules by hand are always tested, and the
+# library beside them where it is installed.
+READERS = [embed_by_hand, *([embed_by_model2vec] if find_spec("model2vec") else [])]
 
 
 def embed_by_sentence_transformers(folder: Path, texts: Sequence[str]) -> NDArray[Any]:
@@ -109,7 +116,7 @@ def export(model: Path, out: Path) -> Path:
     return Path(run_recipe(recipe, out, load_plugins(), quiet=True)["served"])
 
 
-@pytest.mark.parametrize("embed", [embed_by_hand, embed_by_model2vec])
+@pytest.mark.parametrize("embed", READERS)
 def test_the_exported_folder_gives_the_models_embeddings(
     trained: Path, tmp_path: Path, embed: Embed
 ) -> None:
@@ -140,7 +147,7 @@ def test_sentence_transformers_and_emberge_read_the_exported_table_too(
     assert np.allclose(embed_by_sentence_transformers(folder, TEXTS), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("embed", [embed_by_hand, embed_by_model2vec])
+@pytest.mark.parametrize("embed", READERS)
 def test_ids_with_gaps_have_a_map_to_rows(tmp_path: Path, embed: Embed) -> None:
     """The vocabulary has 3 tokens, and the table 6 rows."""
     content = {
@@ -165,7 +172,7 @@ def test_ids_with_gaps_have_a_map_to_rows(tmp_path: Path, embed: Embed) -> None:
     assert "mapping" in load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("embed", [embed_by_hand, embed_by_model2vec])
+@pytest.mark.parametrize("embed", READERS)
 def test_a_model_that_does_not_normalise_stays_so(
     trained: Path, tmp_path: Path, embed: Embed
 ) -> None:
