@@ -39,11 +39,14 @@ _TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
 _DEV = (0.1, FEWEST_DEV_QUERIES, 500, 0.2)
 # Lengths are multiples of this; between the least and the most, the texts decide.
 _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
-# Optimizer steps that each training should have if its rows are few, and the most passes over them.
-_WANTED_STEPS, _MOST_EPOCHS = 150, 3
-# Learning rate by the largest number of a model's parameters that it suits.
-_LEARNING_RATES = ((50e6, "5e-5"), (400e6, "2e-5"))
-_SLOWEST_RATE = "1e-5"
+# Optimizer steps that each training should have, and the most passes over its rows for them: more if all rows
+# are fewer than the first number, as that costs little.
+_WANTED_STEPS, _MOST_EPOCHS, _MOST_EPOCHS_OF_FEW = 150, 2, 5
+_FEW_ROWS = 1000
+# Learning rate by the largest number of a model's parameters that it suits. They are high, as each half has
+# half of the steps and the base a share of the merge; the first is measured (tests/benchmarks/adapting).
+_LEARNING_RATES = ((50e6, "2e-4"), (400e6, "5e-5"))
+_SLOWEST_RATE = "2e-5"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +173,8 @@ def choose_training(
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
     batch_size = 32
     steps = max(1, int(rows * share) // batch_size)
-    epochs = min(max(1, round(_WANTED_STEPS / steps)), _MOST_EPOCHS)
+    most_epochs = _MOST_EPOCHS_OF_FEW if rows < _FEW_ROWS else _MOST_EPOCHS
+    epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rate = next((rate for most, rate in _LEARNING_RATES if parameters <= most), _SLOWEST_RATE)
     return Training(
         max_length=length,

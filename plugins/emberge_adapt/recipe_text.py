@@ -23,7 +23,7 @@ _NEAR_COPY = 0.6
 # Share of the model's score on the test that the student must have.
 KEPT_SHARE = 0.9
 # Weight of the loss that keeps documents near their embeddings by the base.
-_KEPT_SPACE = 0.3
+_KEPT_SPACE = 1
 _COMMENT_WIDTH = 100
 
 
@@ -136,8 +136,8 @@ class _RecipeWriter:
     def _write_kept_space(self) -> Iterator[str]:
         guide = f"{{model: *base, max_length: {self.plan.training.max_length}}}"
         yield from _comment(
-            "A second loss: the distance of documents from their embeddings by the base. It costs little "
-            "where the model learns, and keeps what it knows elsewhere (Shen et al., 2020, arXiv:2003.11942)."
+            "A second loss: the distance of documents from their embeddings by the base. It costs little in "
+            "the domain, and keeps what the model knows elsewhere (Shen et al., 2020, arXiv:2003.11942)."
         )
         yield f"x-kept: &kept {{keep_space: {{guide: {guide}, weight: {_KEPT_SPACE}}}}}"
 

@@ -134,7 +134,8 @@ def estimate_work(
         sum(plan.member_shares) * train_rows * plan.training.epochs * (pair + negatives * document)
     )
     members = len(plan.member_shares)
-    encoded = train_rows * pair if plan.mines else 0.0
+    encoded = train_rows * document  # the base's embeddings, of the loss that keeps its space
+    encoded += train_rows * pair if plan.mines else 0.0
     if plan.finds_weights:
         encoded += (members + 1 + _REAL_MERGES) * plan.dev_rows * pair
     encoded += (members + 2) * (plan.test_rows * pair + _PROBE_TEXTS * _PROBE_TOKENS)

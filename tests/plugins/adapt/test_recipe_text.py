@@ -118,7 +118,7 @@ def test_nothing_is_mined_among_few_rows() -> None:
 @pytest.mark.parametrize("tasks", [("retrieval",), ("sts",), ("retrieval", "sts")])
 def test_every_loss_has_one_beside_it_that_keeps_the_space_of_the_base(tasks: Any) -> None:
     text = write_recipe(replace(PLAN, tasks=tasks))
-    kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 0.3}}
+    kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 1}}
     loss = yaml.safe_load(text)["x-training"]["loss"]
     losses = [loss["default"], *loss["by_task"].values()] if "sts" in tasks else [loss]
     assert all(one[1:] == [kept] for one in losses)
@@ -289,12 +289,12 @@ def test_the_length_holds_the_texts_within_the_models_limit() -> None:
 
 
 def test_few_rows_are_seen_several_times() -> None:
-    assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [3, 3, 2, 1]
+    assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [5, 2, 2, 1]
 
 
 def test_larger_models_learn_more_slowly() -> None:
     rates = [choose(parameters=count).learning_rate for count in (22e6, 110e6, 600e6)]  # type: ignore[arg-type]
-    assert rates == ["5e-5", "2e-5", "1e-5"]
+    assert rates == ["2e-4", "5e-5", "2e-5"]
 
 
 def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
