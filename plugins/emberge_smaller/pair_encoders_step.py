@@ -47,7 +47,7 @@ class PairEncoders(Step):
 
     Example:
         served:
-          pair_encoders: {queries: $small, documents: ./boom}
+          pair_encoders: {queries: ./small, documents: ./boom}
     """
 
     produces = "model"

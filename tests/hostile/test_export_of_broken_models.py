@@ -110,15 +110,14 @@ def runtimes(
             def write(self, name: str, _: Path) -> int:
                 return 2_000_000
 
-        @contextmanager
-        def loaded(model: Any, path: Path) -> Iterator[None]:
-            before = vars(model).copy()
-            vars(model).update(vars(others[path.name]))
-            yield
-            vars(model).update(before)
+            @contextmanager
+            def load(self, path: Path) -> Iterator[Model]:
+                before = vars(self.model).copy()
+                vars(self.model).update(vars(others[path.name]))
+                yield self.model
+                vars(self.model).update(before)
 
         monkeypatch.setattr(parity, "Exporting", Exporting)
-        monkeypatch.setattr(parity, "load_runtime", loaded)
         return measured(tmp_path, {name: name for name in others}, PROBE)
 
     return measure

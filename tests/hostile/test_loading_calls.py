@@ -45,7 +45,7 @@ CALLS = {
         "AutoModel.from_config",
     ],
     "plugins/emberge_export/programs.py": ["SentenceTransformer"],
-    "plugins/emberge_index/translation/bridge_step.py": ["SentenceTransformer"],
+    "plugins/emberge_export/static_export.py": ["SentenceTransformer"],
     "plugins/emberge_mergekit/recipe/embeddings.py": ["BuildTokenizer"],
 }
 # Functions that run what they read, and modules that are nothing else.

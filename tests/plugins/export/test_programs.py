@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -332,20 +332,24 @@ def test_figures_are_of_all_texts_and_of_256_that_are_timed(
             asked.append(("queries", len(texts)))
             return self._rows(texts)
 
-    exporting = SimpleNamespace(model=Model(), write=lambda *_: 1_234_567)
-    monkeypatch.setattr(parity, "Exporting", lambda _: exporting)
+    model = Model()
 
     @contextlib.contextmanager
-    def loaded(*given: Any) -> Iterator[None]:
-        assert given == (exporting.model, tmp_path / "a.onnx")
+    def load(path: Path) -> Iterator[Model]:
+        assert path == tmp_path / "a.onnx"
         turn[0] = 0.75
-        yield
+        yield model
         turn[0] = 0.0
 
-    monkeypatch.setattr(parity, "load_runtime", loaded)
-    wall, cpu = iter([0.0, 3.0, 10.0, 12.0]), iter([0.0, 7.0, 20.0, 20.0])
-    clocks = {"perf_counter": wall.__next__, "process_time": cpu.__next__}
-    monkeypatch.setattr(parity, "time", SimpleNamespace(**clocks))
+    exporting = SimpleNamespace(model=model, write=lambda *_: 1_234_567, load=load)
+    monkeypatch.setattr(parity, "Exporting", lambda _: exporting)
+    times = iter([SimpleNamespace(wall=3.0, cpu=7.0), SimpleNamespace(wall=2.0, cpu=1e-9)])
+
+    def time_call(run: Callable[[], object]) -> SimpleNamespace:
+        run()
+        return next(times)
+
+    monkeypatch.setattr(parity, "time_call", time_call)
     documents = {"d0": "0", "d1": "1", "d2": "2"}
     probe = Probe("p", documents, {"q": "0"}, {"q": {"d0": 1, "d1": 2}})
     found = measured(tmp_path, {"int8": "a.onnx"}, probe)
