@@ -1,6 +1,6 @@
 # Each target sets up .venv by itself: all that a fresh machine needs is make and Python 3.11 or newer.
 #
-#   make demo     train, merge, evaluate and report a small model on CPU, six minutes on two cores
+#   make demo     train, merge, evaluate and report a small model on CPU, five minutes on two cores
 #   make test     lint, types and tests
 #   make docs     the documentation as a website in out/site; index.html opens without a server
 #   make coverage  the tests again, and which lines they reach
