@@ -83,6 +83,12 @@ def keyed(count: int) -> dict[str, Any]:
     return {"fingerprints": tuple(f"content {i}" for i in range(count))}
 
 
+def lie_near(models: Sequence[State]) -> bool:
+    """Whether a tensor's models are within 90° of each other: only then the mean on a sphere is one."""
+    stacks = [torch.stack([model[name].flatten() for model in models]) for name in models[0]]
+    return all(bool((stack @ stack.T > 0).all()) for stack in stacks)
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_the_laws_hold_for_any_models(name: str) -> None:
     links, declared = CHAINS[name]
