@@ -1,4 +1,4 @@
-"""The parts of a component: a walk over the fields of dataclasses and what is in them."""
+"""Walk over the parts of a component: the fields of dataclasses, and the values that they contain."""
 
 from __future__ import annotations
 

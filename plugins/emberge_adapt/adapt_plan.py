@@ -30,8 +30,7 @@ FEWEST_TEST_QUERIES = 100
 FEWEST_DEV_QUERIES = 50
 # Kinds of tasks whose rows are a query and a document that answers it.
 _SEARCH_TASKS = frozenset({"retrieval", "reranking"})
-# Fewest rows among which negatives are mined, and the effort that has the time: a step with a negative takes
-# one and a half to twice as long.
+# Fewest rows among which negatives are mined, and the effort that has the time for longer steps.
 _FEWEST_TO_MINE = 100
 _MINING_EFFORT: Effort = "thorough"
 # Test and development parts: a share of the rows between two numbers, but at most a larger share.
@@ -44,7 +43,7 @@ _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
 _WANTED_STEPS, _MOST_EPOCHS, _MOST_EPOCHS_OF_FEW = 150, 2, 5
 _FEW_ROWS = 1000
 # Learning rate by the largest number of a model's parameters that it suits. They are high, as each half has
-# half of the steps and the base a share of the merge; the first is measured (tests/benchmarks/adapting).
+# half of the steps and the base a share of the merge. Only the first was tried, on all-MiniLM-L6-v2.
 _LEARNING_RATES = ((50e6, "2e-4"), (400e6, "5e-5"))
 _SLOWEST_RATE = "2e-5"
 

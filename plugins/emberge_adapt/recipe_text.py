@@ -136,8 +136,8 @@ class _RecipeWriter:
     def _write_kept_space(self) -> Iterator[str]:
         guide = f"{{model: *base, max_length: {self.plan.training.max_length}}}"
         yield from _comment(
-            "A second loss: the distance of documents from their embeddings by the base. It costs little in "
-            "the domain, and keeps what the model knows elsewhere (Shen et al., 2020, arXiv:2003.11942)."
+            "A second loss: the distance of documents from their embeddings by the base, for what the base "
+            "knows of other domains (Shen et al., 2020, arXiv:2003.11942)."
         )
         yield f"x-kept: &kept {{keep_space: {{guide: {guide}, weight: {_KEPT_SPACE}}}}}"
 

@@ -97,7 +97,7 @@ class StaticExporting:
 
     @contextlib.contextmanager
     def load(self, path: Path) -> Iterator[ExportedTable]:
-        """Yield the model that the files beside `path` are, for the `with` block."""
+        """Yield the exported model in the folder of `path`, for the `with` block."""
         yield ExportedTable(path.parent)
 
 

@@ -87,7 +87,8 @@ def choose_best(
             Removal(layer, cosines[layer], {str(one): cosine for one, cosine in cosines.items()})
         )
         kept = _leave_out(kept, layer)
-    cosine, even_cosine = trial.measure(kept), trial.measure(even)
+    cosine = removals[-1].cosine if removals else 1.0
+    even_cosine = cosine if even == kept else trial.measure(even)
     if even_cosine > cosine:
         kept, cosine = even, even_cosine
     return LayerChoice(kept, cosine, even, even_cosine, tuple(removals), len(sample))

@@ -21,6 +21,7 @@ from emberge import (
 )
 from emberge.model_folder import Checkpoint, count_parameters
 
+from emberge_smaller.corpus import read_corpus
 from emberge_smaller.layers import BestLayers, LayerStack, cut_layers
 
 
@@ -96,7 +97,6 @@ class CutLayers(Step):
             numbers, choice = stack.choose(self.layers), None
             if isinstance(self.layers, BestLayers):
                 from emberge_smaller.best_layers import choose_best
-                from emberge_smaller.vocabulary.corpus_tokens import read_corpus
 
                 texts = read_corpus(workspace, self.data, "data")
                 choice = choose_best(stack, self.layers.best, texts, self.backbone, workspace)

@@ -30,6 +30,7 @@ from emberge import (
 from emberge.contracts import ModelWork, ParameterCount
 from emberge.training import FitOptions
 
+from emberge_smaller.corpus import read_corpus
 from emberge_smaller.student import Student
 
 if TYPE_CHECKING:
@@ -196,7 +197,6 @@ class Distil(FitOptions, Step):
     def _choose(self, stack: LayerStack, number: int, workspace: Workspace) -> LayerChoice:
         """Return the best layers of the first teacher, chosen on the texts that the student learns from."""
         from emberge_smaller.best_layers import choose_best
-        from emberge_smaller.vocabulary.corpus_tokens import read_corpus
 
         texts = read_corpus(workspace, self.data, "data")
         length = self.teacher_length or self.max_length.default

@@ -88,7 +88,7 @@ class KilledRecipe:
     def die_at(self, at: int) -> dict[str, Any]:
         """Die right before the `at`-th call that changes the disk; return when that was.
 
-        The number of calls may differ a little between runs, so a run may have ended before one of the last.
+        progress.json is written at most once a second, so a faster run makes fewer calls and may have ended.
         """
         self._place.mkdir()
         code = command(self._line, Fuse(at=at))

@@ -547,7 +547,7 @@ def _link_files(model: Path, target: Path, place_by_path: Mapping[str, str]) -> 
         name = path.relative_to(model)
         if path.is_dir() or name.as_posix() in (_MODULES, _SETTINGS):
             continue
-        # A file beside the modules, such as a licence, belongs to the model and goes with its first one.
+        # Other files of the folder, such as a licence, are copied with the first module.
         parents = ["/".join(parent.parts) for parent in name.parents]
         owner = next((parent for parent in parents if parent in place_by_path), None)
         inside = name if owner is None else name.relative_to(owner)

@@ -22,7 +22,7 @@ from emberge.wording import printable
 _TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 # Files of tokenizers that are JSON objects.
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json")
-# Files of whole vocabularies in formats that are not written here; tokenizer.json does their work.
+# Vocabularies in formats that are never written; libraries read tokenizer.json in their place.
 _OTHER_FORMATS = ("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes", "*.vocab", "unigram.json")
 # Files of tokenizers with words.
 _VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", *_OTHER_FORMATS)
@@ -58,7 +58,7 @@ def _find_algorithm(model: Mapping[str, Any]) -> str:
 
 
 def find_unknown_token(content: Mapping[str, Any]) -> int | None:
-    """Return the id that a tokenizer.json's model gives to what it does not know; None if it has none."""
+    """Return the id of the unknown token of a tokenizer.json's content; None if there is none."""
     model = content["model"]
     if _find_algorithm(model) == "Unigram":
         number = model.get("unk_id")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Rows that are computed together: of a search, documents are read once for each such block.
+# Rows of a block, which is computed at once; a search reads all documents once for each block.
 BLOCK = 16384
 
 

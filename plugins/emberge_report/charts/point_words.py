@@ -1,4 +1,4 @@
-"""Places of words beside the points of a chart, where they overlap no point and no other words."""
+"""Placement of labels beside the points of a chart, so that nothing overlaps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import LINE, name_lines, name_text
 
-# Characters of a line of words beside a point, and the width of one.
+# Most characters of a label's line, and the width of a character.
 _WIDTH = 24
 LETTER_WIDTH = 6.8
 # Distance of words from their point, and distances further away, where a line leads to them.

@@ -8,31 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from emberge import CheckpointError, DataError, Workspace
+from emberge import CheckpointError
 from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from emberge import DataEntry
     from emberge.contracts import Encoder
-    from emberge.data import DistinctTexts
 
 # Tokens of a text that count, also those beyond the model's length; a longer text's others do not.
 _ALL_TOKENS = 1_000_000
-
-
-def read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str) -> DistinctTexts:
-    """Return the distinct texts of data sets: anchors, positives and negatives.
-
-    Raises:
-        DataError: if there are none, or all are blank.
-    """
-    from emberge.data import DistinctTexts, list_texts, step_datasets
-
-    texts = DistinctTexts(list_texts(step_datasets(workspace, entries)), workspace.work)
-    if not any(texts[i].strip() for i in range(len(texts))):
-        raise DataError(f"{option}: has no text that is not empty; give texts of the users' kind")
-    return texts
 
 
 @dataclass(frozen=True, eq=False)

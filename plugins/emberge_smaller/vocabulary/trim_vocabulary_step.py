@@ -24,6 +24,7 @@ from emberge import (
 from emberge.model_folder import Checkpoint
 from emberge.wording import count_noun
 
+from emberge_smaller.corpus import read_corpus
 from emberge_smaller.vocabulary.cut_tokenizer import CutTokenizer
 from emberge_smaller.vocabulary.kept_tokens import Floor, choose_tokens
 from emberge_smaller.vocabulary.subword_vocabulary import SubwordVocabulary
@@ -108,7 +109,6 @@ class TrimVocabulary(Step):
         context.note("trimming", [f"{vocabulary.kind} of {len(vocabulary.ids):,} tokens"])
 
     def run(self, workspace: Workspace) -> Artifact:
-        from emberge_smaller.vocabulary.corpus_tokens import read_corpus
 
         model = workspace.model(self.model)
         texts = read_corpus(workspace, self.data, "data")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from emberge import DataError
 from emberge.evaluating import (
-    EncodingCost,
     Scores,
     Task,
     read_costs,
@@ -20,18 +19,8 @@ from emberge.evaluating import (
     write_scores,
 )
 
-COST = EncodingCost(
-    dimension=8,
-    milliseconds=1.5,
-    cpu_milliseconds=3.0,
-    texts_per_second=800.0,
-    texts_per_cpu_second=400.0,
-    machine="a processor",
-    threads=2,
-    queries=4,
-    texts=9,
-    rounds=3,
-)
+from tests.support.encoding_costs import COST
+
 SCORES = Scores(
     fingerprints={"a": "1" * 8, "b.seed=1": "2" * 8, "b.seed=2": "3" * 8, "best": "1" * 8},
     tasks=(Task("code"),),

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emberge.evaluating import Comparison, EncodingCost, Scores, Task, Verdict
+from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge.merging import FoundWeights
 from emberge_adapt import AdaptOutcome, MeasuredStep
 
 from tests.support.adapt_plans import FACTS, PLAN, STUDENT
+from tests.support.encoding_costs import COST as ANY_COST
 
 BASE, MODEL, FIRST, REST = "me/base", "model", "half.part=first", "half.part=rest"
 GAIN = Comparison(MODEL, BASE, "in", 0.056, 0.037, 0.077)
@@ -137,18 +138,7 @@ KEPT = Verdict(
 )
 
 
-COST = EncodingCost(
-    dimension=32,
-    milliseconds=5.0,
-    cpu_milliseconds=5.0,
-    texts_per_second=50.0,
-    texts_per_cpu_second=25.0,
-    machine="a processor",
-    threads=2,
-    queries=16,
-    texts=64,
-    rounds=3,
-)
+COST = replace(ANY_COST, milliseconds=5.0, texts_per_second=50.0)
 
 
 def with_student(out: Path, kept: Verdict = KEPT, **changes: object) -> AdaptOutcome:
