@@ -63,25 +63,39 @@ def measure_memory() -> int:
         return count  # no cgroup, or `max`: no limit
 
 
+def has_bfloat16_instructions() -> bool:
+    """Return whether this machine's processor multiplies bfloat16 by itself; False if it cannot be told."""
+    flags = _read_processor_field("flags").split()
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+
+
 def name_device(device: str) -> str:
     """Return the product name of a GPU, or of this machine's processor for the device "cpu"."""
     if device.startswith("cuda"):
         import torch
 
         return str(torch.cuda.get_device_name(torch.device(device)))
+    name = _read_processor_field("model name")
+    return name or platform.processor() or platform.machine() or "unknown"
+
+
+def _read_processor_field(key: str) -> str:
+    """Return the first value of a field of /proc/cpuinfo that is not empty; "" where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
-        lines = []  # not Linux
+        return ""  # not Linux
     fields = (line.partition(":") for line in lines)
-    names = (name.strip() for key, _, name in fields if key.strip() == "model name")
-    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
+    return next((value.strip() for name, _, value in fields if name.strip() == key), "")
 
 
-def choose_training_dtype(device: str) -> str:
-    """Return the dtype to train in on a device: bfloat16 where it is fast, else float32."""
+def choose_training_dtype(device: str, *, on_processors: bool = False) -> str:
+    """Return the dtype to train in on a device: bfloat16 where it is fast, else float32.
+
+    A processor trains in float32, or with `on_processors` in bfloat16, if it multiplies that by itself.
+    """
     if not device.startswith("cuda"):
-        return "float32"
+        return "bfloat16" if on_processors and has_bfloat16_instructions() else "float32"
     import torch
 
     with torch.cuda.device(torch.device(device)):

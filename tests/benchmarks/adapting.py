@@ -1,6 +1,6 @@
 """What `emberge adapt` gains and forgets beside sentence-transformers' trainer, at equal steps on one split.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.adapting OUT --sets squad medquad nl2bash stsb_en stsb_zh
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.adapting OUT --sets squad nl2bash snli stsb_en stsb_zh
 
 Each set is a training set of ../shared/data alone: its first `--rows` rows as a CSV file of pairs, as a user
 has them, and the next `--test-rows` rows as the test. The recipe is that of `emberge adapt FILE --test TEST
@@ -32,7 +32,7 @@ from emberge_adapt import AdaptRequest, prepare
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
-SETS = ("squad", "medquad", "nl2bash", "stsb_en", "stsb_zh")
+SETS = ("squad", "nl2bash", "snli", "stsb_en", "stsb_zh")
 ELSEWHERE = (
     "scifact",
     "nq",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emberge import RecipeError
+from emberge import RecipeError, devices
 from emberge.devices import choose_training_dtype, find_machine, limit_torch_threads
 
 
@@ -26,6 +26,23 @@ def test_a_device_that_is_not_here_is_named() -> None:
 
 
 def test_a_cpu_computes_in_float32() -> None:
+    assert choose_training_dtype("cpu") == "float32"
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("fpu avx2 avx512_bf16 avx512f", "bfloat16"),
+        ("fpu amx_bf16", "bfloat16"),
+        ("fpu avx2 avx512f avx512_bf16x", "float32"),
+        ("", "float32"),
+    ],
+)
+def test_a_cpu_computes_in_bfloat16_on_request_if_it_multiplies_it(
+    flags: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_read_processor_field", {"flags": flags}.__getitem__)
+    assert choose_training_dtype("cpu", on_processors=True) == dtype
     assert choose_training_dtype("cpu") == "float32"
 
 

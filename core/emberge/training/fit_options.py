@@ -34,7 +34,7 @@ from emberge.contracts import (
 
 _USUAL_WARMUP = 0.1
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["auto", "fast", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +132,8 @@ class FitOptions(BatchOptions):
     adam_epsilon: Positive = 1e-8
     """Added to the denominator of AdamW's update."""
     precision: Precision = "auto"
-    """Number type of forward passes: `auto` is bfloat16 if the GPU supports it. Weights and optimizer stay
-    float32."""
+    """Number type of forward passes: `auto` is bfloat16 if the GPU supports it, and `fast` also if the
+    processor multiplies it by itself. Weights and optimizer stay float32."""
     dropout: bool = True
     """Use the model's dropout; without it equal texts of a batch are encoded once."""
     save_steps: Count | None = None

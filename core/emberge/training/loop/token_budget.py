@@ -56,12 +56,13 @@ def choose_engine(work: Path, device: str, options: FitOptions, beside: int = 1)
     path = work / "engine.json"
     if path.is_file():
         return EngineSettings(**json.loads(path.read_text(encoding="utf-8")))
-    precision = options.precision
-    chosen_precision = choose_training_dtype(device) if precision == "auto" else precision
+    precision: str = options.precision
+    if precision in ("auto", "fast"):
+        precision = choose_training_dtype(device, on_processors=precision == "fast")
     budget = options.token_budget or default_token_budget(device, training=True)
     is_requested = options.token_budget is not None
     engine = EngineSettings(
-        max(1, torch.get_num_threads() // beside), budget, chosen_precision, fitted=is_requested
+        max(1, torch.get_num_threads() // beside), budget, precision, fitted=is_requested
     )
     make_folder(work)
     return _write_settings(work, engine)

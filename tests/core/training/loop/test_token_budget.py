@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import PerDataset
+from emberge import PerDataset, devices
 from emberge.encoding import chunk_runner as memory
 from emberge.encoding import default_token_budget
 from emberge.training import FitOptions, FitResult
@@ -173,3 +173,28 @@ def test_progress_says_nothing_of_activations_when_all_are_kept(
     _fit(shaky, tmp_path, progress=lambda *said: notes.append(said[3]))
     assert "tokens/s" in notes[-1]
     assert "kept" not in notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("precision", "flags", "chosen"),
+    [
+        ("fast", "fpu avx512_bf16", "bfloat16"),
+        ("fast", "fpu avx2", "float32"),
+        ("auto", "fpu avx512_bf16", "float32"),
+    ],
+)
+def test_fast_precision_is_what_the_processor_multiplies_and_stays_so(
+    shaky: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Any,
+    flags: str,
+    chosen: str,
+) -> None:
+    monkeypatch.setattr(devices, "_read_processor_field", {"flags": flags}.__getitem__)
+    _fit(shaky, tmp_path / "named", precision=chosen)
+    with pytest.raises(_Killed):
+        _fit(shaky, tmp_path / "kind", progress=_kill, precision=precision)
+    monkeypatch.setattr(devices, "_read_processor_field", lambda _: "")
+    _fit(shaky, tmp_path / "kind", precision=precision)
+    assert _weights(tmp_path / "kind") == _weights(tmp_path / "named")
