@@ -62,6 +62,10 @@ from .contracts.sampler import Pool as Pool
 from .contracts.sampler import Sampler as Sampler
 from .contracts.schedule import PerModel as PerModel
 from .contracts.schedule import PerTensor as PerTensor
+from .contracts.similarity import ALL_KINDS as ALL_KINDS
+from .contracts.similarity import EmbeddingKind as EmbeddingKind
+from .contracts.similarity import MaxSim as MaxSim
+from .contracts.similarity import Similarity as Similarity
 from .contracts.stage import BasePolicy as BasePolicy
 from .contracts.stage import ChainSpec as ChainSpec
 from .contracts.stage import Measures as Measures

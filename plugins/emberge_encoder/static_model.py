@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, TokenisedText
+from emberge import CheckpointError, Similarity, TokenisedText
 from emberge.contracts import Embedded
 from emberge.model_folder import (
     Checkpoint,
@@ -81,6 +81,10 @@ class StaticEncoder:
     @property
     def module(self) -> nn.Module:
         return self._modules
+
+    @property
+    def similarity(self) -> Similarity:
+        return Similarity()
 
     @property
     def dimension(self) -> int:

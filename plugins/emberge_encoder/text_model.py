@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from emberge import CheckpointError, DataError, TokenisedText, readable
+from emberge import CheckpointError, DataError, Similarity, TokenisedText, readable
 from emberge.contracts import Embedded, LocatedText, has_media
 from emberge.model_folder import (
     POOLING,
@@ -98,6 +98,10 @@ class TextModel:
             parameter_names = [name for name, _ in module.named_parameters()]
             names |= {f"tail.{i}.{name}": f"{entry.path}.{name}" for name in parameter_names}
         return names
+
+    @property
+    def similarity(self) -> Similarity:
+        return Similarity()
 
     @property
     def dimension(self) -> int:

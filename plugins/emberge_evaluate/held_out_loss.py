@@ -29,7 +29,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import dimension_problems, loss_problems
+from emberge.contracts import embedding_problems, loss_problems
 from emberge.evaluating import safe_file_name
 from emberge.training import BatchOptions
 
@@ -86,7 +86,7 @@ class HeldOutLoss(BatchOptions, Evaluator):
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterable[str]:
         facts = self.backbone.describe(checkpoint)
         harm = facts.problems or facts.training_problems
-        return [*harm, *dimension_problems(self.loss, facts.dimension)]
+        return [*harm, *embedding_problems(self.loss, facts)]
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         losses = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]

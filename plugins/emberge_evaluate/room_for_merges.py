@@ -20,6 +20,7 @@ from emberge import (
     Model,
     ModelRef,
     RecipeError,
+    Similarity,
     TaskInfo,
     TaskScore,
     TokenisedText,
@@ -101,6 +102,10 @@ class _Members:
     @property
     def dimension(self) -> int:
         return self._members[0].dimension
+
+    @property
+    def similarity(self) -> Similarity:
+        return self._members[0].similarity
 
     @property
     def tokenizer_fingerprint(self) -> str:

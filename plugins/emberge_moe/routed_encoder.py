@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emberge import Auxiliary, Encoder, TokenisedText
+from emberge import Auxiliary, Encoder, Similarity, TokenisedText
 from emberge.contracts import Embedded, LocatedText
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ class RoutedEncoder:
     @property
     def dimension(self) -> int:
         return int(self._inner.dimension)
+
+    @property
+    def similarity(self) -> Similarity:
+        similarity: Similarity = self._inner.similarity
+        return similarity
 
     @property
     def tokenizer_fingerprint(self) -> str:

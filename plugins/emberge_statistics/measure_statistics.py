@@ -31,7 +31,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import dimension_problems
+from emberge.contracts import embedding_problems
 from emberge.training import BatchOptions
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class MeasureStatistics(BatchOptions, Step):
             for message in facts.problems:
                 yield context.problem(message, "models")
             if self.measure == "fisher":
-                for message in dimension_problems(self.loss, facts.dimension):
+                for message in embedding_problems(self.loss, facts):
                     yield context.problem(message, "loss")
         if self.data:
             yield from self._check_data(context)

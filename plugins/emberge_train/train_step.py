@@ -33,7 +33,7 @@ from emberge import (
 )
 from emberge.contracts import (
     ModelWork,
-    dimension_problems,
+    embedding_problems,
     loss_problems,
     prediction_problems,
 )
@@ -169,7 +169,7 @@ class Train(FitOptions, Step):
             facts = self.backbone.describe(folder)
             for message in facts.problems or facts.training_problems:
                 yield context.problem(message, "backbone")
-            for message in dimension_problems(self.loss, facts.dimension):
+            for message in embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
             if facts.changes:
                 context.note("not native", facts.changes)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from emberge.contracts import Embedded, TokenisedText
+from emberge.contracts import Embedded, Similarity, TokenisedText
 from emberge.encoding import EmbeddingStore, Ragged
 from emberge.testing import LetterEncoder
 from torch import Tensor
@@ -24,6 +24,7 @@ class WideEncoder(LetterEncoder):
     """Vectors of 384 numbers, that of a text its first token in all places."""
 
     dimension = WIDTH
+    similarity = Similarity()
 
     def forward(self, features: Mapping[str, Tensor], layers: Sequence[float] = ()) -> Embedded:
         """Return the first token's number, as often as there are dimensions."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from emberge import Backbone, TokenisedText
+from emberge import Backbone, Similarity, TokenisedText
 from emberge.contracts import Embedded
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class _Encoder:
     """An Encoder of one table of vectors."""
 
     dimension = WIDTH
+    similarity = Similarity()
     tokenizer_fingerprint = "crc32"
     prompts: Mapping[str, str] = {}
 

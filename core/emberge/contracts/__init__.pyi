@@ -52,7 +52,7 @@ from .loss import OuterLoss as OuterLoss
 from .loss import TokenLoss as TokenLoss
 from .loss import Tokens as Tokens
 from .loss import cuts_windows as cuts_windows
-from .loss import dimension_problems as dimension_problems
+from .loss import embedding_problems as embedding_problems
 from .loss import kind_problems as kind_problems
 from .loss import loss_problems as loss_problems
 from .loss import prediction_problems as prediction_problems
@@ -101,6 +101,11 @@ from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail
 from .schedule import PerModel as PerModel
 from .schedule import PerTensor as PerTensor
+from .similarity import ALL_KINDS as ALL_KINDS
+from .similarity import COSINE as COSINE
+from .similarity import EmbeddingKind as EmbeddingKind
+from .similarity import MaxSim as MaxSim
+from .similarity import Similarity as Similarity
 from .stage import ChainSpec as ChainSpec
 from .stage import Measures as Measures
 from .stage import MergeStrategy as MergeStrategy

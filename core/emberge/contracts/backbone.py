@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from emberge.contracts.media import Media, MediaFacts, MediaKind
+from emberge.contracts.similarity import COSINE, Similarity
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ class Auxiliary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embedded:
-    """Output of a forward pass: embeddings [n, d], embeddings of layers, and the model's loss term."""
+    """Output of a forward pass: embeddings [n, *e], embeddings of layers, and the model's loss term.
+
+    An embedding has the shape that the encoder's `similarity` compares. Vectors of tokens [n, t, d] are zero
+    at padding, and t is the largest number of tokens of the batch.
+    """
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
@@ -103,7 +108,12 @@ class Encoder(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Size of an embedding."""
+        """Size of an embedding, or of a token's vector."""
+        ...
+
+    @property
+    def similarity(self) -> Similarity:
+        """Comparison of two embeddings, which says what an embedding is."""
         ...
 
     @property
@@ -280,7 +290,9 @@ class EncoderFacts:
     changes: tuple[str, ...] = ()
     """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
     dimension: int | None = None
-    """Size of an embedding; None if unknown."""
+    """Size of an embedding, or of a token's vector; None if unknown."""
+    similarity: Similarity = COSINE
+    """Comparison of two embeddings, which says what an embedding is."""
     causal: bool | None = None
     """True if a token attends only to the tokens before it; None if unknown."""
     media: tuple[MediaKind, ...] = ()

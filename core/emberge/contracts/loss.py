@@ -10,6 +10,8 @@ from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
 from emberge.contracts.reference import FileRef, ModelRef
+from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
+from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 
 COLUMNS = frozenset({"anchor", "positive", "negative"})
+_KIND_WORDS: Mapping[EmbeddingKind, str] = {
+    "vector": "one vector a text",
+    "sparse": "sparse vectors over a vocabulary",
+    "token_vectors": "a vector for each token",
+    "pair_score": "a score for each pair of texts",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +70,16 @@ class Guide:
 class Embeddings:
     """The global batch of one dataset, gathered from all ranks.
 
-    anchor [b, d], positive [b, p, d] and negative [b, n, d] are embeddings. valid [b, p + n] (bool) is False
+    anchor [b, *e], positive [b, p, *e] and negative [b, n, *e] are embeddings, which `similarity` compares: e
+    is [d] for vectors, and [t, d] for a vector of each token, zero at padding. An encoder of pairs gives a
+    score for each pair of a row's anchor and text: there, positive and negative are these scores, e is [1],
+    and anchor is one. valid [b, p + n] (bool) is False
     at padding, where a row has fewer texts. positive_score [b, p] and negative_score [b, n] are None, or NaN
     for a text without a score. label [b] (integers, -1 for a row without a label) may be None. text_id [b, 1
     + p + n] is equal for equal texts, and arbitrary where `valid` is False. Embeddings of a column that no
     loss of the dataset `embeds` are NaN. `layers` are embeddings of the intermediate layers that the loss
     asks for. `guide` are the embeddings of its guide, without a gradient. `in_batch` is True if other rows'
-    texts are negatives. Embeddings come as the encoder returns them: a loss normalises them itself.
+    texts are negatives. Embeddings come as the encoder returns them: a loss compares them by `similarity`.
     """
 
     anchor: Tensor
@@ -82,13 +93,22 @@ class Embeddings:
     in_batch: bool = True
     layers: Mapping[float, Embeddings] = field(default_factory=dict)
     guide: Embeddings | None = None
+    similarity: Similarity = COSINE
 
     @property
     def candidates(self) -> Tensor:
-        """Positives and then negatives of every row [b, p + n, d], in the order of `valid`."""
+        """Positives and then negatives of every row [b, p + n, *e], in the order of `valid`."""
         import torch
 
         return torch.cat([self.positive, self.negative], dim=1)
+
+    @property
+    def closeness(self) -> Tensor:
+        """Similarities of every anchor with its positives and then its negatives [b, p + n]."""
+        similarity = self.similarity
+        return similarity.own_scores(
+            similarity.prepared(self.anchor), similarity.prepared(self.candidates)
+        )
 
     @property
     def scores(self) -> Tensor:
@@ -97,7 +117,7 @@ class Embeddings:
 
         stored_scores = (self.positive_score, self.negative_score)
         sizes = (self.positive.shape[1], self.negative.shape[1])
-        absent = self.anchor.detach()[:, :1] * 0 + torch.nan
+        absent = self.anchor.detach().new_full((len(self.anchor), 1), torch.nan)
         parts = [
             absent.expand(-1, size) if score is None else score.to(absent.dtype)
             for score, size in zip(stored_scores, sizes, strict=True)
@@ -135,6 +155,14 @@ class Loss:
         Texts of a column that no loss of a dataset reads are not encoded by the trained model.
         """
         return COLUMNS
+
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        """Kinds of embeddings that the loss can read: vectors, unless a subclass says more.
+
+        A loss that compares embeddings by `Embeddings.similarity` alone can read `ALL_KINDS`.
+        """
+        return frozenset({"vector"})
 
     @property
     def guided_by(self) -> Guide | None:
@@ -210,6 +238,10 @@ class OuterLoss(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(inner_loss.needs for inner_loss in self.loss))
+
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return frozenset.intersection(*(inner_loss.kinds for inner_loss in self.loss))
 
     @property
     def guided_by(self) -> Guide | None:
@@ -443,13 +475,26 @@ def score_problems(losses: Sequence[AnyLoss], info: DatasetInfo) -> Iterator[str
             yield f"loss {type(loss).__name__}, dataset '{info.name}' ({info.task}): {text}"
 
 
-def dimension_problems(
-    losses: PerDataset[tuple[AnyLoss, ...]], dimension: int | None
+def embedding_problems(
+    losses: PerDataset[tuple[AnyLoss, ...]], facts: EncoderFacts
 ) -> Iterator[str]:
-    """Yield reasons why losses cannot be used on embeddings of `dimension` numbers; none if it is None."""
+    """Yield reasons why losses cannot be used on the embeddings of an encoder: their kind, or their size."""
     losses_given = (losses.default, *losses.by_task.values(), *losses.by_dataset.values())
     checked: list[Loss] = []
     for loss in (any_loss for losses_of_set in losses_given for any_loss in losses_of_set or ()):
-        if dimension is not None and isinstance(loss, Loss) and loss not in checked:
-            checked.append(loss)
-            yield from (f"loss {type(loss).__name__}: {text}" for text in loss.check(dimension))
+        if not isinstance(loss, Loss) or loss in checked:
+            continue
+        checked.append(loss)
+        name, kind = type(loss).__name__, facts.similarity.kind
+        if kind not in loss.kinds:
+            yield (
+                f"loss {name} reads {_describe_kinds(loss.kinds)}, and the model gives "
+                f"{_KIND_WORDS[kind]}; take a loss that asks for similarities, such as infonce, or another "
+                "backbone"
+            )
+        elif facts.dimension is not None:
+            yield from (f"loss {name}: {text}" for text in loss.check(facts.dimension))
+
+
+def _describe_kinds(kinds: frozenset[EmbeddingKind]) -> str:
+    return join_some([words for kind, words in _KIND_WORDS.items() if kind in kinds])

@@ -19,11 +19,12 @@ from torch import Tensor
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
+from emberge.numerics.similarity import join_rows
 
 
 @dataclass(frozen=True, eq=False)
 class BatchEmbeddings:
-    """Embeddings of a batch [n, d], and of the layers that a loss needs, as leaves of the loss's graph."""
+    """Embeddings of a batch [n, *e], and of the layers that a loss needs, as leaves of the loss's graph."""
 
     embeddings: Tensor
     layers: Mapping[float, Tensor] = field(default_factory=dict)
@@ -91,7 +92,7 @@ def _make_leaves(
     order = to_device(torch.from_numpy(np.argsort(np.concatenate(pieces))), device)
     leaves = []
     for parts in zip(*values, strict=True):
-        rows = torch.cat(parts)[order]
+        rows = join_rows(parts)[order]
         wide_dtype = torch.promote_types(rows.dtype, torch.float32)
         leaves.append(rows.to(wide_dtype).requires_grad_())
     return BatchEmbeddings(leaves[0], dict(zip(layers, leaves[1:], strict=True)))
@@ -137,5 +138,7 @@ def _pair_gradients(
     for value, leaf in zip(output.values, encoded.leaves, strict=True):
         if leaf.grad is not None and value.requires_grad:
             row_gradient = leaf.grad[rows].to(value.dtype)
+            if value.ndim > 2:  # the batch's longest text may be in another chunk
+                row_gradient = row_gradient[:, : value.shape[1]]
             gradient_pairs.append((value, row_gradient if scale == 1 else row_gradient * scale))
     return gradient_pairs

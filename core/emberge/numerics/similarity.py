@@ -6,7 +6,7 @@ Importing it loads no torch, so a plugin may import from it at its top.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,6 +30,20 @@ def unit_vectors(vectors: Tensor) -> Tensor:
 
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors * ((length > NOTHING) / length.clamp(min=NOTHING))
+
+
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Return embeddings [n, …, d] one after another; between first and last dimension zeros fill them up."""
+    import torch
+    from torch.nn.functional import pad
+
+    most = [max(sizes) for sizes in zip(*(part.shape[1:-1] for part in parts), strict=True)]
+
+    def filled(part: Tensor) -> Tensor:
+        missing = [size - own for size, own in zip(most, part.shape[1:-1], strict=True)]
+        return pad(part, [0, 0, *(n for size in reversed(missing) for n in (0, size))])
+
+    return torch.cat([filled(part) for part in parts])
 
 
 def lowest_score(like: Tensor) -> float:
@@ -87,6 +101,15 @@ def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Ten
     import torch
 
     return torch.logsumexp(_score_block(left, right, barred, block), dim=1)
+
+
+def log_sum_table(scores: Tensor, is_omitted: Tensor | None) -> Tensor:
+    """Return log Σ_j e^score_ij for each row i of a table [k, m], without the omitted entries."""
+    import torch
+
+    if is_omitted is not None:
+        scores = scores.masked_fill(is_omitted, lowest_score(scores))
+    return torch.logsumexp(scores, dim=1)
 
 
 def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from emberge.contracts import Embeddings
+from emberge.numerics.similarity import join_rows
 
 
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:
@@ -23,9 +24,9 @@ def gathered(parts: Sequence[Embeddings]) -> Embeddings:
     positive_width = max(part.positive.shape[1] for part in parts)
     negative_width = max(part.negative.shape[1] for part in parts)
     fields: dict[str, Any] = {
-        "anchor": torch.cat([part.anchor for part in parts]),
-        "positive": torch.cat([_widen(part.positive, positive_width, 0.0) for part in parts]),
-        "negative": torch.cat([_widen(part.negative, negative_width, 0.0) for part in parts]),
+        "anchor": join_rows([part.anchor for part in parts]),
+        "positive": join_rows([part.positive for part in parts]),
+        "negative": join_rows([part.negative for part in parts]),
         "valid": torch.cat(
             [
                 _widen_sides(part, part.valid, (positive_width, negative_width), False)

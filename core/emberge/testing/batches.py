@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from emberge.contracts import Embeddings, Loss
+from emberge.contracts import COSINE, EmbeddingKind, Embeddings, Loss
 from emberge.ranks import gathered
-from emberge.testing.small_encoder import WIDTH, LetterEncoder
+from emberge.testing.small_encoder import WIDTH, LetterEncoder, similarity_of, width_of
+
+_TOKENS = 3
 
 
 def example_embeddings(
@@ -22,11 +24,15 @@ def example_embeddings(
     negatives: int = 2,
     in_batch: bool = True,
     seed: int = 0,
+    kind: EmbeddingKind = "vector",
 ) -> Embeddings:
     """Return a random batch with scores, labels and two padded places, but without a guide's embeddings."""
     generator = torch.Generator().manual_seed(seed)
     column_count = 1 + positives + negatives
-    vectors = torch.randn(rows, column_count, WIDTH, generator=generator)
+    shape = (_TOKENS,) if kind == "token_vectors" else ()
+    vectors = torch.randn(rows, column_count, *shape, width_of(kind), generator=generator)
+    if kind == "token_vectors":
+        vectors[::2, ::2, -1] = 0  # shorter texts
     valid = torch.ones(rows, positives + negatives, dtype=torch.bool)
     if positives > 1:
         valid[0, positives - 1] = False
@@ -43,6 +49,7 @@ def example_embeddings(
         negative_score=scores[:, positives:],
         label=torch.arange(rows) // 2,
         in_batch=in_batch,
+        similarity=similarity_of(kind),
     )
 
 
@@ -55,8 +62,12 @@ def with_layers(loss: Loss, batch: Embeddings) -> Embeddings:
     guide = None
     if loss.guided_by is not None:
         guide_width = WIDTH if loss.compares_with_guide else 5
-        guide_vectors = torch.randn(WIDTH, guide_width, generator=torch.Generator().manual_seed(9))
-        guide = change_embeddings(batch, lambda t: t @ guide_vectors)
+        width = batch.anchor.shape[-1]
+        guide_vectors = torch.randn(width, guide_width, generator=torch.Generator().manual_seed(9))
+        guide = dataclasses.replace(
+            change_embeddings(batch, lambda t: _flatten_tokens(batch, t) @ guide_vectors),
+            similarity=COSINE,
+        )
     return dataclasses.replace(batch, layers=layers, guide=guide)
 
 
@@ -71,6 +82,11 @@ def change_embeddings(batch: Embeddings, change: Callable[[Tensor], Tensor]) -> 
     )
 
 
+def _flatten_tokens(batch: Embeddings, vectors: Tensor) -> Tensor:
+    """Return a vector for each text: the sum of its tokens' vectors, if the batch has these."""
+    return vectors.sum(-2) if batch.similarity.kind == "token_vectors" else vectors
+
+
 def take_rows(batch: Embeddings, which: Any) -> Embeddings:
     """Return the given rows of a batch, in the given order."""
     fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
@@ -81,12 +97,12 @@ def take_rows(batch: Embeddings, which: Any) -> Embeddings:
 
 
 def columns(batch: Embeddings) -> Tensor:
-    """Return the embeddings of anchor, positives and negatives of every row, [b, 1 + p + n, d]."""
+    """Return the embeddings of anchor, positives and negatives of every row, [b, 1 + p + n, *e]."""
     return torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
 
 
 def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tensor]) -> Embeddings:
-    """Return the batch with embeddings `values` [b, 1 + p + n, d], and `layers` as those of some layers."""
+    """Return the batch with embeddings `values` [b, 1 + p + n, *e], and `layers` as those of some layers."""
     slots = batch.positive.shape[1]
     inner = {
         name: with_columns(layer, layers[name], {}) if name in layers else layer
@@ -104,7 +120,13 @@ def with_columns(batch: Embeddings, values: Tensor, layers: Mapping[float, Tenso
 def widened(loss: Loss, batch: Embeddings) -> Embeddings:
     """Return the batch with one more place for a positive and a negative, padded in all rows."""
     slots, hard = batch.positive.shape[1], batch.negative.shape[1]
-    other = example_embeddings(1, positives=slots + 1, negatives=hard + 1, in_batch=batch.in_batch)
+    other = example_embeddings(
+        1,
+        positives=slots + 1,
+        negatives=hard + 1,
+        in_batch=batch.in_batch,
+        kind=batch.similarity.kind,
+    )
     missing_columns: dict[str, Any] = {
         name: None
         for name in ("positive_score", "negative_score", "label")

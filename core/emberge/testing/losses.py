@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,21 +63,25 @@ def check_loss(
 
 def _list_trials(loss: Loss, filling: bool) -> Iterator[_LossTrial]:
     shapes = [(2, 2), (1, 3)] if "negative" in loss.needs else [(2, 2), (1, 0)]
-    for in_batch in (True, False):
-        for positives, negatives in shapes:
-            if not in_batch and not negatives and "contrast" in loss.needs:
-                continue
-            batch = example_embeddings(positives=positives, negatives=negatives, in_batch=in_batch)
-            if not filling:
-                batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
-            gathered_columns: dict[str, Any] = {
-                name: getattr(batch, name) if name in loss.needs else None
-                for name in OPTIONAL_COLUMNS
-            }
-            declared = with_layers(loss, dataclasses.replace(batch, **gathered_columns))
-            complete = with_layers(loss, batch)
-            yield _LossTrial(loss, declared, complete)
-            yield _LossTrial(loss, complete, complete)
+    for kind, in_batch, (positives, negatives) in itertools.product(
+        sorted(loss.kinds), (True, False), shapes
+    ):
+        if (not in_batch and not negatives and "contrast" in loss.needs) or (
+            in_batch and kind == "pair_score"  # there, rows share no texts
+        ):
+            continue
+        batch = example_embeddings(
+            positives=positives, negatives=negatives, in_batch=in_batch, kind=kind
+        )
+        if not filling:
+            batch = dataclasses.replace(batch, valid=torch.ones_like(batch.valid))
+        gathered_columns: dict[str, Any] = {
+            name: getattr(batch, name) if name in loss.needs else None for name in OPTIONAL_COLUMNS
+        }
+        declared = with_layers(loss, dataclasses.replace(batch, **gathered_columns))
+        complete = with_layers(loss, batch)
+        yield _LossTrial(loss, declared, complete)
+        yield _LossTrial(loss, complete, complete)
 
 
 def _is_close(first: Tensor, second: Tensor, tolerance: float = 2e-5) -> bool:
@@ -147,9 +152,9 @@ class _LossTrial:
         value, grads = self.value_and_gradient(self.batch)
         slots, hard = self.batch.positive.shape[1], self.batch.negative.shape[1]
         names = ["anchor", *["positive"] * slots, *["negative"] * hard]
-        read = torch.tensor([name in self.loss.embeds for name in names])[:, None]
+        read = torch.tensor([name in self.loss.embeds for name in names])
         values, *layers = (
-            columns(embeddings).where(read, torch.nan)
+            columns(embeddings).where(self.spread(read), torch.nan)
             for embeddings in (self.batch, *self.batch.layers.values())
         )
         reduced_batch = with_columns(
@@ -201,7 +206,7 @@ class _LossTrial:
         )
 
         def fill(values: Tensor) -> Tensor:
-            return values.masked_fill(is_padding[..., None], 7.0)
+            return values.masked_fill(self.spread(is_padding), 7.0)
 
         layers = {n: fill(columns(layer)) for n, layer in batch.layers.items()}
         other = with_columns(batch, fill(columns(batch)), layers)
@@ -225,7 +230,7 @@ class _LossTrial:
             _LossTrial(weighted_loss, self.batch, self.complete).call(self.batch),
         )
         assert _is_close(first, second), "weight: the runner applies it, not the loss"
-        if lengths:
+        if lengths and self.batch.similarity.unit:
             scaled_batch = dataclasses.replace(
                 change_embeddings(self.batch, lambda t: t * 0.25), anchor=self.batch.anchor * 3
             )
@@ -277,7 +282,7 @@ class _LossTrial:
         With a `shard` the engine encodes only the shard's rows. The other rows' embeddings are at their
         places without a gradient, as if another rank had computed them.
         """
-        encoder = LetterEncoder().train(plan.dropout)
+        encoder = LetterEncoder(self.batch.similarity.kind).train(plan.dropout)
         learned_values = {
             name: value.detach().clone().requires_grad_()
             for name, value in self.loss.parameters().items()
@@ -321,6 +326,14 @@ class _LossTrial:
 
     def embed_rows(self, part: slice, encoded: BatchEmbeddings) -> Embeddings:
         """Return the batch's rows with an encoder's embeddings of `texts`."""
-        shape = (part.stop - part.start, 1 + self.batch.valid.shape[1], -1)
-        layers = {name: values.view(shape) for name, values in encoded.layers.items()}
-        return with_columns(take_rows(self.batch, part), encoded.embeddings.view(shape), layers)
+
+        def in_places(values: Tensor) -> Tensor:
+            places = (part.stop - part.start, 1 + self.batch.valid.shape[1])
+            return values.view(*places, *values.shape[1:])
+
+        layers = {name: in_places(values) for name, values in encoded.layers.items()}
+        return with_columns(take_rows(self.batch, part), in_places(encoded.embeddings), layers)
+
+    def spread(self, mask: Tensor) -> Tensor:
+        """Return a mask of texts [...] that is applied to their embeddings [..., *e]."""
+        return mask.view(*mask.shape, *[1] * (self.batch.anchor.ndim - 1))

@@ -8,24 +8,45 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from emberge.contracts import Embedded, TokenisedText
+from emberge.contracts import COSINE, Embedded, EmbeddingKind, MaxSim, Similarity, TokenisedText
 
 WIDTH = 8
+_SIMILARITIES: Mapping[EmbeddingKind, Similarity] = {
+    "vector": COSINE,
+    "sparse": Similarity("sparse", unit=False),
+    "token_vectors": MaxSim(),
+    "pair_score": Similarity("pair_score", unit=False),
+}
+
+
+def similarity_of(kind: EmbeddingKind) -> Similarity:
+    """Return the comparison of embeddings of a kind, as encoders have it by default."""
+    return _SIMILARITIES[kind]
+
+
+def width_of(kind: EmbeddingKind) -> int:
+    """Return the size of an example's vectors of a kind; a score is one number."""
+    return 1 if kind == "pair_score" else WIDTH
 
 
 class LetterEncoder(nn.Module):
-    """Encoder with a vector for each letter; a text's embedding is the mean of its letters' vectors."""
+    """Encoder with a vector for each letter; a text's embedding is the mean of its letters' vectors.
 
-    dimension = WIDTH
+    With the kind `token_vectors` it is these vectors themselves; with `pair_score` it is one number.
+    """
+
     tokenizer_fingerprint = "words"
     prompts: Mapping[str, str] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, kind: EmbeddingKind = "vector") -> None:
         super().__init__()
+        self.similarity = similarity_of(kind)
+        self.dimension = width_of(kind)
         generator = torch.Generator().manual_seed(1)
-        self.words = nn.Embedding(64, WIDTH, padding_idx=0)
+        self.words = nn.Embedding(64, self.dimension, padding_idx=0)
         with torch.no_grad():
-            self.words.weight[1:] = torch.randn(63, WIDTH, generator=generator)  # 0 is padding
+            first = torch.randn(63, self.dimension, generator=generator)  # 0 is padding
+            self.words.weight[1:] = first
         self.dropout = nn.Dropout(0.2)
 
     @property
@@ -49,8 +70,10 @@ class LetterEncoder(nn.Module):
         ids = features["input_ids"]
         states = self.words(ids)
         # Dropout of whole embeddings' entries: its pattern must not depend on the padding.
-        count = (ids > 0).sum(1, keepdim=True)
-        pooled = self.dropout(states.sum(1) / count)
+        if self.similarity.kind == "token_vectors":
+            pooled = states * self.dropout(torch.ones_like(states[:, :1]))
+        else:
+            pooled = self.dropout(states.sum(1) / (ids > 0).sum(1, keepdim=True))
         return Embedded(pooled, {layer: self.layer(pooled, layer) for layer in layers})
 
     def stored_names(self) -> Mapping[str, str]:
@@ -59,8 +82,9 @@ class LetterEncoder(nn.Module):
 
     @staticmethod
     def layer(pooled: Tensor, layer: float) -> Tensor:
-        """Return the embeddings of an intermediate layer."""
-        return pooled.roll(1, dims=-1) + layer
+        """Return the embeddings of an intermediate layer; zero vectors, as of padding, stay zero."""
+        is_zero = (pooled == 0).all(-1, keepdim=True)
+        return (pooled.roll(1, dims=-1) + layer).masked_fill(is_zero, 0.0)
 
     def save(self, folder: Path) -> None:
         """Write the vectors."""

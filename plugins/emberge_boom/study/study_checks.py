@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberge import DataEntry, DataError, EmbergeError, Preflight, Problem
-from emberge.contracts import dimension_problems, loss_problems
+from emberge.contracts import embedding_problems, loss_problems
 from emberge.training import FitOptions
 
 from emberge_boom.study.study_run import StudyOptions, narrow_options, sample_size
@@ -30,7 +30,7 @@ def check_training(study: StudyOptions, context: Preflight) -> Iterator[Problem]
         facts = study.backbone.describe(folder)
         for message in facts.problems:
             yield context.problem(message, "backbone")
-        for message in dimension_problems(study.loss, facts.dimension):
+        for message in embedding_problems(study.loss, facts):
             yield context.problem(message, "loss")
     for sampler in study.sampler:
         yield from sampler.check(context)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Loss, unit_vectors
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,10 @@ class PairLoss(Loss):
     def needs(self) -> frozenset[str]:
         return frozenset({"positive_score"})
 
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS
+
     def check_scores(self, lowest: float, highest: float) -> Sequence[str]:
         if lowest < highest:
             return ()
@@ -35,16 +39,13 @@ class PairLoss(Loss):
         )
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
-        import torch
-
         e = embeddings
         if e.positive_score is None and e.negative_score is None:
             raise ValueError(f"{type(self).__name__} needs scores")
-        cosine = torch.einsum("id,icd->ic", unit_vectors(e.anchor), unit_vectors(e.candidates))
         score = e.scores.flatten()
         scored = e.valid.flatten() & ~score.isnan()
-        cosine = cosine.flatten().masked_fill(~scored, 0.0)
-        return self.of_pairs(cosine, score.masked_fill(~scored, 0.0), scored)
+        closeness = e.closeness.flatten().masked_fill(~scored, 0.0)
+        return self.of_pairs(closeness, score.masked_fill(~scored, 0.0), scored)
 
     def of_pairs(self, cosine: Tensor, score: Tensor, scored: Tensor) -> Tensor:
         """Return the loss of pairs [m]; `scored` marks pairs with a score, and other values are 0."""

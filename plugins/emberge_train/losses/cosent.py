@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, unit_vectors
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings
 
 from emberge_train.losses.score_arithmetic import OrderLoss
 
@@ -32,9 +32,9 @@ class CoSENT(OrderLoss):
             sampler: batch_shuffle
     """
 
-    def values(self, embeddings: Embeddings) -> Tensor:
-        import torch
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS
 
-        return torch.einsum(
-            "id,icd->ic", unit_vectors(embeddings.anchor), unit_vectors(embeddings.candidates)
-        )
+    def values(self, embeddings: Embeddings) -> Tensor:
+        return embeddings.closeness

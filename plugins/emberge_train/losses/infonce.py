@@ -8,8 +8,19 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from emberge import AnyNumber, Embeddings, Guide, Loss, Positive, Requires, unit_vectors
-from emberge.numerics import log_sum_products, lowest_score
+from emberge import (
+    ALL_KINDS,
+    AnyNumber,
+    EmbeddingKind,
+    Embeddings,
+    Guide,
+    Loss,
+    Positive,
+    Requires,
+    Similarity,
+    unit_vectors,
+)
+from emberge.numerics import lowest_score
 
 from emberge_train.losses.score_arithmetic import temperature_warnings
 
@@ -21,9 +32,9 @@ if TYPE_CHECKING:
 class TableSide:
     """Candidates of one side of a score table, with the ids and groups that decide which pairs count.
 
-    vectors [m, d] have length one. For each text, row [m] is its row, text [m] its id, valid [m] is False for
-    padding, `own` [m] is True if it may be a negative of its own row, and guide [m, g] is its direction by
-    the guide.
+    vectors [m, *e] are embeddings, prepared for comparison. For each text, row [m] is its row, text [m] its
+    id, valid [m] is False for padding, `own` [m] is True if it may be a negative of its own row, and guide
+    [m, g] is its direction by the guide.
     """
 
     vectors: Tensor
@@ -74,7 +85,11 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
         row = number[:, None].expand(-1, width).flatten()
         may_be_own = torch.full_like(row, own, dtype=torch.bool)
         return TableSide(
-            unit_vectors(vectors).flatten(0, 1), row, text.flatten(), valid.flatten(), may_be_own
+            e.similarity.prepared(vectors).flatten(0, 1),
+            row,
+            text.flatten(),
+            valid.flatten(),
+            may_be_own,
         )
 
     valid_anchors = e.valid.new_ones(rows, 1)
@@ -95,16 +110,35 @@ def sides(e: Embeddings) -> tuple[TableSide, TableSide, TableSide]:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """Rules that keep a text out of a row's denominator.
+    """Scores of a batch, and rules that keep a text out of a row's denominator.
 
-    texts [b, k] are the ids of texts that are not negatives of the row, label [b] is the row's label. A text
-    whose similarity in the guide is threshold [b] or more counts as another positive. A rule that is None is
-    off.
+    Scores are `scale` times the `similarity`. texts [b, k] are the ids of texts that are not negatives of the
+    row, label [b] is the row's label. A text whose similarity in the guide is threshold [b] or more counts as
+    another positive. A rule that is None is off.
     """
 
+    similarity: Similarity
+    scale: float | Tensor
     texts: Tensor | None = None
     label: Tensor | None = None
     threshold: Tensor | None = None
+
+    def log_sums(self, left: TableSide, right: TableSide) -> Tensor:
+        """Return log-sum-exp [k] of the scores: per left text, over the right texts that count for it.
+
+        A text on the left for which no text on the right counts gets a very low number with a gradient of
+        zero.
+        """
+        return self.similarity.log_sums(
+            left.vectors,
+            right.vectors,
+            lambda block: self.mask_excluded(left, right, block),
+            self.scale,
+        )
+
+    def own_scores(self, anchors: TableSide, texts: Tensor) -> Tensor:
+        """Return the scores [b, c] of anchors with texts [b, c, *e] of their rows."""
+        return self.similarity.own_scores(anchors.vectors, texts) * self.scale
 
     def mask_excluded(self, left: TableSide, right: TableSide, block: slice) -> Tensor:
         """Return the mask [block, m] of (left, right) pairs that do not count."""
@@ -126,20 +160,9 @@ class Rules:
         return is_barred
 
 
-def log_sums(left: TableSide, right: TableSide, rules: Rules, scale: float | Tensor) -> Tensor:
-    """Return log-sum-exp [k] of scale · cosine: per left text, over the right texts that count for it.
-
-    A text on the left for which no text on the right counts gets a very low number with a gradient of zero.
-    """
-    scaled = left.vectors * scale
-    return log_sum_products(
-        scaled, right.vectors, lambda block: rules.mask_excluded(left, right, block)
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class InfoNCE(Loss):
-    """Contrastive loss of each anchor's positives and negatives, on cosines divided by `temperature`.
+    """Contrastive loss of each anchor's positives and negatives, on similarities divided by `temperature`.
 
     For anchor i and positive slot c: -s(i, p_ic) + log(e^s(i, p_ic) + sum over negatives e^s), averaged. The
     negatives are the row's own hard negatives. If the batch's `negatives` are `in_batch` (the default for
@@ -176,7 +199,7 @@ class InfoNCE(Loss):
     """
 
     temperature: Positive = 0.02
-    """Divisor of the cosines."""
+    """Divisor of the similarities: cosines, unless the model compares otherwise."""
     positives_in_denominator: Literal["all", "same_slot"] = "all"
     own_negatives_only: bool = False
     slot_reduction: Literal["mean", "sum"] = "mean"
@@ -206,6 +229,10 @@ class InfoNCE(Loss):
         return frozenset({"contrast", "label"} if self.mask_equal_label else {"contrast"})
 
     @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS
+
+    @property
     def guided_by(self) -> Guide | None:
         return self.guide
 
@@ -223,26 +250,23 @@ class InfoNCE(Loss):
         import torch
 
         rows, slots = embeddings.positive.shape[:2]
-        scale = self._scale(parameters)
         anchors, positives, negatives = sides(embeddings)
-        positive_vectors = positives.vectors.view(rows, slots, -1)
-        positive_scores = torch.einsum("id,icd->ic", anchors.vectors, positive_vectors) * scale
-        rules = self._make_rules(embeddings, anchors, positives)
+        rules = self._make_rules(embeddings, anchors, positives, self._scale(parameters))
+        positive_vectors = positives.vectors.view(rows, slots, *positives.vectors.shape[1:])
+        positive_scores = rules.own_scores(anchors, positive_vectors)
         if not embeddings.in_batch:
             return self._reduce(
-                _compute_terms(
-                    positive_scores, _sum_own_negatives(anchors, negatives, rules, scale)
-                ),
+                _compute_terms(positive_scores, _sum_own_negatives(anchors, negatives, rules)),
                 embeddings,
             )
-        negative_sums = self._sum_negatives(anchors, positives, negatives, rules, scale)
+        negative_sums = self._sum_negatives(anchors, positives, negatives, rules)
         if self.contrast_positives:
             negative_sums = torch.logaddexp(
-                negative_sums, log_sums(positives, positives, rules, scale).view(rows, slots)
+                negative_sums, rules.log_sums(positives, positives).view(rows, slots)
             )
         terms = _compute_terms(positive_scores, negative_sums)
         if self.symmetric:
-            reverse_sums = log_sums(positives, anchors, rules, scale).view(rows, slots)
+            reverse_sums = rules.log_sums(positives, anchors).view(rows, slots)
             terms = (terms + _compute_terms(positive_scores, reverse_sums)) / 2
         return self._reduce(terms, embeddings)
 
@@ -260,7 +284,6 @@ class InfoNCE(Loss):
         positives: TableSide,
         negatives: TableSide,
         rules: Rules,
-        scale: float | Tensor,
     ) -> Tensor:
         """Return log-sums [b, p or 1] over the negatives of each anchor."""
         import torch
@@ -270,27 +293,22 @@ class InfoNCE(Loss):
         if not self.own_negatives_only:
             shared_sides.append(negatives)
         if self.positives_in_denominator == "all":
-            parts = [
-                log_sums(
-                    anchors, reduce(TableSide.__add__, [positives, *shared_sides]), rules, scale
-                )
-            ]
+            parts = [rules.log_sums(anchors, reduce(TableSide.__add__, [positives, *shared_sides]))]
         else:
-            parts = [
-                log_sums(anchors, positives.part(slot, slots), rules, scale)
-                for slot in range(slots)
-            ]
+            parts = [rules.log_sums(anchors, positives.part(slot, slots)) for slot in range(slots)]
         summed_negatives = torch.stack(parts, dim=1)
         if self.positives_in_denominator == "same_slot" and shared_sides:
-            shared_sums = log_sums(anchors, reduce(TableSide.__add__, shared_sides), rules, scale)
+            shared_sums = rules.log_sums(anchors, reduce(TableSide.__add__, shared_sides))
             summed_negatives = torch.logaddexp(summed_negatives, shared_sums[:, None])
         if self.own_negatives_only:
             summed_negatives = torch.logaddexp(
-                summed_negatives, _sum_own_negatives(anchors, negatives, rules, scale)
+                summed_negatives, _sum_own_negatives(anchors, negatives, rules)
             )
         return summed_negatives
 
-    def _make_rules(self, e: Embeddings, anchors: TableSide, positives: TableSide) -> Rules:
+    def _make_rules(
+        self, e: Embeddings, anchors: TableSide, positives: TableSide, scale: float | Tensor
+    ) -> Rules:
         import torch
 
         slots = e.positive.shape[1]
@@ -308,7 +326,8 @@ class InfoNCE(Loss):
             lowest_closeness = closeness.masked_fill(~valid, torch.inf).amin(1)
             share = lowest_closeness.abs() if self.guide_margin_kind == "relative" else 1.0
             threshold = lowest_closeness - self.guide_margin * share
-        return Rules(texts, e.label if self.mask_equal_label else None, threshold)
+        label = e.label if self.mask_equal_label else None
+        return Rules(e.similarity, scale, texts, label, threshold)
 
     def _reduce(self, terms: Tensor, e: Embeddings) -> Tensor:
         valid = e.valid[:, : e.positive.shape[1]]
@@ -326,17 +345,16 @@ def _compute_terms(positive: Tensor, negative_sums: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(gap), gap)
 
 
-def _sum_own_negatives(
-    anchors: TableSide, negatives: TableSide, rules: Rules, scale: float | Tensor
-) -> Tensor:
+def _sum_own_negatives(anchors: TableSide, negatives: TableSide, rules: Rules) -> Tensor:
     """Return log-sums [b, 1] over each row's own negatives alone."""
     import torch
 
     rows = len(anchors.row)
     if not len(negatives.row):
-        return anchors.vectors.sum(1, keepdim=True) * 0 + lowest_score(anchors.vectors)
-    own_negatives = negatives.vectors.view(rows, -1, negatives.vectors.shape[1])
-    scores = torch.einsum("id,ikd->ik", anchors.vectors, own_negatives) * scale
+        nothing = anchors.vectors.flatten(1).sum(1, keepdim=True) * 0
+        return nothing + lowest_score(anchors.vectors)
+    own_negatives = negatives.vectors.view(rows, -1, *negatives.vectors.shape[1:])
+    scores = rules.own_scores(anchors, own_negatives)
     is_barred = ~negatives.valid.view(rows, -1)
     if rules.texts is not None:
         ids = negatives.text.view(rows, -1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Guide, Loss, Positive
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Guide, Loss, Positive
 from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import require_guide
@@ -51,7 +51,8 @@ class KLDistillation(Loss):
 
     temperature: Positive = 0.05
     teacher_temperature: Positive | None = None
-    similarity: Literal["cosine", "dot"] = "cosine"
+    similarity: Literal["cosine", "dot"] | None = None
+    """Similarity to the anchor: by default the model's own, for one vector a text the cosine."""
     rescale: bool = False
     guide: Guide | None = None
     """Teacher whose cosines replace the scores of the data."""
@@ -64,6 +65,10 @@ class KLDistillation(Loss):
     def needs(self) -> frozenset[str]:
         scores = frozenset({"positive_score", "negative_score"})
         return frozenset({"negative"}) | (scores if self.guide is None else frozenset())
+
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS
 
     @property
     def guided_by(self) -> Guide | None:
@@ -104,4 +109,4 @@ class KLDistillation(Loss):
         if self.guide is None:
             return teacher_scores(embeddings, "kl_distillation")
         guide = require_guide(embeddings, "kl_distillation")
-        return student_scores(guide, "cosine"), embeddings.valid
+        return guide.closeness, embeddings.valid

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, Positive
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Loss, Positive
 
 from emberge_train.losses.score_arithmetic import student_scores, teacher_scores
 
@@ -33,7 +33,8 @@ class MarginMSE(Loss):
             sampler: batch_shuffle
     """
 
-    similarity: Literal["cosine", "dot"] = "cosine"
+    similarity: Literal["cosine", "dot"] | None = None
+    """Similarity to the anchor: by default the model's own, for one vector a text the cosine."""
     scale: Positive = 1.0
     cross_rank: bool = False
 
@@ -44,6 +45,10 @@ class MarginMSE(Loss):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"negative", "positive_score", "negative_score"})
+
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS
 
     def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
         teacher, is_scored = teacher_scores(embeddings, "margin_mse")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from emberge import AnyNumber, Count, DataError, Embeddings, Loss, unit_vectors
+from emberge import AnyNumber, Count, DataError, EmbeddingKind, Embeddings, Loss, unit_vectors
 from emberge.contracts import OuterLoss
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Matryoshka(OuterLoss):
             )
         super().__post_init__()
         object.__setattr__(self, "cross_rank", self.loss[0].cross_rank)
+
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return super().kinds & {"vector", "token_vectors"}  # others have no leading numbers
 
     def check(self, dimension: int) -> Sequence[str]:
         if max(self.dims) > dimension:

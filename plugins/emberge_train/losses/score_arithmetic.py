@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from emberge import Embeddings, Loss, Positive, unit_vectors
+from emberge import Embeddings, Loss, Positive
 from emberge.numerics import lowest_score
 
 if TYPE_CHECKING:
@@ -64,14 +64,11 @@ def teacher_scores(e: Embeddings, loss: str) -> tuple[Tensor, Tensor]:
     return scores.masked_fill(~is_scored, 0.0), is_scored
 
 
-def student_scores(e: Embeddings, similarity: str) -> Tensor:
-    """Return cosines or dot products of every anchor with its candidates [b, p + n]."""
-    import torch
-
-    anchor, candidates = e.anchor, e.candidates
-    if similarity == "cosine":
-        anchor, candidates = unit_vectors(anchor), unit_vectors(candidates)
-    return torch.einsum("id,icd->ic", anchor, candidates)
+def student_scores(e: Embeddings, similarity: Literal["cosine", "dot"] | None) -> Tensor:
+    """Return the similarity of every anchor and its candidates [b, p + n], by default the model's own."""
+    if similarity is not None:
+        e = replace(e, similarity=replace(e.similarity, unit=similarity == "cosine"))
+    return e.closeness
 
 
 @dataclass(frozen=True, kw_only=True)

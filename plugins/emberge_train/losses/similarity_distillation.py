@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Embeddings, Positive, unit_vectors
+from emberge import ALL_KINDS, EmbeddingKind, Embeddings, Positive
 from emberge.numerics import lowest_score
 
 from emberge_train.losses.guided_loss import GuidedLoss, require_guide
@@ -25,7 +25,7 @@ class SimilarityDistillation(GuidedLoss):
 
     For each text i of the batch, anchors, positives and negatives alike, p is the softmax over all other
     texts j of the `guide`'s cosines cos(g_i, g_j) over `teacher_temperature` (by default `temperature`), and
-    q that of the model's cosines over `temperature`. The loss is the mean over i of sum_j p_j (log p_j -
+    q that of the model's similarities over `temperature`. The loss is the mean over i of sum_j p_j (log p_j -
     log q_j). Equal texts are left out of each other's distributions.
 
     Only scores are compared, so that the sizes and spaces of both models may differ, and an ensemble may have
@@ -47,6 +47,10 @@ class SimilarityDistillation(GuidedLoss):
     def __post_init__(self) -> None:
         require_positive_temperatures(self.temperature, self.teacher_temperature)
 
+    @property
+    def kinds(self) -> frozenset[EmbeddingKind]:
+        return ALL_KINDS - {"pair_score"}
+
     def warnings(self) -> list[str]:
         teacher = self.teacher_temperature or 0.0
         return [
@@ -65,9 +69,9 @@ class SimilarityDistillation(GuidedLoss):
 
         def logs(batch: Embeddings, temperature: float) -> Tensor:
             columns = torch.cat([batch.anchor[:, None], batch.candidates], dim=1)
-            vectors = unit_vectors(columns[is_text])
-            cosines = vectors @ vectors.T / temperature
-            return torch.log_softmax(cosines.masked_fill(~is_other, lowest_score(cosines)), dim=1)
+            texts = batch.similarity.prepared(columns[is_text])
+            scores = batch.similarity.table(texts, texts) / temperature
+            return torch.log_softmax(scores.masked_fill(~is_other, lowest_score(scores)), dim=1)
 
         teacher_logs = logs(teacher, self.teacher_temperature or self.temperature)
         student_logs = logs(embeddings, self.temperature)

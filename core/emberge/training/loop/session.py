@@ -153,7 +153,7 @@ class Session(Trainee):
         return encode_and_backward(
             self.encoder,
             drawn.texts,
-            drawn.objective(self.objective, self.device),
+            drawn.objective(self.objective, self.device, self.encoder.similarity),
             self.encode_plan,
             seed=seed,
             layers=self.objective.layers([part.dataset for part in batch.parts]),

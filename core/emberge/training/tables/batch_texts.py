@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from emberge.contracts import COLUMNS, Embeddings, TokenisedText
+from emberge.contracts import COLUMNS, COSINE, Embeddings, Similarity, TokenisedText
 from emberge.encoding import BatchEmbeddings, to_device
 from emberge.ranks import ALONE, Ranks, rows_of, shard_rows
 from emberge.seeds import random_bits, stable_seed
@@ -65,9 +65,11 @@ class DrawnBatch:
     ranks: Ranks = ALONE
 
     def objective(
-        self, loss: Objective, device: torch.device
+        self, loss: Objective, device: torch.device, similarity: Similarity = COSINE
     ) -> Callable[[BatchEmbeddings], Tensor]:
         """Return the function from the embeddings of the rank's texts to its share of the batch's loss.
+
+        The embeddings are compared by `similarity`.
 
         Summed over ranks, the shares are the parts' losses, weighted by their rows. Every rank computes a
         loss that gathers over all rows; the rank contributes its share of the value, and the whole gradient
@@ -85,7 +87,7 @@ class DrawnBatch:
             rows = sum(len(drawn.part.rows) for drawn in self.parts)
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
-                embeddings = _build_embeddings(drawn, places, masked_embeddings, device)
+                embeddings = _build_embeddings(drawn, places, masked_embeddings, device, similarity)
                 total = total + self._part(loss, drawn, embeddings) * (len(drawn.part.rows) / rows)
             return total
 
@@ -106,11 +108,13 @@ class DrawnBatch:
         """Return the embeddings of all ranks, with zeros in place of other ranks' if no loss reads these."""
 
         def of(own: Tensor) -> Tensor:
+            if own.ndim > 2:
+                own = pad(own, (0, 0, 0, self.ranks.largest(own.shape[1]) - own.shape[1]))
             if needed:
                 return self.ranks.gathered(own, self.counts)
             before = sum(self.counts[: self.ranks.rank])
             after = sum(self.counts) - before - len(own)
-            return pad(own, (0, 0, before, after))
+            return pad(own, (0, 0) * (own.ndim - 1) + (before, after))
 
         return BatchEmbeddings(
             of(encoded.embeddings), {name: of(values) for name, values in encoded.layers.items()}
@@ -210,7 +214,11 @@ def _choose_numbers(size: int, want: int, fill: str, key: Sequence[object]) -> N
 
 
 def _build_embeddings(
-    drawn: _DrawnPart, places: NDArray[np.int64], encoded: BatchEmbeddings, device: torch.device
+    drawn: _DrawnPart,
+    places: NDArray[np.int64],
+    encoded: BatchEmbeddings,
+    device: torch.device,
+    similarity: Similarity,
 ) -> Embeddings:
     table, slots = drawn.table, drawn.slots
     scores = np.where(drawn.entries >= 0, table.scores[drawn.entries], np.nan)
@@ -221,9 +229,10 @@ def _build_embeddings(
         return to_device(torch.from_numpy(np.ascontiguousarray(array)), device)
 
     def seen(values: Tensor, layers: Mapping[float, Embeddings]) -> Embeddings:
-        rows = values[index.flatten()].view(*index.shape, -1)
+        rows = values[index.flatten()].view(*index.shape, *values.shape[1:])
         if not drawn.embedded.all():
-            rows = rows.where(on_device(drawn.embedded)[:, None], torch.nan)
+            is_embedded = on_device(drawn.embedded).view(-1, *[1] * (values.ndim - 1))
+            rows = rows.where(is_embedded, torch.nan)
         return Embeddings(
             anchor=rows[:, 0],
             positive=rows[:, 1 : 1 + slots],
@@ -235,6 +244,7 @@ def _build_embeddings(
             label=on_device(labels) if (labels >= 0).any() else None,
             in_batch=drawn.part.in_batch,
             layers=layers,
+            similarity=similarity,
         )
 
     embeddings = seen(
@@ -249,6 +259,7 @@ def _build_embeddings(
         positive=guide_embeddings[:, 1 : 1 + slots],
         negative=guide_embeddings[:, 1 + slots :],
         layers={},
+        similarity=COSINE,  # a guide gives vectors
     )
     return replace(embeddings, guide=guide)
 
