@@ -11,7 +11,6 @@ from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
 from emberge.contracts.reference import FileRef, ModelRef
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
-from emberge.wording import join_some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -497,4 +496,4 @@ def embedding_problems(
 
 
 def _describe_kinds(kinds: frozenset[EmbeddingKind]) -> str:
-    return join_some([words for kind, words in _KIND_WORDS.items() if kind in kinds])
+    return " or ".join(words for kind, words in _KIND_WORDS.items() if kind in kinds)

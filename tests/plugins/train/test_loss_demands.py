@@ -39,13 +39,13 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     KLDistillation: (
         {"negative", "positive_score", "negative_score"},
         {
-            **{"temperature": 0.05, "teacher_temperature": None, "similarity": "cosine"},
+            **{"temperature": 0.05, "teacher_temperature": None, "similarity": None},
             **{"rescale": False, "cross_rank": False, "guide": None},
         },
     ),
     MarginMSE: (
         {"negative", "positive_score", "negative_score"},
-        {"similarity": "cosine", "scale": 1.0, "cross_rank": False},
+        {"similarity": None, "scale": 1.0, "cross_rank": False},
     ),
     Pearson: ({"positive_score"}, {"cross_rank": False}),
     PRO: ({"positive_score"}, RANKS),
