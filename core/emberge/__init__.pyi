@@ -64,7 +64,6 @@ from .contracts.schedule import PerModel as PerModel
 from .contracts.schedule import PerTensor as PerTensor
 from .contracts.similarity import ALL_KINDS as ALL_KINDS
 from .contracts.similarity import EmbeddingKind as EmbeddingKind
-from .contracts.similarity import MaxSim as MaxSim
 from .contracts.similarity import Similarity as Similarity
 from .contracts.stage import BasePolicy as BasePolicy
 from .contracts.stage import ChainSpec as ChainSpec
@@ -101,7 +100,7 @@ from .errors import RequirementError as RequirementError
 from .errors import suggest as suggest
 from .hookspecs import hookimpl as hookimpl
 from .merging.chain import merge_blocks as merge_blocks
-from .numerics.similarity import unit_vectors as unit_vectors
+from .numerics.score_tables import unit_vectors as unit_vectors
 from .plugins import Plugins as Plugins
 from .plugins import load_plugins as load_plugins
 from .recipes.checked_run import run_recipe as run_recipe

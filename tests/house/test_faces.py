@@ -48,7 +48,7 @@ TOGETHER = {
     "merge_recipes/test_codiemb_paper.py": "emberge_mteb.hub_tasks",
     "plugins/codiemb/test_layer_softmax.py": "emberge.merging.statistics_file",
     "plugins/codiemb/test_mixed.py": "emberge.training.plan.batch_plan",
-    "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.similarity",
+    "plugins/codiemb/test_ranking_losses.py": "emberge.numerics.score_tables",
     "plugins/codiemb/test_similarity_training.py": "emberge.training.plan.preview",
     "plugins/evaluate/test_against_linear.py": "emberge_report.conclusions",
     "plugins/index/test_passport_of_result.py": "emberge.merging.streaming.stream",
@@ -67,9 +67,9 @@ TOGETHER = {
             "emberge.training.tables.guides",
         )
     ),
-    "plugins/train/test_loss_agreement.py": "emberge.numerics.similarity",
+    "plugins/train/test_loss_agreement.py": "emberge.numerics.score_tables",
     "plugins/train/test_mixture.py": "emberge.training.plan.batch_plan",
-    "plugins/train/test_mlm.py": "emberge.numerics.similarity",
+    "plugins/train/test_mlm.py": "emberge.numerics.score_tables",
     "recipes_printed/test_boom.py": "emberge_mteb.hub_tasks",
     "recipes_printed/test_codiemb.py": "emberge_mteb.hub_tasks",
 }

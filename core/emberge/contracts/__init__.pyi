@@ -101,7 +101,6 @@ from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail
 from .schedule import PerModel as PerModel
 from .schedule import PerTensor as PerTensor
-from .similarity import ALL_KINDS as ALL_KINDS
 from .similarity import COSINE as COSINE
 from .similarity import EmbeddingKind as EmbeddingKind
 from .similarity import MaxSim as MaxSim

@@ -1,4 +1,4 @@
-"""What an embedding is, and how two embeddings are compared."""
+"""Kinds of embeddings, and the comparison of two."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from emberge.numerics.similarity import (
-    blockwise,
-    log_sum_products,
-    log_sum_table,
-    unit_vectors,
-)
+from emberge.numerics import blockwise, log_sum_products, lowest_score, unit_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 EmbeddingKind: TypeAlias = Literal["vector", "sparse", "token_vectors", "pair_score"]
-"""What a backbone makes of a text: one vector; a sparse vector over a vocabulary; a vector for each token,
-zero at padding; or of a pair of texts, a score."""
+"""Kind of output of a backbone: for a text one vector, a sparse vector over a vocabulary, or a vector for
+each token, zero at padding; or for a pair of texts a score."""
 ALL_KINDS: frozenset[EmbeddingKind] = frozenset({"vector", "sparse", "token_vectors", "pair_score"})
 
 
@@ -100,7 +95,10 @@ class MaxSim(Similarity):
         cells_a_row = left.shape[1] * right.shape[0] * right.shape[1]
 
         def of_block(block: slice) -> Tensor:
-            return log_sum_table(self.table(left[block], right) * scale, barred(block))
+            scores, is_omitted = self.table(left[block], right) * scale, barred(block)
+            if is_omitted is not None:
+                scores = scores.masked_fill(is_omitted, lowest_score(scores))
+            return scores.logsumexp(dim=1)
 
         return blockwise(len(left), cells_a_row, of_block)
 

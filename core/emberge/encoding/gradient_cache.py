@@ -19,7 +19,7 @@ from torch import Tensor
 from emberge.contracts import Encoder, TokenisedText
 from emberge.encoding.chunk_runner import ChunkOutput, ChunkRunner, EncodePlan, PassResult
 from emberge.encoding.chunks import Features, chunks, feed, padded_tokens, to_device
-from emberge.numerics.similarity import join_rows
+from emberge.numerics import join_rows
 
 
 @dataclass(frozen=True, eq=False)

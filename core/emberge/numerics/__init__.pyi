@@ -26,9 +26,11 @@ from .nearest import row_cosines as row_cosines
 from .nearest import top_k as top_k
 from .nearest import unit_rows as unit_rows
 from .noise import chances_of as chances_of
-from .similarity import blockwise as blockwise
-from .similarity import log_sum_products as log_sum_products
-from .similarity import lowest_score as lowest_score
+from .score_tables import blockwise as blockwise
+from .score_tables import join_rows as join_rows
+from .score_tables import log_sum_products as log_sum_products
+from .score_tables import lowest_score as lowest_score
+from .score_tables import unit_vectors as unit_vectors
 from .stored_rows import ALIGNED as ALIGNED
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE

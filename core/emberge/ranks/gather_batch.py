@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from emberge.contracts import Embeddings
-from emberge.numerics.similarity import join_rows
+from emberge.numerics import join_rows
 
 
 def gathered(parts: Sequence[Embeddings]) -> Embeddings:

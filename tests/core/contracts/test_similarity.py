@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from emberge import MaxSim, PerDataset, Similarity
-from emberge.contracts import EncoderFacts, embedding_problems
-from emberge.numerics import similarity as tables
+from emberge import PerDataset, Similarity
+from emberge.contracts import EncoderFacts, MaxSim, embedding_problems
+from emberge.numerics import score_tables as tables
 from emberge_train import AnglE, CoSENT, InfoNCE, Matryoshka
 from sentence_transformers.multi_vector_encoder.scoring import colbert_kd_scores, colbert_scores
 from torch import Tensor

@@ -192,7 +192,7 @@ def test_the_mean_of_ranknet_is_over_ordered_pairs() -> None:
 
 @pytest.mark.parametrize("loss", [RankNet(scale=5), PRO()])
 def test_blocks_are_the_whole_table(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
-    import emberge.numerics.similarity as vectors
+    import emberge.numerics.score_tables as vectors
 
     def found() -> tuple[float, torch.Tensor]:
         batch = random_batch(30, negatives=1)

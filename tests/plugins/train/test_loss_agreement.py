@@ -84,7 +84,7 @@ def test_infonce_is_multiple_negatives_ranking(
 
 
 def test_blocks_of_a_large_batch_are_the_peer_s_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    import emberge.numerics.similarity as vectors
+    import emberge.numerics.score_tables as vectors
 
     monkeypatch.setattr(vectors, "CELLS", 100)  # blocks of two or three rows
     peer = _stock("MultipleNegativesRankingLoss", scale=20.0)

@@ -88,7 +88,7 @@ def test_input_embeddings_are_a_head_too(tmp_path: Path) -> None:
 
 
 def test_logits_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    import emberge.numerics.similarity as vectors
+    import emberge.numerics.score_tables as vectors
 
     torch.manual_seed(0)
     head = nn.Linear(8, 500)

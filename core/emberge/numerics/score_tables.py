@@ -41,6 +41,8 @@ def join_rows(parts: Sequence[Tensor]) -> Tensor:
 
     def filled(part: Tensor) -> Tensor:
         missing = [size - own for size, own in zip(most, part.shape[1:-1], strict=True)]
+        if not any(missing):
+            return part
         return pad(part, [0, 0, *(n for size in reversed(missing) for n in (0, size))])
 
     return torch.cat([filled(part) for part in parts])
@@ -101,15 +103,6 @@ def _log_sums(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Ten
     import torch
 
     return torch.logsumexp(_score_block(left, right, barred, block), dim=1)
-
-
-def log_sum_table(scores: Tensor, is_omitted: Tensor | None) -> Tensor:
-    """Return log Σ_j e^score_ij for each row i of a table [k, m], without the omitted entries."""
-    import torch
-
-    if is_omitted is not None:
-        scores = scores.masked_fill(is_omitted, lowest_score(scores))
-    return torch.logsumexp(scores, dim=1)
 
 
 def _score_block(left: Tensor, right: Tensor, barred: _Barred, block: slice) -> Tensor:
