@@ -192,7 +192,7 @@ class AdaptOutcome:
             f"{found.names.get(key, key)} {weight / total:.2f}"
             for key, weight in found.weights.items()
         ]
-        clear = "" if found.facts.get("clear") else " (equal: nothing else is clearly better)"
+        clear = "" if found.facts.get("clear") else " (nothing else is clearly better)"
         return f"{join_some(parts, 6)}{clear}"
 
     def _describe_size(self) -> str:

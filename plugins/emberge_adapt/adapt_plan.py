@@ -112,11 +112,6 @@ class AdaptPlan:
         }
 
     @property
-    def base_share(self) -> float:
-        """Share of the base in the merge if all members, the base among them, have equal weights."""
-        return round(1 / (len(self.member_shares) + 1), 2)
-
-    @property
     def member_shares(self) -> tuple[float, ...]:
         """The share of the training rows that each member of the merge is trained on."""
         return list_shares(self.effort)
