@@ -75,13 +75,14 @@ def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:
     assert text == "-0.4 [-1.2, +0.5] points on 1 set of other domains"
 
 
-def test_weights_are_named_and_equal_ones_are_called_so(out: Path) -> None:
+def test_weights_are_named_and_it_is_said_if_nothing_tells_others_apart(out: Path) -> None:
     text = "half.part=first 0.50, half.part=rest 0.30, me/base 0.20"
     assert screen_of(outcome_of(out))["weights"] == text
     FoundWeights(weights={"a": 1.0}, names={"a": FIRST}, facts={"clear": False}).write(
         out / "found"
     )
-    assert "equal" in screen_of(outcome_of(out))["weights"]
+    text = "half.part=first 1.00 (nothing else is clearly better)"
+    assert screen_of(outcome_of(out))["weights"] == text
 
 
 def test_the_model_is_where_the_line_that_loads_it_says(out: Path) -> None:
