@@ -24,9 +24,6 @@ _NEAR_COPY = 0.6
 KEPT_SHARE = 0.9
 # Weight of the loss that keeps documents near their embeddings by the base.
 _KEPT_SPACE = 1
-# Share of the base in the merge if no weights are clearly better. As the loss already keeps what the base
-# knows, a third of the base was no better elsewhere than a tenth, and worse on the test (two sets, one seed).
-_BASE_SHARE = 0.1
 _COMMENT_WIDTH = 100
 
 
@@ -286,7 +283,7 @@ class _RecipeWriter:
             yield "    find_weights:"
             yield f"      models: [{members}]"
             yield "      base: *base"
-            yield f"      base_share: {_BASE_SHARE}"
+            yield f"      base_share: {self.plan.base_share}"
             yield f"      data: {_flow({'path': self.parts, 'split': 'dev'})}"
             yield f"      max_length: {self.plan.training.max_length}"
             yield f"  {MODEL}:"

@@ -344,3 +344,21 @@ def test_negatives_to_come_take_their_room_in_the_measured_step() -> None:
 def test_measures_that_no_machine_has_are_refused(speed: Any, memory: Any) -> None:
     with pytest.raises(ValueError, match="speed"):
         MeasuredStep(speed, memory)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "effort", "share"),
+    [
+        (("retrieval",), "normal", 0.1),
+        (("reranking",), "quick", 0.1),
+        (("sts",), "normal", 0.33),
+        (("sts",), "quick", 0.5),
+        (("retrieval", "sts"), "thorough", 0.2),
+    ],
+)
+def test_the_base_has_a_tenth_of_a_model_for_searches_and_an_equal_share_elsewhere(
+    tasks: tuple[str, ...], effort: Any, share: float
+) -> None:
+    plan = replace(PLAN, tasks=tasks, effort=effort)
+    found = yaml.safe_load(write_recipe(plan))["steps"]["found"]["find_weights"]
+    assert found["base_share"] == share
