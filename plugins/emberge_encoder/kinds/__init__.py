@@ -1,1 +1,0 @@
-"""Backbones beside one vector a text: token vectors, sparse vectors, and scores of pairs."""
