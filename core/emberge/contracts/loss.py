@@ -72,13 +72,15 @@ class Embeddings:
     anchor [b, *e], positive [b, p, *e] and negative [b, n, *e] are embeddings, which `similarity` compares: e
     is [d] for vectors, and [t, d] for a vector of each token, zero at padding. An encoder of pairs gives a
     score for each pair of a row's anchor and text: there, positive and negative are these scores, e is [1],
-    and anchor is one. valid [b, p + n] (bool) is False
-    at padding, where a row has fewer texts. positive_score [b, p] and negative_score [b, n] are None, or NaN
-    for a text without a score. label [b] (integers, -1 for a row without a label) may be None. text_id [b, 1
-    + p + n] is equal for equal texts, and arbitrary where `valid` is False. Embeddings of a column that no
-    loss of the dataset `embeds` are NaN. `layers` are embeddings of the intermediate layers that the loss
-    asks for. `guide` are the embeddings of its guide, without a gradient. `in_batch` is True if other rows'
-    texts are negatives. Embeddings come as the encoder returns them: a loss compares them by `similarity`.
+    and anchor is one.
+
+    valid [b, p + n] (bool) is False at padding, where a row has fewer texts. positive_score [b, p] and
+    negative_score [b, n] are None, or NaN for a text without a score. label [b] (integers, -1 for a row
+    without a label) may be None. text_id [b, 1 + p + n] is equal for equal texts, and arbitrary where
+    `valid` is False. Embeddings of a column that no loss of the dataset `embeds` are NaN. `layers` are
+    embeddings of the intermediate layers that the loss asks for. `guide` are the embeddings of its guide,
+    without a gradient. `in_batch` is True if other rows' texts are negatives. Embeddings come as the encoder
+    returns them: a loss compares them by `similarity`.
     """
 
     anchor: Tensor

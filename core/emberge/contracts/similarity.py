@@ -109,7 +109,7 @@ def _is_padding(vectors: Tensor) -> Tensor:
 
 
 def _sum_largest(products: Tensor, padding: Tensor) -> Tensor:
-    """Return Σ_s max_t of products [..., s, t], without columns t that are padding [..., 1, t].
+    """Return the sum over s of the largest product over t, of products [..., s, t] without padding t.
 
     A zero row of the left gives 0. A text on the right without any token gives 0, too.
     """
