@@ -9,7 +9,12 @@ from emberge import hookimpl
 
 @hookimpl
 def register_backbones() -> Mapping[str, str]:
-    return {"text_encoder": "emberge_encoder.text_encoder:TextEncoder"}
+    return {
+        "text_encoder": "emberge_encoder.text_encoder:TextEncoder",
+        "multi_vector": "emberge_encoder.kinds.multi_vector:MultiVector",
+        "splade": "emberge_encoder.kinds.splade:Splade",
+        "cross_encoder": "emberge_encoder.kinds.cross_encoder:CrossEncoder",
+    }
 
 
 @hookimpl

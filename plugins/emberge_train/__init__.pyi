@@ -1,9 +1,11 @@
 """Public names of emberge_train, each with the module that defines it."""
 
 from .losses.angle import AnglE as AnglE
+from .losses.binary_cross_entropy import BinaryCrossEntropy as BinaryCrossEntropy
 from .losses.causal_lm import CausalLM as CausalLM
 from .losses.cosent import CoSENT as CoSENT
 from .losses.embedding_distillation import EmbeddingDistillation as EmbeddingDistillation
+from .losses.flops import FLOPS as FLOPS
 from .losses.infonce import InfoNCE as InfoNCE
 from .losses.keep_space import KeepSpace as KeepSpace
 from .losses.kl_distillation import KLDistillation as KLDistillation

@@ -9,7 +9,9 @@ from .backbone import Encoder as Encoder
 from .backbone import EncoderFacts as EncoderFacts
 from .backbone import LayeredEncoder as LayeredEncoder
 from .backbone import LocatedText as LocatedText
+from .backbone import PairEncoder as PairEncoder
 from .backbone import PredictionFacts as PredictionFacts
+from .backbone import SidedEncoder as SidedEncoder
 from .backbone import TokenEncoder as TokenEncoder
 from .backbone import TokenisedText as TokenisedText
 from .backbone import TokenPredictor as TokenPredictor

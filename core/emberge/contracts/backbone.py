@@ -25,13 +25,14 @@ class TokenisedText:
 
     `types` are the token type ids of a pair (BERT's segments), if the model embeds them. `media` are the
     images and clips of the text, in order; the ids contain one placeholder for each vector that the model
-    computes from an image or clip.
+    computes from an image or clip. `is_query` marks a text that a `SidedEncoder` reads as a query.
     """
 
     ids: Sequence[int]
     prompt_length: int = 0
     types: Sequence[int] | None = None
     media: tuple[Media, ...] = ()
+    is_query: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,36 @@ class TokenEncoder(Encoder, Protocol):
         Raises:
             CheckpointError: if the tokenizer does not report the character positions of its tokens.
         """
+        ...
+
+
+@runtime_checkable
+class SidedEncoder(Encoder, Protocol):
+    """Encoder that reads queries otherwise than documents: with more tokens, or by other weights.
+
+    `tokenise` is for documents.
+    """
+
+    def tokenise_queries(
+        self, texts: Sequence[str], *, prompt: str, max_length: int | None
+    ) -> list[TokenisedText]:
+        """Return the ids of each query after the prompt, marked as those of a query."""
+        ...
+
+
+@runtime_checkable
+class PairEncoder(Encoder, Protocol):
+    """Encoder of pairs, whose embedding of a query and a document is one number: how well they fit."""
+
+    def tokenise_pairs(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        *,
+        prompt: str,
+        max_length: int | None,
+    ) -> list[TokenisedText]:
+        """Return the ids of each query after the prompt, together with its document."""
         ...
 
 

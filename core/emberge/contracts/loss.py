@@ -80,7 +80,8 @@ class Embeddings:
     `valid` is False. Embeddings of a column that no loss of the dataset `embeds` are NaN. `layers` are
     embeddings of the intermediate layers that the loss asks for. `guide` are the embeddings of its guide,
     without a gradient. `in_batch` is True if other rows' texts are negatives. Embeddings come as the encoder
-    returns them: a loss compares them by `similarity`.
+    returns them: a loss compares them by `similarity`. `progress` is the share of the training's steps that are
+    done, 0 to 1.
     """
 
     anchor: Tensor
@@ -95,6 +96,7 @@ class Embeddings:
     layers: Mapping[float, Embeddings] = field(default_factory=dict)
     guide: Embeddings | None = None
     similarity: Similarity = COSINE
+    progress: float = 1.0
 
     @property
     def candidates(self) -> Tensor:

@@ -20,6 +20,7 @@ from .packing import packing_problem as packing_problem
 from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE
 from .token_cache import Ragged as Ragged
 from .token_cache import RaggedWriter as RaggedWriter
+from .token_cache import tokenise_side as tokenise_side
 from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward

@@ -8,12 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts import Media, TokenisedText, split_parts
+from emberge.contracts import Media, SidedEncoder, TokenisedText, split_parts
 from emberge.files import fill_once
 from emberge.hashes import text_keys
 
@@ -23,27 +23,36 @@ if TYPE_CHECKING:
 
 # Texts handed to the tokenizer at once: enough for its threads, little enough for memory.
 TEXTS_AT_ONCE = 4096
-MEDIA = "media.jsonl"
+MEDIA, TYPES, QUERIES = "media.jsonl", "types.bin", "queries.npy"
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """Token ids [total]; text i spans offsets[i] to offsets[i + 1]; `prompts` are the prompts' lengths.
 
-    `media` are the images and clips of the texts that have any.
+    `media` are the images and clips of the texts that have any. `types` [total] are the token type ids of
+    pairs, and `queries` [texts] marks texts that are read as queries; both are None if no text has them.
     """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     prompts: NDArray[np.int32]
     media: Mapping[int, tuple[Media, ...]] = field(default_factory=dict)
+    types: NDArray[np.int8] | None = None
+    queries: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> TokenisedText:
-        ids = self.ids[self.offsets[index] : self.offsets[index + 1]]
-        return TokenisedText(ids, int(self.prompts[index]), media=self.media.get(index, ()))  # type: ignore[arg-type]
+        tokens = slice(self.offsets[index], self.offsets[index + 1])
+        return TokenisedText(
+            self.ids[tokens],  # type: ignore[arg-type]
+            int(self.prompts[index]),
+            None if self.types is None else self.types[tokens],  # type: ignore[arg-type]
+            self.media.get(index, ()),
+            bool(self.queries is not None and self.queries[index]),
+        )
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -58,7 +67,8 @@ class Ragged:
         ids = np.concatenate(ids_by_text) if ids_by_text else np.zeros(0, np.int32)
         prompts = np.fromiter((t.prompt_length for t in texts), np.int32, len(texts))
         media = {place: text.media for place, text in enumerate(texts) if text.media}
-        return cls(ids, np.concatenate([[0], np.cumsum(lengths)]), prompts, media)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return cls(ids, offsets, prompts, media, _join_types(texts), _mark_queries(texts))
 
     @classmethod
     def load(cls, folder: Path) -> Ragged:
@@ -67,7 +77,27 @@ class Ragged:
         empty = path.stat().st_size == 0
         ids = np.zeros(0, np.int32) if empty else np.memmap(path, np.int32, mode="r")
         offsets, prompts = np.load(folder / "offsets.npy"), np.load(folder / "prompts.npy")
-        return cls(ids, offsets, prompts, _read_media(folder / MEDIA))
+        types = np.memmap(folder / TYPES, np.int8, mode="r") if (folder / TYPES).exists() else None
+        queries = np.load(folder / QUERIES) if (folder / QUERIES).exists() else None
+        return cls(ids, offsets, prompts, _read_media(folder / MEDIA), types, queries)
+
+
+def _join_types(texts: Sequence[TokenisedText]) -> NDArray[np.int8] | None:
+    """Return the token types of texts, one after another, with zeros for texts without any."""
+    if all(text.types is None for text in texts):
+        return None
+    zeros = (np.zeros(len(text.ids), np.int8) for text in texts)
+    parts = [
+        empty if text.types is None else np.asarray(text.types, np.int8)
+        for text, empty in zip(texts, zeros, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def _mark_queries(texts: Sequence[TokenisedText]) -> NDArray[np.bool_] | None:
+    """Return the mask of queries among texts; None without any."""
+    marks = np.fromiter((text.is_query for text in texts), np.bool_, len(texts))
+    return marks if marks.any() else None
 
 
 class RaggedWriter:
@@ -79,22 +109,39 @@ class RaggedWriter:
         self._lengths: list[NDArray[np.int64]] = []
         self._prompts: list[NDArray[np.int32]] = []
         self._media: dict[int, tuple[Media, ...]] = {}
-        self._count = 0
+        self._queries: list[NDArray[np.bool_]] = []
+        self._types: BinaryIO | None = None
+        self._count = self._tokens = 0
 
     def add(self, texts: Sequence[TokenisedText]) -> None:
         """Append the tokens of texts."""
         part = Ragged.of(texts)
         part.ids.tofile(self._file)
+        self._add_types(part)
+        marks = part.queries
+        self._queries.append(np.zeros(len(part), np.bool_) if marks is None else marks)
         self._lengths.append(part.lengths)
         self._prompts.append(part.prompts)
         self._media |= {self._count + place: media for place, media in part.media.items()}
         self._count += len(part)
+
+    def _add_types(self, part: Ragged) -> None:
+        """Append the token types; the file begins with the first text that has some."""
+        if part.types is not None and self._types is None:
+            self._types = (self._folder / TYPES).open("wb")
+            np.zeros(self._tokens, np.int8).tofile(self._types)
+        if self._types is not None:
+            types = part.types
+            (np.zeros(len(part.ids), np.int8) if types is None else types).tofile(self._types)
+        self._tokens += len(part.ids)
 
     def __enter__(self) -> RaggedWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
+        if self._types is not None:
+            self._types.close()
         if kind is None:
             self._finish()
 
@@ -105,6 +152,8 @@ class RaggedWriter:
         np.save(
             self._folder / "prompts.npy", np.concatenate([np.zeros(0, np.int32), *self._prompts])
         )
+        if any(marks.any() for marks in self._queries):
+            np.save(self._folder / QUERIES, np.concatenate(self._queries))
         if self._media:
             _write_media(self._folder / MEDIA, self._media)
 
@@ -132,6 +181,15 @@ def _check_prompt(tokens: TokenisedText, text: str) -> TokenisedText:
     return dataclasses.replace(tokens, media=media)
 
 
+def tokenise_side(
+    encoder: Encoder, texts: Sequence[str], *, prompt: str, max_length: int | None, queries: bool
+) -> list[TokenisedText]:
+    """Return the ids of queries or of documents, which only a `SidedEncoder` reads differently."""
+    if queries and isinstance(encoder, SidedEncoder):
+        return encoder.tokenise_queries(texts, prompt=prompt, max_length=max_length)
+    return encoder.tokenise(texts, prompt=prompt, max_length=max_length)
+
+
 class TokenCache:
     """Token ids by text, for one tokenizer, prompt and length; shared by models and tasks.
 
@@ -139,12 +197,23 @@ class TokenCache:
     segments by their hashes, so a text that another task or an earlier model has used is not tokenised again.
     """
 
-    def __init__(self, store: Path, encoder: Encoder, prompt: str, max_length: int | None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        encoder: Encoder,
+        prompt: str,
+        max_length: int | None,
+        *,
+        queries: bool = False,
+    ) -> None:
         key = f"{encoder.tokenizer_fingerprint}\x1f{prompt}\x1f{max_length}"
+        if queries and isinstance(encoder, SidedEncoder):
+            key += "\x1fqueries"
         self.folder = store / "tokens" / hashlib.sha256(key.encode()).hexdigest()[:32]
         self._encoder = encoder
         self._prompt = prompt
         self._max_length = max_length
+        self._queries = queries
         self._segments: dict[str, Ragged] = {}
         self._places: dict[bytes, tuple[str, int]] = {}
         self._refresh_segments()
@@ -188,10 +257,12 @@ class TokenCache:
             with RaggedWriter(folder) as writer:
                 for start in range(0, len(texts), TEXTS_AT_ONCE):
                     writer.add(
-                        self._encoder.tokenise(
+                        tokenise_side(
+                            self._encoder,
                             texts[start : start + TEXTS_AT_ONCE],
                             prompt=self._prompt,
                             max_length=self._max_length,
+                            queries=self._queries,
                         )
                     )
             np.save(folder / "keys.npy", np.frombuffer(b"".join(missing), np.uint8))

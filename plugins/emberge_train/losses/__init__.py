@@ -21,6 +21,8 @@ def losses() -> Mapping[str, str]:
         ),
         "margin_mse": "emberge_train.losses.margin_mse:MarginMSE",
         "kl_distillation": "emberge_train.losses.kl_distillation:KLDistillation",
+        "binary_cross_entropy": "emberge_train.losses.binary_cross_entropy:BinaryCrossEntropy",
+        "flops": "emberge_train.losses.flops:FLOPS",
         "keep_space": "emberge_train.losses.keep_space:KeepSpace",
         "matryoshka": "emberge_train.losses.matryoshka:Matryoshka",
         "mlm": "emberge_train.losses.mlm:MLM",

@@ -149,11 +149,16 @@ class Session(Trainee):
 
     def _run_pair_passes(self, batch: PlannedBatch, share: float, seed: int) -> PassResult:
         """Run both passes over the pairs of a batch, whose loss is weighted by their share of its rows."""
-        drawn = self._draw_texts(batch, self.objective.embeds)
+        drawn = self._draw_texts(batch, self._list_embedded)
         return encode_and_backward(
             self.encoder,
             drawn.texts,
-            drawn.objective(self.objective, self.device, self.encoder.similarity),
+            drawn.objective(
+                self.objective,
+                self.device,
+                self.encoder.similarity,
+                batch.step / self.plan.steps,
+            ),
             self.encode_plan,
             seed=seed,
             layers=self.objective.layers([part.dataset for part in batch.parts]),
@@ -218,6 +223,11 @@ class Session(Trainee):
             seed_of=lambda place: stable_seed(seed, "scored texts", dataset, place),
             token_budget=self.encode_plan.token_budget,
         )
+
+    def _list_embedded(self, dataset: str) -> frozenset[str]:
+        """Return the columns whose texts the model embeds; a pair has its anchor's text already."""
+        embeds = self.objective.embeds(dataset)
+        return embeds - {"anchor"} if self.encoder.similarity.kind == "pair_score" else embeds
 
     def _draw_texts(
         self, batch: PlannedBatch, embeds: Callable[[str], frozenset[str]]

@@ -65,11 +65,15 @@ class DrawnBatch:
     ranks: Ranks = ALONE
 
     def objective(
-        self, loss: Objective, device: torch.device, similarity: Similarity = COSINE
+        self,
+        loss: Objective,
+        device: torch.device,
+        similarity: Similarity = COSINE,
+        progress: float = 1.0,
     ) -> Callable[[BatchEmbeddings], Tensor]:
         """Return the function from the embeddings of the rank's texts to its share of the batch's loss.
 
-        The embeddings are compared by `similarity`.
+        The embeddings are compared by `similarity`; `progress` is the share of steps that are done.
 
         Summed over ranks, the shares are the parts' losses, weighted by their rows. Every rank computes a
         loss that gathers over all rows; the rank contributes its share of the value, and the whole gradient
@@ -88,6 +92,7 @@ class DrawnBatch:
             total = encoded.embeddings.new_zeros(())
             for drawn, places in zip(self.parts, self.places, strict=True):
                 embeddings = _build_embeddings(drawn, places, masked_embeddings, device, similarity)
+                embeddings = replace(embeddings, progress=progress)
                 total = total + self._part(loss, drawn, embeddings) * (len(drawn.part.rows) / rows)
             return total
 
@@ -233,6 +238,8 @@ def _build_embeddings(
         if not drawn.embedded.all():
             is_embedded = on_device(drawn.embedded).view(-1, *[1] * (values.ndim - 1))
             rows = rows.where(is_embedded, torch.nan)
+        if similarity.kind == "pair_score":  # a pair's score is its text's product with one
+            rows = torch.cat([torch.ones_like(rows[:, :1]), rows[:, 1:]], dim=1)
         return Embeddings(
             anchor=rows[:, 0],
             positive=rows[:, 1 : 1 + slots],

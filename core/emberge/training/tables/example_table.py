@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from emberge.contracts import Dataset, DatasetInfo, Example, PerDataset, Rows
-from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter
+from emberge.contracts import (
+    Dataset,
+    DatasetInfo,
+    Example,
+    PairEncoder,
+    PerDataset,
+    Rows,
+    SidedEncoder,
+    TokenisedText,
+)
+from emberge.encoding import TEXTS_AT_ONCE, Ragged, RaggedWriter, tokenise_side
 from emberge.errors import DataError
 from emberge.files import fill_once
 from emberge.hashes import text_keys
@@ -31,10 +41,11 @@ ARRAYS = ("starts", "entries", "positives", "scores", "labels", "text_ids")
 
 @dataclass(frozen=True)
 class TextSide:
-    """Prompt and maximum length of the texts on one side of a pair."""
+    """Prompt and maximum length of the texts on one side of a pair, and whether they are read as queries."""
 
     prompt: str
     max_length: int | None
+    queries: bool = False
 
 
 def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[TextSide, TextSide]:
@@ -42,7 +53,8 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
 
     The prompt is put before anchors and, if the dataset is symmetric, before every text. It is the options'
     prompt for this dataset, else the dataset's own prompt, else the options' prompt for its task, else the
-    model's. Single texts are documents, also where they are anchors.
+    model's. Single texts are documents, also where they are anchors. An encoder that reads queries otherwise
+    (`SidedEncoder`) has anchors as queries and the other texts as documents, in symmetric datasets too.
     """
     named, prompts = (dataset.info.name, dataset.info.task), encoder.prompts
     query = _choose_prompt(options.query_prompt, dataset, dataset.prompt, prompts.get("query", ""))
@@ -50,12 +62,14 @@ def sides(dataset: Dataset, encoder: Encoder, options: BatchOptions) -> tuple[Te
         options.document_prompt, dataset, "", prompts.get("document", prompts.get("passage", ""))
     )
     longest = options.max_length.of(*named)
+    is_sided = isinstance(encoder, SidedEncoder)
     documents = TextSide(
-        query if dataset.symmetric else document, options.document_length.of(*named) or longest
+        query if dataset.symmetric and not is_sided else document,
+        options.document_length.of(*named) or longest,
     )
     if dataset.info.task == "text":
         return documents, documents
-    return TextSide(query, options.query_length.of(*named) or longest), documents
+    return TextSide(query, options.query_length.of(*named) or longest, is_sided), documents
 
 
 def build_text_side(dataset: Dataset, options: BatchOptions) -> TextSide:
@@ -79,7 +93,8 @@ def _choose_prompt(option: PerDataset[str], dataset: Dataset, of_data: str, of_m
 class ExampleTable:
     """Rows of a dataset; row r owns entries starts[r] to starts[r + 1]: anchor, positives, negatives.
 
-    `entries` are indexes into `sequences`, which has each text once for each side. `positives` has each row's
+    `entries` are indexes into `sequences`, which has each text once for each side; for an encoder of pairs,
+    positives and negatives are pairs of the anchor and the text. `positives` has each row's
     number of positives. `scores` [entries] are NaN for entries without a score, and `labels` are -1 for rows
     without a label. `text_ids` [sequences] are equal for equal texts. `guide` maps entries [*k] to a guide's
     embeddings [*k, d].
@@ -200,6 +215,15 @@ def build_tables(
     return tables
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Text with its number, and for a pair what is asked; it waits for the tokenizer."""
+
+    number: int
+    text: str
+    asked: str | None
+
+
 class _Builder:
     """Writer of a dataset's table, which reads the dataset once, row by row."""
 
@@ -207,13 +231,14 @@ class _Builder:
         self, encoder: Encoder, both: tuple[TextSide, TextSide], folder: Path, writer: RaggedWriter
     ) -> None:
         self._encoder = encoder
+        self._pair_encoder = encoder if isinstance(encoder, PairEncoder) else None
         self._both = both
         self._folder = folder
         self._writer = writer
-        self._places: dict[tuple[TextSide, bytes], int] = {}
+        self._places: dict[tuple[TextSide, bytes, str | None], int] = {}
         self._texts: dict[bytes, int] = {}
         self._labels: dict[str, int] = {}
-        self._waiting: dict[TextSide, list[tuple[int, str]]] = {}
+        self._waiting: dict[TextSide, list[_Waiting]] = {}
         self._count = 0
         self._text_ids: list[int] = []
         self._order: list[NDArray[np.int64]] = []
@@ -253,18 +278,20 @@ class _Builder:
     def _number_texts(self, example: Example) -> list[int]:
         query, document = self._both
         texts = (*example.positives, *example.negatives)
+        asked = None if self._pair_encoder is None else example.anchor
         return [
             self._number_text(query, example.anchor),
-            *(self._number_text(document, t) for t in texts),
+            *(self._number_text(document, t, asked) for t in texts),
         ]
 
-    def _number_text(self, side: TextSide, text: str) -> int:
+    def _number_text(self, side: TextSide, text: str, asked: str | None = None) -> int:
+        """Return the number of a text, or of the pair of what is `asked` and the text."""
         digest = text_keys((text,))
-        key = (side, digest)
+        key = (side, digest, asked)
         if key not in self._places:
             self._places[key] = self._count
             self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))
-            self._waiting.setdefault(side, []).append((self._count, text))
+            self._waiting.setdefault(side, []).append(_Waiting(self._count, text, asked))
             self._count += 1
             if len(self._waiting[side]) >= TEXTS_AT_ONCE:
                 self._flush()
@@ -272,12 +299,30 @@ class _Builder:
 
     def _flush(self) -> None:
         for side, waiting in self._waiting.items():
-            texts = [text for _, text in waiting]
-            self._writer.add(
-                self._encoder.tokenise(texts, prompt=side.prompt, max_length=side.max_length)
-            )
-            self._order.append(np.asarray([number for number, _ in waiting], np.int64))
+            for is_pair, group in itertools.groupby(waiting, lambda one: one.asked is not None):
+                entries = list(group)
+                self._writer.add(self._tokenise(side, entries, is_pair))
+                self._order.append(np.asarray([one.number for one in entries], np.int64))
         self._waiting.clear()
+
+    def _tokenise(
+        self, side: TextSide, waiting: Sequence[_Waiting], is_pair: bool
+    ) -> list[TokenisedText]:
+        texts = [one.text for one in waiting]
+        if is_pair and self._pair_encoder is not None:
+            return self._pair_encoder.tokenise_pairs(
+                [one.asked or "" for one in waiting],
+                texts,
+                prompt=self._both[0].prompt,
+                max_length=side.max_length,
+            )
+        return tokenise_side(
+            self._encoder,
+            texts,
+            prompt=side.prompt,
+            max_length=side.max_length,
+            queries=side.queries,
+        )
 
     def _label(self, label: str | None) -> int:
         return -1 if label is None else self._labels.setdefault(label, len(self._labels))

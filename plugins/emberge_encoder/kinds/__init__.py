@@ -1,0 +1,1 @@
+"""Backbones beside one vector a text: token vectors, sparse vectors, and scores of pairs."""

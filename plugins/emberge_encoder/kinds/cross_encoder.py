@@ -1,0 +1,85 @@
+"""The backbone of rerankers, which read a query and a document together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, Similarity, TextLength
+from torch import Tensor
+
+from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_model import PairModel
+
+_SCORE = Similarity("pair_score", unit=False)
+_CLASSIFIER = "ForSequenceClassification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEncoder(Backbone):
+    """A reranker: query and document go through the model together and come out as one score.
+
+    (Nogueira and Cho, 2019, arXiv:1901.04085.) A folder of sentence-transformers' CrossEncoder, or of a class
+    for sequence classification with one output, is used as it is. Any other transformer gets a new head with
+    one output, equal at each load. Rows' own negatives are what it learns from: it has no scores of other
+    rows' texts. `max_length` counts the tokens of both texts. Saved models are stock folders, which
+    CrossEncoder loads.
+
+    Example:
+        reranker:
+          train:
+            model: ./base
+            data: ./mined.jsonl
+            loss: {infonce: {temperature: 1}}
+            negatives: own
+            sampler: batch_shuffle
+            backbone: cross_encoder
+    """
+
+    prompts: dict[str, str] = field(default_factory=dict)
+    max_length: TextLength | None = None
+
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        try:
+            config = read_trunk_config(checkpoint)
+        except CheckpointError as error:
+            return EncoderFacts(problems=(str(error),))
+        labels = len(config.get("id2label") or (0, 0))
+        if _has_head(config) and labels != 1:
+            return EncoderFacts(
+                problems=(
+                    f"{checkpoint}/config.json: the model has {labels} outputs, which are classes; a "
+                    "reranker has one (id2label), so take such a model, or the encoder that it came from",
+                )
+            )
+        return EncoderFacts(dimension=1, similarity=_SCORE)
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from sentence_transformers import CrossEncoder as Stock
+
+        facts = self.describe(checkpoint)
+        if facts.problems:
+            raise CheckpointError(facts.problems[0])
+        fresh = () if _has_head(read_trunk_config(checkpoint)) else ("classifier", "score", "head")
+        model: Any = load_stock_model(Stock, checkpoint, device=device, dtype=dtype, fresh=fresh)
+        model.prompts |= self.prompts
+        return PairModel(
+            model,
+            checkpoint,
+            similarity=_SCORE,
+            dimension=1,
+            output=_read_scores,
+            max_length=self.max_length,
+        )
+
+
+def _has_head(config: Mapping[str, Any]) -> bool:
+    """Return whether a folder's model is of a class for sequence classification."""
+    return any(str(name).endswith(_CLASSIFIER) for name in config.get("architectures") or ())
+
+
+def _read_scores(features: Mapping[str, Any]) -> Tensor:
+    scores: Tensor = features["scores"]
+    return scores

@@ -1,0 +1,138 @@
+"""The backbone of late interaction: a vector for each token of a text."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge import Backbone, CheckpointError, Count, Encoder, EncoderFacts, TextLength
+from emberge.contracts import MaxSim
+from emberge.model_folder import read_modules, read_object, read_settings
+from torch import Tensor
+
+from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_model import SidedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiVector(Backbone):
+    """A vector for each token, compared by late interaction (ColBERT: Khattab and Zaharia, 2020, 2004.12832).
+
+    A folder of a MultiVectorEncoder (sentence-transformers, PyLate, or ColBERT's own) is used as it says. Any
+    other transformer, as of a text encoder, gets a new linear layer to `dimension` numbers, which begins with
+    orthogonal rows, and loses its pooling. Vectors have length one. A query's score of a document is the sum
+    over the query's tokens of the largest product with a token of the document.
+
+    `expansion` fills a query up to so many tokens with the mask token, whose vectors count too, as in the
+    paper, which has 32. `skip_punctuation` leaves the vectors of punctuation out of documents. `prompts` are
+    texts by name: with `{query: "[unused0] ", document: "[unused1] "}` BERT has the paper's markers. Saved
+    models are stock folders, which MultiVectorEncoder loads.
+
+    Example:
+        late:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: {infonce: {temperature: 1}}
+            sampler: batch_shuffle
+            backbone: {multi_vector: {dimension: 128, expansion: 32}}
+    """
+
+    dimension: Count | None = None
+    """Size of a token's vector: for a new layer 128, else that of the folder."""
+    expansion: TextLength | None = None
+    skip_punctuation: bool | None = None
+    prompts: dict[str, str] = field(default_factory=dict)
+    max_length: TextLength | None = None
+
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        try:
+            config = read_trunk_config(checkpoint)
+            stored = _read_stored_dimension(checkpoint, config)
+        except CheckpointError as error:
+            return EncoderFacts(problems=(str(error),))
+        if stored is not None and self.dimension not in (None, stored):
+            return EncoderFacts(
+                problems=(
+                    f"{checkpoint}: has vectors of {stored} numbers, and dimension: {self.dimension} asks "
+                    "for others; take the option out, or begin with the encoder that it came from",
+                )
+            )
+        return EncoderFacts(
+            dimension=stored or self.dimension or _NEW_DIMENSION, similarity=MaxSim()
+        )
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from sentence_transformers import MultiVectorEncoder
+
+        facts = self.describe(checkpoint)
+        if facts.problems:
+            raise CheckpointError(facts.problems[0])
+        dimension = facts.dimension or _NEW_DIMENSION
+        model = load_stock_model(MultiVectorEncoder, checkpoint, device=device, dtype=dtype)
+        if _read_stored_dimension(checkpoint, read_trunk_config(checkpoint)) is None:
+            _replace_projection(model, dimension)
+        self._apply(model)
+        model.to(device)
+        return SidedModel(
+            model,
+            checkpoint,
+            similarity=MaxSim(),
+            dimension=dimension,
+            output=_read_token_vectors,
+            max_length=self.max_length,
+        )
+
+    def _apply(self, model: Any) -> None:
+        """Set the options that are given in a model's modules."""
+        if self.expansion is not None:
+            model[0].query_expansion = {
+                "strategy": "fixed",
+                "attend": False,
+                "length": self.expansion,
+            }
+        if self.skip_punctuation is not None:
+            mask = next(one for one in model if hasattr(one, "skiplist_words"))
+            mask.skiplist_words = list(string.punctuation) if self.skip_punctuation else []
+            mask.resolve_with_tokenizer(model.tokenizer)
+        model.prompts |= self.prompts
+
+
+_NEW_DIMENSION = 128
+
+
+def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int | None:
+    """Return the size of a folder's token vectors; None for a folder of another kind of model."""
+    if "HF_ColBERT" in (config.get("architectures") or ()):
+        path = checkpoint / "artifact.metadata"
+        return int(read_object(path).get("dim", _NEW_DIMENSION)) if path.is_file() else None
+    settings = read_settings(checkpoint)
+    kind = settings.get("model_type") or settings.get("similarity_fn_name")
+    if str(kind).lower() not in ("multivectorencoder", "maxsim"):
+        return None
+    sizes = [
+        read_object(checkpoint / module.path / "config.json").get("out_features", _NEW_DIMENSION)
+        for module in read_modules(checkpoint)
+        if module.kind == "Dense"
+    ]
+    return int(sizes[-1]) if sizes else int(config["hidden_size"])
+
+
+def _replace_projection(model: Any, dimension: int) -> None:
+    """Give a converted encoder a linear layer of this size, with orthogonal rows, the same in each load."""
+    from emberge_encoder.stock_modules import begin_dense
+
+    place = next(number for number, one in enumerate(model) if type(one).__name__ == "Dense")
+    dense: Any = begin_dense(model[place].in_features, dimension)
+    dense.module_input_name = dense.module_output_name = "token_embeddings"
+    model[place] = dense
+
+
+def _read_token_vectors(features: Mapping[str, Any]) -> Tensor:
+    """Return the vectors [n, t, d] of tokens that count, and zeros elsewhere."""
+    vectors: Tensor = features["token_embeddings"]
+    mask: Tensor = features["attention_mask"]
+    return vectors * mask[..., None].to(vectors.dtype)

@@ -1,0 +1,76 @@
+"""The backbone of sparse vectors over a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, Similarity, TextLength
+from torch import Tensor
+
+from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_model import SidedModel
+from emberge_encoder.token_head import head_problems
+
+_SPARSE = Similarity("sparse", unit=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splade(Backbone):
+    """Sparse vectors over the vocabulary (SPLADE: Formal et al., 2021, arXiv:2107.05720).
+
+    A text's weight of a token is the largest log(1 + relu(logit)) over the text's tokens, where the logits
+    are those of the head that predicts masked tokens (max pooling: SPLADE v2, arXiv:2109.10086). The folder
+    needs such a head: a training with `mlm` and `backbone: {text_encoder: {fresh_head: true}}` gives one to
+    an encoder without it. Texts are compared by the dot product. Add the loss `flops`, which keeps vectors
+    sparse. Saved models are stock folders, which SparseEncoder loads.
+
+    Example:
+        sparse:
+          train:
+            model: ./base
+            data: ./pairs.jsonl
+            loss: [{infonce: {temperature: 1}}, {flops: {weight: 0.001}}]
+            sampler: batch_shuffle
+            backbone: splade
+    """
+
+    prompts: dict[str, str] = field(default_factory=dict)
+    max_length: TextLength | None = None
+
+    def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        try:
+            config = read_trunk_config(checkpoint)
+            problems = head_problems(checkpoint, config)
+        except CheckpointError as error:
+            return EncoderFacts(problems=(str(error),))
+        size = config.get("vocab_size")
+        return EncoderFacts(
+            problems=tuple(problems),
+            dimension=size if isinstance(size, int) else None,
+            similarity=_SPARSE,
+        )
+
+    def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
+        from sentence_transformers import SparseEncoder
+
+        facts = self.describe(checkpoint)
+        if facts.problems:
+            raise CheckpointError(facts.problems[0])
+        model: Any = load_stock_model(SparseEncoder, checkpoint, device=device, dtype=dtype)
+        model.prompts |= self.prompts
+        return SidedModel(
+            model,
+            checkpoint,
+            similarity=_SPARSE,
+            dimension=int(model.get_embedding_dimension()),
+            output=_read_vectors,
+            max_length=self.max_length,
+        )
+
+
+def _read_vectors(features: Mapping[str, Any]) -> Tensor:
+    vectors: Tensor = features["sentence_embedding"]
+    return vectors

@@ -1,0 +1,79 @@
+"""Loading of whole models of sentence-transformers, without remote code, pickles or random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from emberge import CheckpointError
+from emberge.architectures import quiet_transformers
+from emberge.model_folder import Checkpoint, read_modules, read_object, require_vocabulary
+
+from emberge_encoder.accepted_folders import refuse_foreign_classes
+from emberge_encoder.trunk_weights import refuse_pickles
+
+
+def read_trunk_config(checkpoint: Path) -> Mapping[str, Any]:
+    """Return the config of a folder's transformer, whose class transformers or a plugin defines.
+
+    Raises:
+        CheckpointError: if there is none, or its modules or its class need remote code.
+    """
+    for module in read_modules(checkpoint):
+        if not module.type.startswith("sentence_transformers."):
+            raise CheckpointError(
+                f"{checkpoint}/modules.json: module '{module.type}' needs remote code, which is not run"
+            )
+    first = next(iter(read_modules(checkpoint)), None)
+    path = checkpoint / (first.path if first is not None else "") / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{path}: is missing")
+    config = read_object(path)
+    refuse_foreign_classes(path, config)
+    return config
+
+
+def load_stock_model(
+    kind: Callable[..., Any], folder: Path, *, device: str, dtype: str, fresh: Collection[str] = ()
+) -> Any:
+    """Return a model that a class of sentence-transformers loads from a local folder, with all its weights.
+
+    `fresh` are beginnings of names of weights that may be missing in the folder, and are then new.
+
+    Raises:
+        CheckpointError: if the class refuses the folder, or weights are pickles or missing.
+    """
+    import torch
+
+    refuse_pickles(folder)
+    try:
+        with quiet_transformers(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)  # new weights are the same in each load
+            model = kind(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": getattr(torch, dtype), "use_safetensors": True},
+            )
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, ImportError) as error:
+        raise CheckpointError(f"{folder}: cannot be loaded: {error}") from error
+    require_vocabulary(model.tokenizer, folder)
+    _require_weights(model, folder, fresh)
+    return model
+
+
+def _require_weights(model: Any, folder: Path, fresh: Collection[str]) -> None:
+    """Refuse a model with weights that its folder lacks, since the library fills them with random numbers."""
+    stored = {name.split(".", 1)[-1] for name in Checkpoint(folder).specs} | {
+        *Checkpoint(folder).specs
+    }
+    tied = getattr(model[0].auto_model, "_tied_weights_keys", None) or ()
+    for name, _ in model[0].auto_model.named_parameters():
+        known = name in stored or name.split(".", 1)[-1] in stored or name in tied
+        if not known and not name.startswith(tuple(fresh)) and "pooler" not in name:
+            raise CheckpointError(
+                f"{folder}: has no {name}, so it would be random; the weights and config.json are not of one "
+                "model"
+            )
