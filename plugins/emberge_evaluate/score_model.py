@@ -48,6 +48,9 @@ class ScoreModel(Step):
     def check(self, context: Preflight) -> Iterator[Problem]:
         self._expect_work(context)
         folder = context.whole_model(self.model)
+        for evaluator in self.evaluators:
+            for fault in evaluator.check_kind(context, folder):
+                yield context.problem(f"{self.model}: {fault}", "evaluators")
         if folder is not None:
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):

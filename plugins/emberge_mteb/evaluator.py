@@ -44,6 +44,7 @@ from emberge_mteb.kept_index import (
     index_faults,
     index_widths,
 )
+from emberge_mteb.kind_search import KindSearch, PairSearch, TaskTexts, find_untrained, kind_faults
 from emberge_mteb.local_sets import EvalEntry, LocalSet, Split, local_sets, pick_sets
 from emberge_mteb.model import Prompts
 from emberge_mteb.relevance import relevance_figures
@@ -64,6 +65,7 @@ from emberge_mteb.task_media import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from emberge.encoding import EmbeddingStore
     from numpy.typing import NDArray
 
     from emberge_mteb.model import MtebModel
@@ -243,6 +245,23 @@ class Mteb(Evaluator):
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
 
+    def check_kind(self, context: Preflight, checkpoint: Path | None) -> Iterator[str]:
+        yield from self._find_kind_faults(self.preview(context) or ())
+        if self.backbone is not None and checkpoint is not None:
+            yield from find_untrained(self.backbone, checkpoint)
+
+    def _find_kind_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield reasons why models of the backbone's kind cannot be scored with these tasks and options."""
+        if self.backbone is None or self.backbone.kind == "vector":
+            return
+        yield from kind_faults(self.backbone.kind, tasks)
+        for option in ("dims", "documents_of", "keep_embeddings"):
+            if getattr(self, option):
+                yield (
+                    f"{option} is about vectors of whole texts, and models of {type(self.backbone).__name__} "
+                    "give none; leave it out"
+                )
+
     def _show_routes(self, checkpoint: Path, context: Preflight) -> None:
         """Show which encoder of a router embeds which texts."""
         if is_routed(checkpoint):
@@ -339,28 +358,22 @@ class Mteb(Evaluator):
     ) -> Iterator[TaskScore]:
         import tempfile
 
-        from emberge_mteb.kept_index import Indexes
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
         progress = _TaskTexts(workspace)
+        for fault in self._find_kind_faults(tasks):
+            raise DataError(f"{model.name}: {fault}")
         self._require_read(model, tasks, workspace)
         with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
             with silence_mteb():
-                wrapped = self._load(model, workspace, progress, Path(media) / "task")
-            indexes = Indexes(
-                model,
-                wrapped,
-                self.documents_of,
-                workspace,
-                lambda old, place: self._load(old, workspace, progress, Path(media) / place),
-            )
+                choose_model = self._load_all(model, workspace, progress, Path(media))
             for number, task in enumerate(tasks, 1):
                 source = sources[task.plain_name]
                 with workspace.part("task", number, len(tasks), task.name):
                     with silence_mteb():
                         mteb_task, texts = source.make()
-                        searched_model = indexes.searched(task, source.asked)
+                        searched_model = choose_model(task, source.asked)
                     progress.begin(texts)
                     score, units, result = score_task(mteb_task, searched_model)
                 if not math.isfinite(score):
@@ -499,14 +512,98 @@ class Mteb(Evaluator):
         default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
         return encoders, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
 
+    def _load_all(
+        self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
+    ) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
+        """Load a model, and return the function that prepares for a task the model that mteb calls.
+
+        The function takes the task, and the texts for a prompt template.
+        """
+        from emberge_mteb.kept_index import Indexes
+        from emberge_mteb.model import MtebModel
+
+        loaded = self._load(model, workspace, progress, media / "task")
+
+        def load_other(other: Model, place: str) -> MtebModel:
+            other_model = self._load(other, workspace, progress, media / place)
+            assert isinstance(other_model, MtebModel)  # models of other kinds have no kept index
+            return other_model
+
+        if isinstance(loaded, MtebModel):
+            return Indexes(model, loaded, self.documents_of, workspace, load_other).searched
+
+        def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> Any:
+            loaded.prepare(asked, task.size)
+            return loaded
+
+        return choose_model
+
     def _load(
         self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
+    ) -> MtebModel | KindSearch | PairSearch:
+        """Load a model and return it as mteb calls it, by its kind of embedding."""
+        encoders, prompts = self._load_encoders(model, workspace)
+        kind = encoders.loaded[0].similarity.kind
+        if kind == "vector":
+            return self._build_model(model, encoders, prompts, workspace, progress, media)
+        texts = TaskTexts(prompts, progress.embedded, media)
+        build = self._build_pair_search if kind == "pair_score" else self._build_kind_search
+        return build(model, encoders.loaded[0], texts, workspace, progress)
+
+    def _build_kind_search(
+        self,
+        model: Model,
+        encoder: Encoder,
+        texts: TaskTexts,
+        workspace: Workspace,
+        progress: _TaskTexts,
+    ) -> KindSearch:
+        from emberge.encoding import TextEmbedder, TextSearch
+
+        embedder = TextEmbedder(
+            encoder,
+            store=workspace.store,
+            token_budget=self.token_budget,
+            progress=progress.embedding,
+            model=model.name,
+        )
+        search = TextSearch(embedder, max_length=self.max_length)
+        return KindSearch(search, texts, name=model.name, fingerprint=model.fingerprint)
+
+    def _build_pair_search(
+        self,
+        model: Model,
+        encoder: Encoder,
+        texts: TaskTexts,
+        workspace: Workspace,
+        progress: _TaskTexts,
+    ) -> PairSearch:
+        """Return the search by a reranker, whose scores of pairs are kept in OUT's store."""
+        scores = self._open_store(model, self.backbone, encoder, workspace, progress)
+
+        def score_pairs(
+            queries: Sequence[str], documents: Sequence[str], prompt: str
+        ) -> NDArray[np.float32]:
+            pairs = scores.embed_pairs(
+                queries, documents, prompt=prompt, max_length=self.max_length
+            )
+            return pairs[:][:, 0]
+
+        return PairSearch(score_pairs, texts, name=model.name, fingerprint=model.fingerprint)
+
+    def _build_model(
+        self,
+        model: Model,
+        encoders: SideEncoders,
+        prompts: Prompts,
+        workspace: Workspace,
+        progress: _TaskTexts,
+        media: Path,
     ) -> MtebModel:
         from emberge.model_folder import read_settings
 
         from emberge_mteb.model import SIMILARITIES, MtebModel
 
-        encoders, prompts = self._load_encoders(model, workspace)
         embedders = [
             self._embed(model, *pair, workspace, progress)
             for pair in zip(encoders.backbones, encoders.loaded, strict=True)
@@ -533,20 +630,11 @@ class Mteb(Evaluator):
         progress: _TaskTexts,
     ) -> Callable[[Sequence[str], str], NDArray[np.float32]]:
         """Return the function that embeds texts with a prompt, or reads their stored embeddings."""
-        from emberge.encoding import EmbeddingStore, TextEmbedder
+        from emberge.encoding import TextEmbedder
 
         length = self.max_length
         if self.keep_embeddings:
-            # As other steps name a model that computes in float32.
-            computed = "" if self.dtype == "float32" else f" {self.dtype}"
-            embeddings = EmbeddingStore(
-                workspace.store,
-                encoder,
-                model=f"{model.fingerprint} {backbone!r}{computed}",
-                token_budget=self.token_budget,
-                progress=progress.embedding,
-                name=model.name,
-            )
+            embeddings = self._open_store(model, backbone, encoder, workspace, progress)
             return lambda texts, prompt: embeddings.embed(texts, prompt=prompt, max_length=length)[
                 :
             ]
@@ -558,6 +646,28 @@ class Mteb(Evaluator):
             model=model.name,
         )
         return lambda texts, prompt: embedder.embed(texts, prompt=prompt, max_length=length)
+
+    def _open_store(
+        self,
+        model: Model,
+        backbone: Backbone | None,
+        encoder: Encoder,
+        workspace: Workspace,
+        progress: _TaskTexts,
+    ) -> EmbeddingStore:
+        """Return OUT's store of a model's embeddings, or of a reranker's scores."""
+        from emberge.encoding import EmbeddingStore
+
+        # As other steps name a model that computes in float32.
+        computed = "" if self.dtype == "float32" else f" {self.dtype}"
+        return EmbeddingStore(
+            workspace.store,
+            encoder,
+            model=f"{model.fingerprint} {backbone!r}{computed}",
+            token_budget=self.token_budget,
+            progress=progress.embedding,
+            name=model.name,
+        )
 
 
 class _TaskTexts:

@@ -82,8 +82,6 @@ class MtebModel:
         media: Path,
         kinds: Sequence[MediaKind] = (),
     ) -> None:
-        from mteb.models.model_meta import ModelMeta
-
         self._embed = embed
         self.dimension = dimension
         self._prompts = prompts
@@ -93,13 +91,7 @@ class MtebModel:
         self._asked: Mapping[str, str] = {}
         self._size: int | None = None
         self._media = media
-        self.mteb_model_meta = ModelMeta.create_empty(
-            {
-                "name": f"emberge/{name}",
-                "revision": fingerprint,
-                "modalities": ["text", *kinds],
-            }
-        )
+        self.mteb_model_meta = build_model_meta(name, fingerprint, kinds)
 
     def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
         """Set the next task's `instruction` and `prompt`, and the embedding size at which it is scored.
@@ -174,6 +166,19 @@ class MtebModel:
 
         function = ScoringFunction(self._similarity)
         return select_pairwise_similarity(embeddings1, embeddings2, function)
+
+
+def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = ()) -> Any:
+    """Return mteb's facts of a model, which reads texts and these kinds of media."""
+    from mteb.models.model_meta import ModelMeta
+
+    return ModelMeta.create_empty(
+        {
+            "name": f"emberge/{name}",
+            "revision": fingerprint,
+            "modalities": ["text", *kinds],
+        }
+    )
 
 
 def cut_rows(rows: Matrix, size: int | None) -> Matrix:

@@ -109,7 +109,10 @@ def describe_model(backbone: Backbone, folder: Path) -> EncoderFacts:
         ] = None
     media = [kind for kind in facts[0].media if all(kind in one.media for one in facts)]
     return EncoderFacts(
-        problems=tuple(problems), dimension=next(iter(sizes), None), media=tuple(media)
+        problems=tuple(problems),
+        dimension=next(iter(sizes), None),
+        untrained=tuple(dict.fromkeys(name for one in facts for name in one.untrained)),
+        media=tuple(media),
     )
 
 

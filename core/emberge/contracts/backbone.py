@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from emberge.contracts.media import Media, MediaFacts, MediaKind
-from emberge.contracts.similarity import COSINE, Similarity
+from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
 from emberge.wording import join_some
 
 if TYPE_CHECKING:
@@ -318,6 +318,8 @@ class EncoderFacts:
     """Reasons why a training would harm the checkpoint."""
     prompt_problems: tuple[str, ...] = ()
     """Reasons why the encoder cannot be trained on data without prompts."""
+    untrained: tuple[str, ...] = ()
+    """Modules of the encoder that the checkpoint lacks, so that `load` begins them with random weights."""
     changes: tuple[str, ...] = ()
     """Settings that differ from the checkpoint's own, such as its attention, as lines for the terminal."""
     dimension: int | None = None
@@ -335,6 +337,9 @@ class EncoderFacts:
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
     """Recipe for an encoder of a checkpoint: attention, pooling, prompts, adapters."""
+
+    kind: ClassVar[EmbeddingKind] = "vector"
+    """Kind of embedding of its encoders, which is known before there is a checkpoint."""
 
     @property
     def leaves_adapter(self) -> bool:

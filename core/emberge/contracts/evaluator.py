@@ -200,6 +200,14 @@ class Evaluator:
         """Return reasons why the evaluator cannot score the checkpoint, from configs alone."""
         return ()
 
+    def check_kind(self, context: Preflight, checkpoint: Path | None) -> Iterable[str]:
+        """Return reasons why the evaluator cannot score models of the kind of its backbone.
+
+        `checkpoint` is the model to score, which must be trained for that kind; None if it does not exist
+        yet.
+        """
+        return ()
+
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         """Return reasons why the scores of these checkpoints are not comparable, for notes on the scores."""
         return ()

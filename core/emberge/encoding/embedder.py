@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from emberge.contracts import Encoder, TokenEncoder, TokenisedText, content_key
-from emberge.encoding.chunks import chunks, equal_chunks, feed
+from emberge.encoding.chunks import Features, chunks, equal_chunks, feed
 from emberge.encoding.forward_pass import device_of, embedded
-from emberge.encoding.token_cache import TokenCache
+from emberge.encoding.token_cache import TokenCache, tokenise_side
 from emberge.errors import CheckpointError
 
 Progress = Callable[..., None]
@@ -58,7 +58,7 @@ class TextEmbedder:
             device_of(encoder).type, training=False
         )
         self.progress = progress
-        self._caches: dict[tuple[str, int | None], TokenCache] = {}
+        self._caches: dict[tuple[str, int | None, bool], TokenCache] = {}
         self._packed = PackedWeights(encoder.module)
 
     def embed(
@@ -77,14 +77,26 @@ class TextEmbedder:
         return self.embed_tokens(tokens)[order]
 
     def tokenise(
-        self, texts: Sequence[str], *, prompt: str = "", max_length: int | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str = "",
+        max_length: int | None = None,
+        queries: bool = False,
     ) -> Sequence[TokenisedText]:
-        """Return the token ids of each text with `prompt` before it, from the store if it has them."""
+        """Return the token ids of each text with `prompt` before it, from the store if it has them.
+
+        With `queries` the texts are read as queries, which makes a difference for a `SidedEncoder`.
+        """
         if self.store is None:
-            return self.encoder.tokenise(texts, prompt=prompt, max_length=max_length)
-        key = (prompt, max_length)
+            return tokenise_side(
+                self.encoder, texts, prompt=prompt, max_length=max_length, queries=queries
+            )
+        key = (prompt, max_length, queries)
         if key not in self._caches:
-            self._caches[key] = TokenCache(self.store, self.encoder, prompt, max_length)
+            self._caches[key] = TokenCache(
+                self.store, self.encoder, prompt, max_length, queries=queries
+            )
         return self._caches[key].tokens(texts)
 
     def embed_tokens(self, texts: Sequence[TokenisedText]) -> NDArray[np.float32]:
@@ -119,11 +131,8 @@ class TextEmbedder:
     def _require_finite(self, rows: NDArray[np.float32]) -> None:
         non_finite_count = int((~np.isfinite(rows).all(1)).sum())
         if non_finite_count:
-            raise CheckpointError(
-                f"{self.model}: {non_finite_count:,} of {len(rows):,} embeddings are not finite; "
-                "is the model sound? "
-                "Make it again, or load it with dtype: float32"
-            )
+            share = f"{non_finite_count:,} of {len(rows):,} "
+            raise CheckpointError(_describe_infinite(self.model, share))
 
     def text_tokens(self, texts: Sequence[TokenisedText]) -> list[NDArray[np.bool_]]:
         """Return a mask of each text's own tokens: all but those at its ends that an empty text also has."""
@@ -148,15 +157,48 @@ class TextEmbedder:
                 "backbone that does"
             )
         kept = [np.ones(len(text.ids), bool) for text in texts] if kept is None else kept
-        pieces = equal_chunks(kept, self.token_budget)
+
+        def compute(features: Features, piece: NDArray[np.int64]) -> Tensor:
+            states = encoder.states(features)
+            return states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
+
+        yield from self._run_chunks(texts, equal_chunks(kept, self.token_budget), compute)
+
+    def embed_chunks(
+        self, texts: Sequence[TokenisedText]
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield the indices of texts of similar length, and their embeddings [n, *e] on the device.
+
+        Embeddings of every kind come as the encoder returns them: sparse vectors as dense rows, and vectors
+        of tokens padded to the longest text of the chunk. Only one chunk is in memory at a time.
+
+        Raises:
+            CheckpointError: if embeddings are not finite.
+        """
+
+        def compute(features: Features, _: NDArray[np.int64]) -> Tensor:
+            out = embedded(self.encoder, features).embeddings.float()
+            if not bool(torch.isfinite(out).all()):
+                raise CheckpointError(_describe_infinite(self.model))
+            return out
+
+        pieces = chunks([len(text.ids) for text in texts], self.token_budget)
+        yield from self._run_chunks(texts, pieces, compute)
+
+    def _run_chunks(
+        self,
+        texts: Sequence[TokenisedText],
+        pieces: Sequence[NDArray[np.int64]],
+        compute: Callable[[Features, NDArray[np.int64]], Tensor],
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+        """Yield each piece with `compute(features, piece)`, in evaluation mode, and report progress."""
         done = 0
-        with self._switch_to_evaluation(), feed(encoder, texts, pieces) as chunk_features:
+        with self._switch_to_evaluation(), feed(self.encoder, texts, pieces) as chunk_features:
             for index, piece in enumerate(pieces):
                 # The mode of inference would reach into the caller's code if it went on while this waits.
                 with torch.inference_mode(), self._packed.use_packed(self.token_budget):
-                    states = encoder.states(chunk_features[index])
-                    states = states[:, torch.from_numpy(kept[piece[0]]).to(states.device)]
-                yield piece, states
+                    out = compute(chunk_features[index], piece)
+                yield piece, out
                 done += len(piece)
                 if self.progress is not None:
                     self.progress(done, len(texts), "texts")
@@ -171,6 +213,14 @@ class TextEmbedder:
             yield
         finally:
             module.train(training)
+
+
+def _describe_infinite(model: str, share: str = "") -> str:
+    """Return the problem with a model whose embeddings are not finite, or that share of them."""
+    return (
+        f"{model}: {share}embeddings are not finite; is the model sound? "
+        "Make it again, or load it with dtype: float32"
+    )
 
 
 def _mask_own_tokens(ids: Sequence[int], special: Sequence[int]) -> NDArray[np.bool_]:

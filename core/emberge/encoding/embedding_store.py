@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from emberge.contracts import Encoder, TokenisedText
+from emberge.contracts import Encoder, PairEncoder, TokenisedText
 from emberge.encoding.embedder import TextEmbedder
 from emberge.encoding.token_cache import Ragged
+from emberge.errors import CheckpointError
 from emberge.files import fill_once
 from emberge.hashes import text_keys
 from emberge.interpreter import return_freed_memory
@@ -103,6 +104,34 @@ class EmbeddingStore:
 
         keys = np.frombuffer(text_keys(texts), "V16")
         return self._fill_folder(self._name_folder("texts", prompt, str(max_length)), keys, tokens)
+
+    def embed_pairs(
+        self,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        *,
+        prompt: str = "",
+        max_length: int | None = None,
+    ) -> Vectors:
+        """Return the scores [n, 1] of pairs by a `PairEncoder`, in order, each query with `prompt` before it.
+
+        Raises:
+            CheckpointError: if the encoder scores no pairs, or scores are not finite.
+        """
+        encoder = self.encoder
+        if not isinstance(encoder, PairEncoder):
+            raise CheckpointError(
+                f"{type(encoder).__name__} scores no pairs of texts (PairEncoder); choose a backbone that "
+                "does, such as cross_encoder"
+            )
+
+        def tokens(places: NDArray[np.int64]) -> Sequence[TokenisedText]:
+            selected = [[texts[int(place)] for place in places] for texts in (queries, documents)]
+            return encoder.tokenise_pairs(*selected, prompt=prompt, max_length=max_length)
+
+        sides = [text_keys(texts) for texts in (queries, documents)]
+        keys = np.frombuffer(_hash_pairs(*sides), "V16")
+        return self._fill_folder(self._name_folder("pairs", prompt, str(max_length)), keys, tokens)
 
     def embed_tokens(self, texts: Sequence[TokenisedText] | Ragged) -> Vectors:
         """Return embeddings of tokenised texts, stored for exactly this list of texts.
@@ -212,6 +241,12 @@ class _SegmentIndex:
 
 def _hash(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _hash_pairs(queries: bytes, documents: bytes) -> bytes:
+    """Return the keys of pairs, one after another, from the keys of their texts."""
+    starts = range(0, len(queries), 16)
+    return b"".join(_hash(queries[a : a + 16], documents[a : a + 16]) for a in starts)
 
 
 def _hash_tokens(text: TokenisedText) -> bytes:

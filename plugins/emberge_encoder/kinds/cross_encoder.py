@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, Similarity, TextLength
+from emberge import (
+    Backbone,
+    CheckpointError,
+    EmbeddingKind,
+    Encoder,
+    EncoderFacts,
+    Similarity,
+    TextLength,
+)
 from torch import Tensor
 
 from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
@@ -38,6 +46,8 @@ class CrossEncoder(Backbone):
             backbone: cross_encoder
     """
 
+    kind: ClassVar[EmbeddingKind] = "pair_score"
+
     prompts: dict[str, str] = field(default_factory=dict)
     max_length: TextLength | None = None
 
@@ -54,7 +64,8 @@ class CrossEncoder(Backbone):
                     "reranker has one (id2label), so take such a model, or the encoder that it came from",
                 )
             )
-        return EncoderFacts(dimension=1, similarity=_SCORE)
+        untrained = () if _has_head(config) else ("head with one output",)
+        return EncoderFacts(dimension=1, similarity=_SCORE, untrained=untrained)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import CrossEncoder as Stock

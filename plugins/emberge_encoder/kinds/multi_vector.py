@@ -6,9 +6,17 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from emberge import Backbone, CheckpointError, Count, Encoder, EncoderFacts, TextLength
+from emberge import (
+    Backbone,
+    CheckpointError,
+    Count,
+    EmbeddingKind,
+    Encoder,
+    EncoderFacts,
+    TextLength,
+)
 from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
 from torch import Tensor
@@ -41,6 +49,8 @@ class MultiVector(Backbone):
             backbone: {multi_vector: {dimension: 128, expansion: 32}}
     """
 
+    kind: ClassVar[EmbeddingKind] = "token_vectors"
+
     dimension: Count | None = None
     """Size of a token's vector: for a new layer 128, else that of the folder."""
     expansion: TextLength | None = None
@@ -62,7 +72,9 @@ class MultiVector(Backbone):
                 )
             )
         return EncoderFacts(
-            dimension=stored or self.dimension or _NEW_DIMENSION, similarity=MaxSim()
+            dimension=stored or self.dimension or _NEW_DIMENSION,
+            similarity=MaxSim(),
+            untrained=() if stored is not None else ("linear layer for vectors of tokens",),
         )
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from emberge import Backbone, CheckpointError, Encoder, EncoderFacts, Similarity, TextLength
+from emberge import (
+    Backbone,
+    CheckpointError,
+    EmbeddingKind,
+    Encoder,
+    EncoderFacts,
+    Similarity,
+    TextLength,
+)
 from torch import Tensor
 
 from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
@@ -36,6 +44,8 @@ class Splade(Backbone):
             sampler: batch_shuffle
             backbone: splade
     """
+
+    kind: ClassVar[EmbeddingKind] = "sparse"
 
     prompts: dict[str, str] = field(default_factory=dict)
     max_length: TextLength | None = None

@@ -1,0 +1,270 @@
+"""Search by models of other kinds of embedding than one vector a text, behind mteb's interfaces."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from emberge import Backbone, DataError, EmbeddingKind, TaskInfo
+from emberge.contracts import Side
+from emberge.wording import join_some
+
+from emberge_mteb.kept_index import find_tasks_without_sides
+from emberge_mteb.model import Prompts, build_model_meta
+from emberge_mteb.sides import describe_model
+from emberge_mteb.task_media import read_batch_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from emberge.encoding import TextSearch
+    from numpy.typing import NDArray
+
+    Scores = NDArray[np.float32]
+
+Hits: TypeAlias = dict[str, dict[str, float]]
+"""Scores of documents by query."""
+ScorePairs: TypeAlias = "Callable[[Sequence[str], Sequence[str], str], Scores]"
+"""Function that returns the scores [n] of queries and documents, each query with a prompt before it."""
+
+_KINDS: Mapping[EmbeddingKind, str] = {
+    "sparse": "a sparse vector for each text",
+    "token_vectors": "a vector for each token",
+}
+_BATCH = 1024
+
+
+def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+    """Yield a problem if models of a kind cannot be scored on some of the tasks."""
+    others = join_some(find_tasks_without_sides(tasks))
+    searched = [task.plain_name for task in tasks if task.kind.endswith("retrieval")]
+    if kind == "pair_score" and searched:
+        yield (
+            f"is a reranker, which scores pairs of texts and cannot search (in {join_some(searched)}); put "
+            "it into a step `stack` with a retriever, and score that"
+        )
+    if kind == "pair_score" and others:
+        yield f"is a reranker, and no query comes with candidates in {others}; take reranking tasks"
+    if kind in _KINDS and others:
+        yield (
+            f"gives {_KINDS[kind]}, and one vector a text is needed for {others}; take retrieval and "
+            "reranking tasks"
+        )
+
+
+def find_untrained(backbone: Backbone, checkpoint: Path) -> Iterator[str]:
+    """Yield a problem if a checkpoint is not of its backbone's kind, so that scores would be by chance."""
+    facts = describe_model(backbone, checkpoint)
+    yield from facts.problems
+    if facts.untrained:
+        yield (
+            f"has no {join_some(facts.untrained)}, so {type(backbone).__name__} would score it with random "
+            "weights; train it with this backbone first, or take the backbone of its own kind"
+        )
+
+
+class TaskTexts:
+    """Texts of a task's queries and documents, as mteb joins titles and texts, and their prompts.
+
+    Images and clips are kept as files below `media` until the next task. After texts were read, `count` is
+    called with their number.
+    """
+
+    def __init__(self, prompts: Prompts, count: Callable[[int], None], media: Path) -> None:
+        self._prompts = prompts
+        self._count = count
+        self._media = media
+        self._asked: Mapping[str, str] = {}
+
+    def prepare(self, asked: Mapping[str, str]) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        shutil.rmtree(self._media, ignore_errors=True)
+        self._asked = asked
+
+    def read(self, rows: Any, side: Side, task_metadata: Any) -> list[str]:
+        """Return the texts of rows of mteb's corpus or queries, in order."""
+        from emberge.media import MediaFolder
+        from mteb._create_dataloaders import create_dataloader
+        from mteb.types import PromptType
+
+        batches = create_dataloader(
+            rows, task_metadata=task_metadata, prompt_type=PromptType(side), batch_size=_BATCH
+        )
+        folder = MediaFolder(self._media)
+        texts = [text for batch in batches for text in read_batch_inputs(batch, folder)]
+        self._count(len(texts))
+        return texts
+
+    def prompt(self, side: Side, task_metadata: Any) -> str:
+        """Return the prompt of a side."""
+        return self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
+
+
+class KindSearch:
+    """Implementation of mteb's `SearchProtocol` by an encoder's own similarity.
+
+    Documents are embedded in blocks while queries are scored, and no index is kept.
+    """
+
+    def __init__(
+        self, search: TextSearch, texts: TaskTexts, *, name: str, fingerprint: str
+    ) -> None:
+        self._search = search
+        self._texts = texts
+        self._corpus: Any = None
+        self.mteb_model_meta = build_model_meta(name, fingerprint)
+
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        self._texts.prepare(asked)
+
+    def index(self, corpus: Any, **_: Any) -> None:
+        """Set the corpus that the next search embeds."""
+        self._corpus = corpus
+
+    def search(
+        self,
+        queries: Any,
+        *,
+        task_metadata: Any,
+        top_k: int,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        **_: Any,
+    ) -> Hits:
+        """Return the scores of the best `top_k` documents of each query, or of its `top_ranked` ones."""
+        asked = self._search.embed_queries(
+            self._texts.read(queries, "query", task_metadata),
+            prompt=self._texts.prompt("query", task_metadata),
+        )
+        names = list(queries["id"])
+        best = _Candidates(names, top_ranked) if top_ranked is not None else _Best(names, top_k)
+        document_prompt = self._texts.prompt("document", task_metadata)
+        size = asked.documents_at_once
+        for start in range(0, len(self._corpus), size):
+            block = self._corpus.select(range(start, min(start + size, len(self._corpus))))
+            texts = self._texts.read(block, "document", task_metadata)
+            scores = self._search.score(asked, texts, prompt=document_prompt)
+            best.add(list(block["id"]), scores)
+        self._corpus = None
+        return best.hits()
+
+
+class _Best:
+    """The best documents of each query in the blocks that were added; ties keep the corpus's order."""
+
+    def __init__(self, queries: Sequence[str], count: int) -> None:
+        import numpy as np
+
+        self._queries = queries
+        self._count = count
+        self._names: list[str] = []
+        self._scores = np.empty((len(queries), 0), np.float32)
+        self._rows = np.empty((len(queries), 0), np.int64)
+
+    def add(self, documents: Sequence[str], scores: Scores) -> None:
+        """Add the scores [queries, documents] of a block."""
+        import numpy as np
+        from emberge.numerics import top_k
+
+        rows = np.arange(len(self._names), len(self._names) + len(documents))
+        self._names += documents
+        joined = np.concatenate([self._scores, scores], axis=1)
+        all_rows = np.concatenate([self._rows, np.broadcast_to(rows, scores.shape)], axis=1)
+        places = top_k(joined, self._count)
+        self._scores = np.take_along_axis(joined, places, 1)
+        self._rows = np.take_along_axis(all_rows, places, 1)
+
+    def hits(self) -> Hits:
+        """Return the scores of the best documents by query."""
+        return {
+            query: {self._names[row]: float(score) for row, score in zip(rows, scores, strict=True)}
+            for query, rows, scores in zip(self._queries, self._rows, self._scores, strict=True)
+        }
+
+
+class _Candidates:
+    """The scores of each query's own candidates in the blocks that were added."""
+
+    def __init__(self, queries: Sequence[str], candidates: Mapping[str, Sequence[str]]) -> None:
+        self._hits: Hits = {query: {} for query in queries}
+        self._askers: dict[str, list[int]] = {}
+        self._queries = queries
+        for row, query in enumerate(queries):
+            for document in candidates.get(query, ()):
+                self._askers.setdefault(document, []).append(row)
+
+    def add(self, documents: Sequence[str], scores: Scores) -> None:
+        """Add the scores [queries, documents] of a block."""
+        for column, document in enumerate(documents):
+            for row in self._askers.get(document, ()):
+                self._hits[self._queries[row]][document] = float(scores[row, column])
+
+    def hits(self) -> Hits:
+        """Return the scores of each query's candidates."""
+        return self._hits
+
+
+class PairSearch:
+    """Implementation of mteb's `SearchProtocol` by a reranker, for tasks that give candidates."""
+
+    def __init__(
+        self, score_pairs: ScorePairs, texts: TaskTexts, *, name: str, fingerprint: str
+    ) -> None:
+        self._score_pairs = score_pairs
+        self._texts = texts
+        self._corpus: Any = None
+        self._name = name
+        self.mteb_model_meta = build_model_meta(name, fingerprint)
+
+    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`."""
+        self._texts.prepare(asked)
+
+    def index(self, corpus: Any, **_: Any) -> None:
+        """Set the corpus that the candidates of the next search are from."""
+        self._corpus = corpus
+
+    def search(
+        self,
+        queries: Any,
+        *,
+        task_metadata: Any,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        **_: Any,
+    ) -> Hits:
+        """Return the scores of each query's candidates.
+
+        Raises:
+            DataError: if the task gives no candidates.
+        """
+        if top_ranked is None:
+            raise DataError(
+                f"{self._name}: is a reranker, and {task_metadata.name} gives it no candidates; put it into "
+                "a step `stack` with a retriever, and score that"
+            )
+        names = list(queries["id"])
+        query_texts = self._texts.read(queries, "query", task_metadata)
+        text_by_query = dict(zip(names, query_texts, strict=True))
+        text_by_document = self._read_documents(top_ranked, task_metadata)
+        pairs = [(query, document) for query in names for document in top_ranked.get(query, ())]
+        scores = self._score_pairs(
+            [text_by_query[query] for query, _ in pairs],
+            [text_by_document[document] for _, document in pairs],
+            self._texts.prompt("query", task_metadata),
+        )
+        hits: Hits = {query: {} for query in names}
+        for (query, document), score in zip(pairs, scores, strict=True):
+            hits[query][document] = float(score)
+        self._corpus = None
+        return hits
+
+    def _read_documents(
+        self, candidates: Mapping[str, Sequence[str]], task_metadata: Any
+    ) -> dict[str, str]:
+        """Return the texts of all candidates by name."""
+        wanted = {document for documents in candidates.values() for document in documents}
+        rows = [row for row, name in enumerate(self._corpus["id"]) if name in wanted]
+        selected = self._corpus.select(rows)
+        texts = self._texts.read(selected, "document", task_metadata)
+        return dict(zip(selected["id"], texts, strict=True))
