@@ -11,6 +11,7 @@ from typing import Annotated
 
 from emberge import (
     Artifact,
+    Backbone,
     Evaluator,
     Model,
     ModelRef,
@@ -24,6 +25,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
+from emberge.contracts import ScoredRef
 from emberge.evaluating import (
     SCORES_FILE,
     Scores,
@@ -35,7 +37,7 @@ from emberge.evaluating import (
 )
 from emberge.wording import join_some
 
-from emberge_evaluate.encoding_costs import CostOptions, can_be_timed, measure_costs
+from emberge_evaluate.encoding_costs import CostOptions, Plans, can_be_timed, measure_costs
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
 from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
@@ -43,6 +45,7 @@ from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_ro
 from emberge_evaluate.score_model import (
     DOMAINS,
     ScoreModel,
+    choose_evaluators,
     free_name,
     parts_by_model,
     scores_of_part,
@@ -68,11 +71,15 @@ class EvaluatedModel:
 
     Models of one `arm` differ only by chance. They are pooled: the table has their mean, its spread and its
     differences from other arms. By default the models of a `foreach` over `seed` are an arm.
+
+    `backbone` loads the model, by default as the evaluators say: `{model: $sparse, backbone: splade}`. The
+    model may also be a whole search, the result of a step `stack`, whose models have their own backbones.
     """
 
-    model: ModelRef
+    model: ScoredRef
     name: str | None = None
     arm: str | None = None
+    backbone: Backbone | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +127,7 @@ class Evaluate(Step):
     """Tasks or kinds of task outside all training domains, or `ood` for all tasks out of domain."""
     headroom: tuple[ModelRef, ...] = ()
     """Members of merges, for two more rows: their ensemble, and the best member for each task."""
-    compare: tuple[tuple[ModelRef, ModelRef], ...] = ()
+    compare: tuple[tuple[ScoredRef, ScoredRef], ...] = ()
     """Further pairs of scored models to compare, such as `[[$boom, $full]]`: the first minus the second."""
     cost: CostOptions | None = None
     """Measure what the models cost to run, on texts of the evaluators' data: `{}` or `{queries: 100}`."""
@@ -131,7 +138,7 @@ class Evaluate(Step):
 
     def expand(self) -> Mapping[str, Step]:
         """Return one step for each model, if there are several models."""
-        parts = scoring_parts(self._references, self.evaluators, self._about)
+        parts = scoring_parts(self._references, self.evaluators, self._about, self._backbones)
         return parts if len(parts) > 1 else {"": self}
 
     def gather(self, parts: Mapping[str, StepRef]) -> Step:
@@ -143,7 +150,7 @@ class Evaluate(Step):
         more = [*self.headroom, *([self.base] if self.base is not None else [])]
         texts = {entry.model.text for entry in self.models}
         added = {
-            reference.text: EvaluatedModel(model=reference)
+            reference.text: EvaluatedModel(model=ScoredRef(reference.text, reference.folder))
             for reference in more
             if reference.text not in texts
         }
@@ -152,6 +159,13 @@ class Evaluate(Step):
     @property
     def _references(self) -> list[ModelRef]:
         return [entry.model for entry in self._entries]
+
+    @property
+    def _backbones(self) -> dict[str, Backbone]:
+        """The backbones of models that are not loaded by the evaluators' own, by the reference's text."""
+        return {
+            entry.model.text: entry.backbone for entry in self.models if entry.backbone is not None
+        }
 
     @property
     def _about(self) -> tuple[str, ...]:
@@ -199,12 +213,26 @@ class Evaluate(Step):
     def _check_models(self, context: Preflight) -> Iterator[Problem]:
         if not self._parts:  # they look at their models themselves
             for entry in self._entries:
-                part = ScoreModel(model=entry.model, evaluators=self.evaluators)
-                yield from part.check(context)
+                evaluators = choose_evaluators(self.evaluators, entry.backbone)
+                yield from ScoreModel(model=entry.model, evaluators=evaluators).check(context)
         entry_counts = Counter((entry.model.text, entry.name) for entry in self.models)
         for (text, _), count in entry_counts.items():
             if count > 1:
                 yield context.problem(f"model '{text}' is named {count} times", "models")
+        for fault in self._check_backbones(context):
+            yield context.problem(fault, "models")
+
+    def _check_backbones(self, context: Preflight) -> Iterator[str]:
+        """Yield a problem for each backbone of a model that would not be used."""
+        for text, backbone in self._backbones.items():
+            entries = [entry for entry in self.models if entry.model.text == text]
+            expected = context.expected(entries[0].model)
+            if any(entry.backbone != backbone for entry in entries):
+                yield f"model '{text}' is named with several backbones; take one"
+            if expected is not None and expected.stack is not None:
+                yield f"'{text}' is a whole search, whose step names backbones; leave this one out"
+            if not any(hasattr(evaluator, "backbone") for evaluator in self.evaluators):
+                yield f"no evaluator loads '{text}' by a backbone; leave it out"
 
     def _check_require(self, context: Preflight) -> Iterator[Problem]:
         for requirement in self.require:
@@ -245,8 +273,15 @@ class Evaluate(Step):
         for place, (name, (entry, model)) in enumerate(models.items()):
             part = self._parts.get(entry.reference.text)
             scores[name] = scores_of_part(part, model, tasks, workspace) or score_model(
-                model, plans, workspace, name=name, place=place, of=len(models)
+                *(model, self._plan_for(entry.reference, plans, workspace), workspace),
+                name=name,
+                place=place,
+                of=len(models),
             )
+            # A model's own backbone is part of its tasks' fingerprints, and columns have one task each.
+            scores[name] = {
+                task.name: replace(scores[name][task.name], task=task) for task in tasks
+            }
         rows = self._score_headroom(models, tasks, scores, workspace)
         models |= {name: row for name, row, _ in rows}
         scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
@@ -288,6 +323,14 @@ class Evaluate(Step):
                 "unmet": [] if workspace.rehearsal else failed_requirements,
             },
         )
+
+    def _plan_for(self, reference: ModelRef, plans: Plans, workspace: Workspace) -> Plans:
+        """Return the evaluators and tasks for a model, which may have its own backbone."""
+        backbone = self._backbones.get(reference.text)
+        if backbone is None:
+            return plans
+        evaluators = choose_evaluators(self.evaluators, backbone)
+        return plan_tasks(evaluators, workspace, about=self._about)
 
     def _score_headroom(
         self,

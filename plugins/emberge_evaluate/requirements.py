@@ -16,6 +16,7 @@ from emberge import (
     Requires,
     suggest,
 )
+from emberge.contracts import ScoredRef
 from emberge.wording import join_some
 
 Demand = Literal["not_worse_than", "better_than", "forgetting", "keeps"]
@@ -64,14 +65,14 @@ class Requirement:
     several belong to the old model.
     """
 
-    model: ModelRef | None = None
-    not_worse_than: tuple[ModelRef, ...] = ()
-    better_than: tuple[ModelRef, ...] = ()
+    model: ScoredRef | None = None
+    not_worse_than: tuple[ScoredRef, ...] = ()
+    better_than: tuple[ScoredRef, ...] = ()
     forgetting: NonNegative | None = None
     """Limit, in points, on the model's loss against the base on tasks outside all training domains."""
     keeps: PositiveShare | None = None
     """Share of the score of `of` that the model must have."""
-    of: ModelRef | None = None
+    of: ScoredRef | None = None
     at_most: SizeLimits | None = None
     tasks: str = "all"
     margin: Annotated[NonNegative, Requires("not_worse_than", "better_than")] = 0.0
@@ -140,7 +141,7 @@ class Requirement:
         """Yield a problem for each contradiction between options about an index."""
         if (self.on_index_of is None) != (self.gain_kept is None):
             yield "a requirement on an index needs both, on_index_of and gain_kept"
-        if self.on_index_of is not None and self.on_index_of == self.model:
+        if self.on_index_of is not None and str(self.on_index_of) == str(self.model):
             yield f"on_index_of: {self.model} has no gain over itself; name the old model"
         if self.index is not None and self.on_index_of is None:
             yield "index names one of the indexes of a model; give on_index_of"

@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from emberge import (
     Artifact,
+    Backbone,
     Evaluator,
     Model,
     ModelRef,
@@ -21,6 +24,7 @@ from emberge import (
     TaskScore,
     Workspace,
 )
+from emberge.contracts import ScoredRef, SearchStack
 from emberge.evaluating import (
     plan_tasks,
     read_score,
@@ -40,12 +44,16 @@ class ScoreModel(Step):
 
     produces = "file"
 
-    model: ModelRef
+    model: ScoredRef
     evaluators: tuple[Evaluator, ...]
     about: tuple[str, ...] = ()
     """Words for tasks in requirements; a word that matches no task is refused before the scoring."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
+        expected = context.expected(self.model)
+        if expected is not None and expected.stack is not None:
+            yield from self._check_stack(expected.stack, context)
+            return
         self._expect_work(context)
         folder = context.whole_model(self.model)
         for evaluator in self.evaluators:
@@ -55,6 +63,15 @@ class ScoreModel(Step):
             for evaluator in self.evaluators:
                 for fault in evaluator.check_model(folder, context):
                     yield context.problem(f"{self.model}: {fault}", "evaluators")
+
+    def _check_stack(self, stack: SearchStack, context: Preflight) -> Iterator[Problem]:
+        """Announce the work of a whole search, and yield reasons why it cannot be scored."""
+        for evaluator in self.evaluators:
+            for member in stack.models:
+                for work in evaluator.work(member.model, context):
+                    context.expect_work(work)
+            for fault in evaluator.check_stack(stack, context):
+                yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def _expect_work(self, context: Preflight) -> None:
         """Announce the work of every evaluator, for as many models as the reference can stand for."""
@@ -80,14 +97,34 @@ class ScoreModel(Step):
 
 
 def scoring_parts(
-    models: Sequence[ModelRef], evaluators: tuple[Evaluator, ...], about: tuple[str, ...] = ()
+    models: Sequence[ModelRef],
+    evaluators: tuple[Evaluator, ...],
+    about: tuple[str, ...] = (),
+    backbones: Mapping[str, Backbone] = MappingProxyType({}),
 ) -> Mapping[str, ScoreModel]:
-    """Return a step for each reference that scores its models, by the partial step's name."""
-    named = {reference.text: reference for reference in models}
+    """Return a step for each reference that scores its models, by the partial step's name.
+
+    `backbones` are those of models that are not loaded by the evaluators' own, by the reference's text.
+    """
+    named = {reference.text: ScoredRef(reference.text, reference.folder) for reference in models}
     return {
-        name: ScoreModel(model=named[text], evaluators=evaluators, about=about)
+        name: ScoreModel(
+            model=named[text],
+            evaluators=choose_evaluators(evaluators, backbones.get(text)),
+            about=about,
+        )
         for text, name in ModelRef.part_names(models).items()
     }
+
+
+def choose_evaluators(
+    evaluators: tuple[Evaluator, ...], backbone: Backbone | None
+) -> tuple[Evaluator, ...]:
+    """Return the evaluators with another backbone where they have one; as they are for None."""
+    if backbone is None:
+        return evaluators
+    changes: dict[str, Any] = {"backbone": backbone}
+    return tuple(replace(one, **changes) if hasattr(one, "backbone") else one for one in evaluators)
 
 
 def tasks_ahead(evaluators: Sequence[Evaluator], context: Preflight) -> Sequence[TaskInfo] | None:

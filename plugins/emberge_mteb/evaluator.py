@@ -32,7 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import KeptIndex, ModelWork, Side
+from emberge.contracts import KeptIndex, ModelWork, SearchStack, Side
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
 from emberge.wording import join_some
 
@@ -56,6 +56,7 @@ from emberge_mteb.sides import (
     is_routed,
     list_distinct,
 )
+from emberge_mteb.stack_search import StackSearch, stack_faults
 from emberge_mteb.task_media import (
     find_first_tasks,
     find_local_media,
@@ -64,6 +65,8 @@ from emberge_mteb.task_media import (
 )
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     import numpy as np
     from emberge.encoding import EmbeddingStore
     from numpy.typing import NDArray
@@ -250,6 +253,14 @@ class Mteb(Evaluator):
         if self.backbone is not None and checkpoint is not None:
             yield from find_untrained(self.backbone, checkpoint)
 
+    def check_stack(self, stack: SearchStack, context: Preflight) -> Iterator[str]:
+        return self._find_stack_faults(self.preview(context) or ())
+
+    def _find_stack_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield reasons why a whole search cannot be scored with these tasks and options."""
+        options = {"dims": self.dims, "documents_of": self.documents_of}
+        return stack_faults(tasks, options)
+
     def _find_kind_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield reasons why models of the backbone's kind cannot be scored with these tasks and options."""
         if self.backbone is None or self.backbone.kind == "vector":
@@ -357,17 +368,25 @@ class Mteb(Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         import tempfile
+        from contextlib import ExitStack
 
         from emberge_mteb.scoring import score_task, silence_mteb
 
         sources = {source.info.name: source for source in self._list_sources(workspace)}
         progress = _TaskTexts(workspace)
-        for fault in self._find_kind_faults(tasks):
+        find_faults = self._find_stack_faults if model.stack else self._find_kind_faults
+        for fault in find_faults(tasks):
             raise DataError(f"{model.name}: {fault}")
-        self._require_read(model, tasks, workspace)
-        with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media:
+        with tempfile.TemporaryDirectory(prefix="emberge-mteb-") as media, ExitStack() as folders:
+            members = self._open_members(model, workspace, folders)
+            for evaluator, member in members:
+                evaluator._require_read(member, tasks, workspace)
             with silence_mteb():
-                choose_model = self._load_all(model, workspace, progress, Path(media))
+                choose_model = (
+                    _load_stack(model, members, workspace, progress, Path(media))
+                    if model.stack
+                    else self._load_all(model, workspace, progress, Path(media))
+                )
             for number, task in enumerate(tasks, 1):
                 source = sources[task.plain_name]
                 with workspace.part("task", number, len(tasks), task.name):
@@ -511,6 +530,23 @@ class Mteb(Evaluator):
         own_prompts = dict(first.prompts)
         default_prompt = read_settings(model.folder).get("default_prompt_name") or ""
         return encoders, Prompts(self.prompt, own_prompts, own_prompts.get(default_prompt, ""))
+
+    def _open_members(
+        self, model: Model, workspace: Workspace, folders: ExitStack
+    ) -> list[tuple[Mteb, Model]]:
+        """Return a model, or the models of a whole search, with the evaluator that loads each.
+
+        Adapters are applied in folders that are removed when `folders` ends.
+        """
+        if model.stack is None:
+            return [(self, model)]
+        members = []
+        for stacked in model.stack.models:
+            member = workspace.model(stacked.model)
+            folder = folders.enter_context(workspace.whole_model(member))
+            evaluator = replace(self, backbone=stacked.backbone)
+            members.append((evaluator, replace(member, folder=folder, adapter=None)))
+        return members
 
     def _load_all(
         self, model: Model, workspace: Workspace, progress: _TaskTexts, media: Path
@@ -668,6 +704,32 @@ class Mteb(Evaluator):
             progress=progress.embedding,
             name=model.name,
         )
+
+
+def _load_stack(
+    model: Model,
+    members: Sequence[tuple[Mteb, Model]],
+    workspace: Workspace,
+    progress: _TaskTexts,
+    media: Path,
+) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
+    """Load the models of a whole search, and return the function that prepares it for a task."""
+    assert model.stack is not None
+    loaded = [
+        evaluator._load(member, workspace, progress, media / f"part-{number}")
+        for number, (evaluator, member) in enumerate(members)
+    ]
+    reranker = loaded.pop() if model.stack.reranker is not None else None
+    assert reranker is None or isinstance(reranker, PairSearch)  # a step `stack` refuses others
+    search = StackSearch(
+        *(model.stack, loaded, reranker), name=model.name, fingerprint=model.fingerprint
+    )
+
+    def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> StackSearch:
+        search.prepare(asked, task.size)
+        return search
+
+    return choose_model
 
 
 class _TaskTexts:

@@ -92,6 +92,9 @@ from .reference import FileRef as FileRef
 from .reference import Model as Model
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
+from .reference import ScoredRef as ScoredRef
+from .reference import SearchStack as SearchStack
+from .reference import StackedModel as StackedModel
 from .reference import StepRef as StepRef
 from .reference import total_size as total_size
 from .sampler import Batch as Batch

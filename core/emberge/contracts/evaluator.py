@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge.contracts.dataset import Domain
-    from emberge.contracts.reference import Model
+    from emberge.contracts.reference import Model, SearchStack
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem
 
@@ -207,6 +207,13 @@ class Evaluator:
         yet.
         """
         return ()
+
+    def check_stack(self, stack: SearchStack, context: Preflight) -> Iterable[str]:
+        """Return reasons why the evaluator cannot score a whole search."""
+        return (
+            f"is a whole search, and {type(self).__name__} scores a model alone; score it with the evaluator "
+            "mteb, on retrieval tasks",
+        )
 
     def check_together(self, checkpoints: Sequence[Path]) -> Iterable[str]:
         """Return reasons why the scores of these checkpoints are not comparable, for notes on the scores."""

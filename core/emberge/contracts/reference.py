@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+
+if TYPE_CHECKING:
+    from emberge.contracts.backbone import Backbone
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
@@ -15,7 +18,7 @@ _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
 _LONGEST = 80
 
 
-ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file"]
+ArtifactKind = Literal["model", "data", "scores", "report", "statistics", "file", "search"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,13 @@ class TensorRef(ModelRef):
 
 
 @dataclass(frozen=True, slots=True)
+class ScoredRef(ModelRef):
+    """Reference to a model, or to a step that describes a whole search (`SearchStack`)."""
+
+    accepts: ClassVar[tuple[str, ...]] = ("model", "search")
+
+
+@dataclass(frozen=True, slots=True)
 class DataRef(Reference):
     """A data file or catalogue, or a step that makes data."""
 
@@ -116,7 +126,7 @@ class FileRef(Reference):
 class StepRef(Reference):
     """Any earlier step."""
 
-    accepts: ClassVar[tuple[str, ...]] = ("model", "data", "scores", "report", "statistics", "file")
+    accepts: ClassVar[tuple[str, ...]] = get_args(ArtifactKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +188,41 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class StackedModel:
+    """Model of a whole search, and the backbone that loads it."""
+
+    model: ModelRef
+    backbone: Backbone
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStack:
+    """A whole search: models that find documents, and a model that orders the first of these anew.
+
+    The lists of several retrievers are fused, by reciprocal ranks or, with `weights`, by a weighted sum of
+    scores, each list's scores scaled to 0 to 1. `rank_constant` is added to each rank (Cormack et al., 2009).
+    The reranker orders the first `depth` documents of each query; the others follow in their old order.
+    """
+
+    retrievers: tuple[StackedModel, ...]
+    reranker: StackedModel | None = None
+    depth: int = 100
+    weights: tuple[float, ...] = ()
+    rank_constant: int = 60
+
+    @property
+    def models(self) -> tuple[StackedModel, ...]:
+        """All models, in the order in which they work."""
+        return (*self.retrievers, *([self.reranker] if self.reranker is not None else []))
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model on disk, resolved from a ModelRef.
 
     `name` is the model's name in tables (the step's id, the hub id, the folder's name). `fingerprint` hashes
-    its content. If there is an `adapter`, `folder` is the folder of its base.
+    its content. If there is an `adapter`, `folder` is the folder of its base. If there is a `stack`, the
+    folder has a description of this whole search, and no weights.
     """
 
     name: str
@@ -190,6 +230,7 @@ class Model:
     fingerprint: str
     artifact: Artifact | None = None
     adapter: Path | None = None
+    stack: SearchStack | None = None
 
     @property
     def details(self) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from emberge.contracts.reference import (
     Model,
     ModelRef,
     Reference,
+    SearchStack,
     StepRef,
 )
 from emberge.contracts.work import ModelWork, ParameterCount
@@ -61,7 +62,8 @@ class Expected:
     a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
     `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
     the parts of the data that can be evaluated; None if that is not known.
-    `parameters` are those of a model that has others than its first parent.
+    `parameters` are those of a model that has others than its first parent. `stack` is the whole search that
+    the result describes.
     """
 
     artifact: Artifact
@@ -70,6 +72,7 @@ class Expected:
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     halves: tuple[Split, ...] | None = None
     parameters: ParameterCount | None = None
+    stack: SearchStack | None = None
 
 
 class Preflight(Protocol):
@@ -297,6 +300,10 @@ class Step:
 
         `$step` then means the base with the resulting adapter on it.
         """
+        return None
+
+    def describes(self) -> SearchStack | None:
+        """Return the whole search that the result describes; None for a result of another kind."""
         return None
 
     def uploads_to(self) -> Sequence[str]:

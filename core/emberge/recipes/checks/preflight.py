@@ -181,8 +181,10 @@ def _check_unsound(step: UnsoundStep, lookup: _Lookup) -> Iterator[Problem]:
 
 
 def _runs_model(step: RecipeStep) -> bool:
-    """Return whether a step has an encoder among its options."""
-    return any(isinstance(part, Backbone) for _, part in parts_of(step.step, Backbone, Reference))
+    """Return whether a step has an encoder among its options, and does not only describe a search."""
+    return step.step.describes() is None and any(
+        isinstance(part, Backbone) for _, part in parts_of(step.step, Backbone, Reference)
+    )
 
 
 @dataclass

@@ -197,13 +197,14 @@ def build_finished_targets(
     """Return the references' targets, including finished steps, for a process that runs only one step."""
     hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
     targets = Targets(plugins, hashes)
-    adapts = {recipe_step.id: recipe_step.step.adapts() for recipe_step in recipe.steps}
+    steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)
         artifact = read_artifact(folder)
         if artifact is None:
             continue  # not visible on this machine; a step that needs it reports that
-        targets.add(name, Result(folder, artifact, fingerprint, adapts[name]))
+        step = steps[name]
+        targets.add(name, Result(folder, artifact, fingerprint, step.adapts(), step.describes()))
     return targets
 
 

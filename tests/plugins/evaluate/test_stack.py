@@ -1,0 +1,329 @@
+"""A whole search is scored like a model: what retrievers find, in the order of a reranker."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import (
+    EmbergeError,
+    RequirementError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
+from emberge.evaluating import read_scores
+from emberge_encoder import CrossEncoder
+from emberge_mteb import Mteb
+from sentence_transformers import CrossEncoder as StockCrossEncoder
+from sentence_transformers import SentenceTransformer, SparseEncoder
+
+from tests.support import tiny
+from tests.support.bench import write_catalogue
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*set 'retrieval' has 12 queries:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_catalogue(tmp_path_factory.mktemp("sets"), ("retrieval", "sts"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "dense": tiny.checkpoint(root / "dense"),
+        "other": tiny.checkpoint(root / "other", seed=4),
+        "sparse": tiny.splade(root / "sparse"),
+        "late": tiny.colbert(root / "late"),
+        "reranker": tiny.reranker(root / "reranker"),
+    }
+
+
+@pytest.fixture(scope="module")
+def tables(catalogue: Path, models: Mapping[str, Path]) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The library's own scores of twelve queries and thirty documents, by model."""
+    folder = catalogue.parent / "eval" / "retrieval"
+    sides = {}
+    for side in ("queries", "corpus"):
+        with gzip.open(folder / f"{side}.jsonl.gz", "rt") as file:
+            sides[side] = [json.loads(line)["text"] for line in file]
+    queries, documents = sides["queries"], sides["corpus"]
+    dense = SentenceTransformer(str(models["dense"]), device="cpu")
+    sparse = SparseEncoder(str(models["sparse"]), device="cpu")
+    reranker = StockCrossEncoder(str(models["reranker"]), device="cpu")
+    pairs = [(query, document) for query in queries for document in documents]
+    vectors = [sparse.encode_query(queries), sparse.encode_document(documents)]
+    return {
+        "dense": np.asarray(dense.similarity(*(dense.encode(x) for x in (queries, documents)))),
+        "sparse": np.asarray(sparse.similarity(*vectors).to_dense()),
+        "reranker": np.asarray(reranker.predict(pairs)).reshape(len(queries), len(documents)),
+    }
+
+
+def sorted_rows(scores: np.ndarray[Any, Any]) -> list[int]:
+    """The documents by falling scores, equal ones by name."""
+    return sorted(range(len(scores)), key=lambda row: (-scores[row], f"d{row}"))
+
+
+def gain(order: Sequence[int], right: int) -> float:
+    """nDCG@10 of a query with one document."""
+    place = list(order).index(right)
+    return float(1 / np.log2(place + 2)) if place < 10 else 0.0
+
+
+def evaluation(catalogue: Path, models: Sequence[Any], **options: Any) -> dict[str, Any]:
+    mteb = {"data": [{"path": str(catalogue), "only": ["retrieval"]}]}
+    return {"evaluate": {"models": list(models), "evaluators": {"mteb": mteb}, **options}}
+
+
+def run(out: Path, **steps: Any) -> dict[str, float]:
+    """The scores of each model on the one task."""
+    results = run_recipe({"steps": steps}, out=out, quiet=True)
+    scores = read_scores(results["scores"].path)
+    return {model: scores.values[model]["retrieval"] for model in scores.models}
+
+
+def problems(**steps: Any) -> list[str]:
+    found = check_recipe(parse_recipe({"steps": steps}, load_plugins()), deep=False)
+    return [problem.message for problem in found.errors]
+
+
+@pytest.mark.parametrize("depth", [1, 4, 30])
+def test_the_first_documents_are_in_the_rerankers_order(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+    depth: int,
+) -> None:
+    stack = {
+        "stack": {
+            "retriever": str(models["dense"]),
+            "reranker": str(models["reranker"]),
+            "depth": depth,
+        }
+    }
+    scores = evaluation(catalogue, ["$search", str(models["dense"])])
+    found = run(tmp_path, search=stack, scores=scores)
+    expected = []
+    for query, row in enumerate(tables["dense"]):
+        order = sorted_rows(row)
+        second = tables["reranker"][query]
+        first = sorted(order[:depth], key=lambda document: -second[document])
+        expected.append(gain([*first, *order[depth:]], query))
+    assert found["search"] == pytest.approx(np.mean(expected), abs=1e-5)
+    alone = [gain(sorted_rows(row), query) for query, row in enumerate(tables["dense"])]
+    assert found["dense"] == pytest.approx(np.mean(alone), abs=1e-5)
+
+
+def fused(tables: Sequence[np.ndarray[Any, Any]], weights: Sequence[float], k: int) -> float:
+    gains = []
+    for query in range(len(tables[0])):
+        total = np.zeros(tables[0].shape[1])
+        for table, weight in zip(tables, weights or [1.0] * len(tables), strict=True):
+            row = table[query]
+            if weights:
+                total += weight * (row - row.min()) / (row.max() - row.min())
+            else:
+                ranks = {document: rank for rank, document in enumerate(sorted_rows(row), 1)}
+                total += [1 / (k + ranks[document]) for document in range(len(row))]
+        gains.append(gain(sorted_rows(total), query))
+    return float(np.mean(gains))
+
+
+def test_lists_of_several_retrievers_are_fused(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+) -> None:
+    retrievers = [str(models["dense"]), {"model": str(models["sparse"]), "backbone": "splade"}]
+    weighted = {"fusion": "weighted", "weights": [0.3, 0.7]}
+    found = run(
+        tmp_path,
+        ranks={"stack": {"retrievers": retrievers}},
+        close={"stack": {"retrievers": retrievers, "k": 1}},
+        weighted={"stack": {"retrievers": retrievers, **weighted}},
+        scores=evaluation(catalogue, ["$ranks", "$close", "$weighted", retrievers[1]]),
+    )
+    both = [tables["dense"], tables["sparse"]]
+    assert found["ranks"] == pytest.approx(fused(both, (), 60), abs=1e-5)
+    assert found["close"] == pytest.approx(fused(both, (), 1), abs=1e-5)
+    assert found["weighted"] == pytest.approx(fused(both, (0.3, 0.7), 0), abs=1e-5)
+    alone = [gain(sorted_rows(row), query) for query, row in enumerate(tables["sparse"])]
+    assert found["sparse"] == pytest.approx(np.mean(alone), abs=1e-5)
+    assert len(set(found.values())) == 4
+
+
+def test_a_reranker_that_harms_is_refused_by_name(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+) -> None:
+    dense = str(models["dense"])
+    stack = {"retriever": dense, "reranker": str(models["reranker"]), "depth": 30}
+    demand = {"model": "$search", "not_worse_than": [dense]}
+    with pytest.raises(RequirementError, match=r"search .*not worse than dense"):
+        run(
+            tmp_path / "harms",
+            search={"stack": stack},
+            scores=evaluation(catalogue, ["$search", dense], require=[demand]),
+        )
+    # At depth 1 the order of the retriever stays, and so does each query's gain.
+    found = run(
+        tmp_path / "harmless",
+        search={"stack": {**stack, "depth": 1}},
+        scores=evaluation(
+            catalogue, ["$search", dense], require=[demand], compare=[["$search", dense]]
+        ),
+    )
+    assert found["search"] == found["dense"]
+
+
+def test_a_pair_is_scored_once_for_all_depths(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+    original = CrossEncoder.load
+
+    def load(self: CrossEncoder, folder: Path, **options: Any) -> Any:
+        encoder: Any = original(self, folder, **options)
+        tokenise = encoder.tokenise_pairs
+
+        def record(queries: Sequence[str], documents: Sequence[str], **how: Any) -> Any:
+            asked.extend(zip(queries, documents, strict=True))
+            return tokenise(queries, documents, **how)
+
+        encoder.tokenise_pairs = record
+        return encoder
+
+    monkeypatch.setattr(CrossEncoder, "load", load)
+    stack = {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}
+    run(
+        tmp_path,
+        deep={"stack": {**stack, "depth": 9}},
+        shallow={"stack": {**stack, "depth": 5}},
+        deeper={"stack": {**stack, "depth": 11}},
+        scores=evaluation(catalogue, ["$deep", "$shallow", "$deeper"]),
+    )
+    assert len(asked) == len(set(asked)) == 12 * 11
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"retriever": "dense"}, "one retriever alone is no stack"),
+        ({"reranker": "reranker"}, "a search needs a retriever"),
+        (
+            {"retriever": "dense", "retrievers": ["other"], "reranker": "reranker"},
+            "give one retriever, or several as `retrievers`",
+        ),
+        (
+            {"retriever": ("reranker", "cross_encoder"), "reranker": "reranker"},
+            "scores pairs and cannot search; name it as `reranker`",
+        ),
+        (
+            {"retriever": "dense", "reranker": ("other", "text_encoder")},
+            "embeds single texts, and a reranker scores pairs",
+        ),
+        ({"retriever": "dense", "reranker": "other"}, "has no head with one output"),
+        ({"retriever": "reranker", "reranker": "reranker"}, "text_encoder takes a transformer's"),
+        (
+            {"retrievers": [("dense", "multi_vector"), "other"]},
+            "has no linear layer for vectors of tokens",
+        ),
+        ({"retrievers": [("dense", "splade"), "other"]}, "has no head that predicts tokens"),
+        (
+            {"retrievers": [("late", {"multi_vector": {"dimension": 5}}), "other"]},
+            "dimension: 5 asks for others",
+        ),
+        ({"retriever": "dense", "reranker": "reranker", "depth": 0}, "depth"),
+        ({"retrievers": ["dense", "other"], "fusion": "weighted"}, "a weight for each of 2"),
+        ({"retrievers": ["dense", "other"], "weights": [1, 2]}, "weights are for"),
+        (
+            {"retrievers": ["dense", "other"], "fusion": "weighted", "weights": [0, 0]},
+            "all weights are 0",
+        ),
+    ],
+)
+def test_a_search_that_cannot_be_is_found_before_the_run(
+    models: Mapping[str, Path], options: Mapping[str, Any], problem: str
+) -> None:
+    def named(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return {"model": str(models[value[0]]), "backbone": value[1]}
+        return str(models[value]) if isinstance(value, str) else value
+
+    changed = {
+        name: [named(one) for one in value] if name == "retrievers" else named(value)
+        for name, value in options.items()
+        if name not in ("fusion", "weights")
+    }
+    changed |= {name: options[name] for name in ("fusion", "weights") if name in options}
+    try:
+        found = problems(search={"stack": changed})
+    except EmbergeError as error:  # the grammar refuses it
+        found = [str(error)]
+    assert len(found) == 1, found
+    assert problem in found[0]
+
+
+def test_a_search_is_scored_where_documents_are_found(
+    catalogue: Path, models: Mapping[str, Path]
+) -> None:
+    stack = {"stack": {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}}
+    scores = evaluation(catalogue, ["$search"])
+    scores["evaluate"]["evaluators"]["mteb"]["data"][0]["only"] = ["retrieval", "sts"]
+    (problem,) = problems(search=stack, scores=scores)
+    assert problem.startswith("$search: is a whole search, and sts has no documents")
+    scores = evaluation(catalogue, ["$search"])
+    scores["evaluate"]["evaluators"]["mteb"]["dims"] = [8]
+    (problem,) = problems(search=stack, scores=scores)
+    assert "dims is about the vectors of one model" in problem
+    scores = evaluation(catalogue, [{"model": "$search", "backbone": "splade"}])
+    (problem,) = problems(search=stack, scores=scores)
+    assert "is a whole search, whose step names backbones" in problem
+    loss = {"held_out_loss": {"data": str(catalogue), "loss": "infonce"}}
+    scores = {"evaluate": {"models": ["$search"], "evaluators": loss}}
+    assert any(
+        "HeldOutLoss scores a model alone" in one for one in problems(search=stack, scores=scores)
+    )
+    merge = {"merge": {"models": ["$search", str(models["other"])], "strategy": "linear"}}
+    with pytest.raises(
+        EmbergeError, match=r"\$search makes a search, and .*'models' takes a model"
+    ):
+        problems(search=stack, merged=merge)
+
+
+def test_a_model_has_one_backbone_of_its_own(catalogue: Path, models: Mapping[str, Path]) -> None:
+    sparse = str(models["sparse"])
+    entries = [
+        {"model": sparse, "backbone": "splade", "name": "one"},
+        {"model": sparse, "backbone": {"splade": {"max_length": 8}}, "name": "two"},
+    ]
+    found = problems(scores=evaluation(catalogue, entries))
+    assert any("is named with several backbones" in problem for problem in found)
+
+
+def test_work_is_announced_for_each_model_of_a_search(
+    catalogue: Path, models: Mapping[str, Path]
+) -> None:
+    stack = {"stack": {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}}
+    steps = {"search": stack, "scores": evaluation(catalogue, ["$search"])}
+    recipe = parse_recipe({"steps": steps}, load_plugins())
+    report = check_recipe(recipe, deep=False, sizes=True)
+    assert [work.source for work in report.work] == [str(models["dense"]), str(models["reranker"])]
+    assert report.uncounted == {}
+    assert isinstance(recipe.steps[-1].step.evaluators[0], Mteb)  # type: ignore[attr-defined]
