@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from emberge import (
@@ -12,7 +13,10 @@ from emberge import (
     ArtifactKind,
     Backbone,
     Count,
+    DataError,
+    Evaluator,
     Expected,
+    Model,
     ModelRef,
     NonNegative,
     Preflight,
@@ -24,6 +28,7 @@ from emberge import (
 from emberge.contracts import SearchStack, StackedModel
 
 _FILE = "stack.json"
+_MOST_FOUND = 4  # models whose weights are found: 56 of them are tried
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +59,11 @@ class Stack(Step):
     Several `retrievers` are fused, such as a dense and a sparse model. `reciprocal_rank` adds 1 / (k + rank)
     over their lists (Cormack, Clarke and Büttcher, SIGIR 2009). `weighted` adds their scores, each list's
     scaled to 0 to 1, times the `weights` (a convex combination: Bruch et al., 2022, arXiv:2210.11934).
+    Without `weights` the best ones are found on the tasks of `development`, by the mean of their scores,
+    before any reranking: shares in steps of 0.1 for two models, and of 0.2 for more.
 
-    Scores of pairs are kept in OUT's store, so that stacks of several depths compute each of them once.
+    Documents that a retriever finds and scores of pairs are kept in OUT's store, so that stacks that share
+    models, as of several depths, compute each of them once.
 
     Example:
         search:
@@ -77,16 +85,19 @@ class Stack(Step):
     """Fusion of the lists of several retrievers."""
     weights: tuple[NonNegative, ...] = ()
     """Weight of each retriever's scores for `weighted`, in their order."""
+    development: Evaluator | None = None
+    """Evaluation that finds the weights of `weighted`: `{mteb: {data: {path: ./sets, split: dev}}}`."""
     k: Count = 60
     """Constant of `reciprocal_rank`."""
 
-    def describes(self) -> SearchStack:
+    def describes(self, artifact: Artifact | None = None) -> SearchStack:
         reranker = self.reranker
+        weights = self.weights if artifact is None else artifact.details["stack"]["weights"]
         return SearchStack(
             tuple(StackedModel(one.model, one.backbone) for one in self._finders),
             None if reranker is None else StackedModel(reranker.model, reranker.backbone),
             self.depth,
-            self.weights,
+            tuple(weights),
             self.k,
         )
 
@@ -102,8 +113,28 @@ class Stack(Step):
             option = "reranker" if member is stack.reranker else "retrievers"
             for fault in _check_folder(member, context):
                 yield context.problem(f"{member.model}: {fault}", option)
+        if self.development is not None:
+            yield from self._check_development(self.development, stack, context)
         parents = tuple(member.model.text for member in stack.models)
         context.expect(Expected(Artifact(kind="search", parents=parents), stack=stack))
+
+    def _check_development(
+        self, evaluator: Evaluator, stack: SearchStack, context: Preflight
+    ) -> Iterator[Problem]:
+        """Announce the work of finding weights, and yield problems of its evaluator."""
+        yield from evaluator.check(context)
+        for fault in evaluator.check_stack(stack, context):
+            yield context.problem(f"development: {fault}", "development")
+        for member in stack.retrievers:
+            for work in evaluator.work(member.model, context):
+                context.expect_work(work)
+        tested = [task.name for task in evaluator.preview(context) or () if task.split == "test"]
+        if tested:
+            yield context.warning(
+                f"weights are found on the test half of {', '.join(tested)}, so scores on it are too good; "
+                "take `split: dev`",
+                "development",
+            )
 
     def _check_parts(self) -> Iterator[tuple[str, str]]:
         """Yield (problem, option) if models are missing, or named in two ways."""
@@ -116,17 +147,26 @@ class Stack(Step):
 
     def _check_fusion(self) -> Iterator[tuple[str, str]]:
         """Yield (problem, option) if options of the fusion contradict each other."""
-        is_weighted = self.fusion == "weighted"
-        if is_weighted and len(self.weights) != len(self._finders):
+        is_weighted, are_found = self.fusion == "weighted", self.development is not None
+        count = len(self._finders)
+        if is_weighted and not are_found and len(self.weights) != count:
             yield (
-                f"weighted needs a weight for each of {len(self._finders)} retrievers, and there are "
-                f"{len(self.weights)}",
+                f"weighted needs a weight for each of {count} retrievers, and there are "
+                f"{len(self.weights)}; or give `development`, on which they are found",
                 "weights",
             )
-        if is_weighted and self.weights and not any(self.weights):
+        if self.weights and not any(self.weights):
             yield "all weights are 0, so no document is better than another", "weights"
-        if self.weights and not is_weighted:
-            yield "weights are for `fusion: weighted`", "weights"
+        for option in ("weights", "development"):
+            if getattr(self, option) and not is_weighted:
+                yield f"{option} is for `fusion: weighted`", option
+        if self.weights and are_found:
+            yield "weights are given, so none are found; leave one of the two out", "development"
+        if are_found and not 1 < count <= _MOST_FOUND:
+            yield (
+                f"weights are found for 2 to {_MOST_FOUND} retrievers, not for {count}",
+                "retrievers",
+            )
 
     def _check_kinds(self) -> Iterator[tuple[str, str]]:
         """Yield (problem, option) for each model whose backbone cannot do its part."""
@@ -146,6 +186,10 @@ class Stack(Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         stack = self.describes()
+        found = None
+        if self.development is not None:
+            found = _find_weights(self.development, stack, workspace)
+            stack = replace(stack, weights=found[0])
         models = [workspace.model(member.model) for member in stack.models]
         record: dict[str, Any] = {
             "format": 1,
@@ -162,11 +206,42 @@ class Stack(Step):
             "fusion": self.fusion,
             "weights": list(stack.weights),
             "k": stack.rank_constant,
+            **({"development_score": found[1]} if found is not None else {}),
         }
         text = json.dumps(record, indent=1, ensure_ascii=False)
         (workspace.folder / _FILE).write_text(text + "\n", encoding="utf-8")
         parents = tuple(model.fingerprint for model in models)
         return Artifact(kind="search", parents=parents, details={"stack": record})
+
+
+def _find_weights(
+    evaluator: Evaluator, stack: SearchStack, workspace: Workspace
+) -> tuple[tuple[float, ...], float]:
+    """Return the weights of the best mean score, and the score; of equal ones, the most even weights.
+
+    Raises:
+        DataError: if there is nothing to score on.
+    """
+    tasks = evaluator.plan(workspace)
+    if not tasks:
+        raise DataError("development: has no tasks to find weights on")
+    score_by_weights: dict[tuple[float, ...], float] = {}
+    trials = _list_weights(len(stack.retrievers))
+    for number, weights in enumerate(trials, 1):
+        tried = replace(stack, reranker=None, weights=weights)
+        model = Model("fusion", workspace.work, f"{weights}", stack=tried)
+        with workspace.part("weights", number, len(trials), ", ".join(map(str, weights))):
+            scores = [score.score for score in evaluator.evaluate(model, tasks, workspace)]
+        score_by_weights[weights] = sum(scores) / len(scores)
+    best = max(score_by_weights, key=lambda weights: (score_by_weights[weights], -max(weights)))
+    return best, score_by_weights[best]
+
+
+def _list_weights(count: int) -> list[tuple[float, ...]]:
+    """Return the shares of models that sum to 1, in steps of 0.1 for two models, of 0.2 for more."""
+    steps = 10 if count == 2 else 5
+    grid = itertools.product(range(steps + 1), repeat=count)
+    return [tuple(share / steps for share in shares) for shares in grid if sum(shares) == steps]
 
 
 def _check_folder(member: StackedModel, context: Preflight) -> Iterator[str]:

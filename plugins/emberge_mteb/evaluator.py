@@ -715,18 +715,24 @@ def _load_stack(
 ) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
     """Load the models of a whole search, and return the function that prepares it for a task."""
     assert model.stack is not None
-    loaded = [
-        evaluator._load(member, workspace, progress, media / f"part-{number}")
+    contents = [f"{member.fingerprint} {evaluator.backbone!r}" for evaluator, member in members]
+    loaders = [
+        partial(evaluator._load, member, workspace, progress, media / f"part-{number}")
         for number, (evaluator, member) in enumerate(members)
     ]
-    reranker = loaded.pop() if model.stack.reranker is not None else None
+    reranker = loaders.pop()() if model.stack.reranker is not None else None
     assert reranker is None or isinstance(reranker, PairSearch)  # a step `stack` refuses others
     search = StackSearch(
-        *(model.stack, loaded, reranker), name=model.name, fingerprint=model.fingerprint
+        model.stack,
+        list(zip(contents, loaders, strict=False)),
+        reranker,
+        store=workspace.store,
+        name=model.name,
+        fingerprint=model.fingerprint,
     )
 
     def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> StackSearch:
-        search.prepare(asked, task.size)
+        search.prepare(task, asked)
         return search
 
     return choose_model

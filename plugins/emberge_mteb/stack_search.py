@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from emberge import TaskInfo
 from emberge.contracts import SearchStack
 from emberge.wording import join_some
 
+from emberge_mteb.kept_hits import keep_hits
 from emberge_mteb.kept_index import find_tasks_without_sides
 from emberge_mteb.kind_search import Hits, PairSearch
 from emberge_mteb.model import build_model_meta
@@ -33,30 +36,38 @@ def stack_faults(tasks: Sequence[TaskInfo], options: Mapping[str, object]) -> It
 class StackSearch:
     """Implementation of mteb's `SearchProtocol` by a `SearchStack`.
 
-    The scores are those of ranks: mteb needs no more, and an order is exact in any precision.
+    Each of `retrievers` is a text that identifies the model with its backbone, and a function that loads the
+    model as mteb calls it. The documents that it finds are kept in `store`, where other stacks with the same
+    retriever find them; then it is not even loaded. The scores are those of ranks: mteb needs no more, and an
+    order is exact in any precision.
     """
 
     def __init__(
         self,
         stack: SearchStack,
-        retrievers: Sequence[Any],
+        retrievers: Sequence[tuple[str, Callable[[], Any]]],
         reranker: PairSearch | None,
         *,
+        store: Path,
         name: str,
         fingerprint: str,
     ) -> None:
         self._stack = stack
-        self._retrievers = retrievers
+        self._store = store
+        self._task = ""
+        self._asked: Mapping[str, str] = {}
+        self._contents = [content for content, _ in retrievers]
+        self._load = [functools.cache(load) for _, load in retrievers]
         self._reranker = reranker
         self._corpus: Any = None
         self._given: dict[str, Any] = {}
         self.mteb_model_meta = build_model_meta(name, fingerprint)
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        for part in (*self._retrievers, self._reranker):
-            if part is not None:
-                part.prepare(asked, size)
+    def prepare(self, task: TaskInfo, asked: Mapping[str, str]) -> None:
+        """Set the next task, and its `instruction` and `prompt`."""
+        self._task, self._asked = task.fingerprint, asked
+        if self._reranker is not None:
+            self._reranker.prepare(asked)
 
     def index(self, corpus: Any, **given: Any) -> None:
         """Set the corpus of the next search."""
@@ -64,13 +75,11 @@ class StackSearch:
 
     def search(self, queries: Any, *, top_k: int, **given: Any) -> Hits:
         """Return the documents of each query, which retrievers find and the reranker orders."""
-        count = max(top_k, self._stack.depth)
-        lists = [
-            self._find(retriever, queries, top_k=count, **given) for retriever in self._retrievers
-        ]
+        depth = self._stack.depth
+        given["top_k"] = max(top_k, depth)
+        lists = [self._find(number, queries, given) for number in range(len(self._contents))]
         orders = {query: self._fuse([hits[query] for hits in lists]) for query in queries["id"]}
         if self._reranker is not None:
-            depth = self._stack.depth
             first = {query: order[:depth] for query, order in orders.items()}
             self._reranker.index(self._corpus, **self._given)
             scores = self._reranker.search(queries, **{**given, "top_ranked": first})
@@ -83,14 +92,22 @@ class StackSearch:
             for query, order in orders.items()
         }
 
-    def _find(self, retriever: Any, queries: Any, **given: Any) -> Hits:
-        """Return the documents that one retriever finds."""
-        from mteb.models.search_wrappers import SearchEncoderWrapper
+    def _find(self, number: int, queries: Any, given: Mapping[str, Any]) -> Hits:
+        """Return the documents that one retriever finds, or found earlier for this task."""
 
-        search = retriever if hasattr(retriever, "search") else SearchEncoderWrapper(retriever)
-        search.index(self._corpus, **self._given)
-        hits: Hits = search.search(queries, **given)
-        return hits
+        def find() -> Hits:
+            from mteb.models.search_wrappers import SearchEncoderWrapper
+
+            retriever = self._load[number]()
+            retriever.prepare(self._asked)
+            search = retriever if hasattr(retriever, "search") else SearchEncoderWrapper(retriever)
+            search.index(self._corpus, **self._given)
+            hits: Hits = search.search(queries, **given)
+            return hits
+
+        part = [given.get("hf_subset"), given.get("hf_split"), given["top_k"]]
+        content = repr((self._task, *part, self._contents[number]))
+        return keep_hits(self._store, content, find)
 
     def _fuse(self, lists: Sequence[Mapping[str, float]]) -> list[str]:
         """Return the order of all documents that the retrievers found for one query."""

@@ -302,8 +302,11 @@ class Step:
         """
         return None
 
-    def describes(self) -> SearchStack | None:
-        """Return the whole search that the result describes; None for a result of another kind."""
+    def describes(self, artifact: Artifact | None = None) -> SearchStack | None:
+        """Return the whole search that the result describes; None for a result of another kind.
+
+        `artifact` is the result, if it exists already.
+        """
         return None
 
     def uploads_to(self) -> Sequence[str]:

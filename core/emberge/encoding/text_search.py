@@ -24,7 +24,7 @@ _SPARSE_ENTRY = 8  # bytes of a sparse vector's number, with its place
 class EmbeddedQueries:
     """Embeddings of queries in the form that is compared, in groups of texts of similar length.
 
-    A group has the places of its queries, and embeddings [n, *e]. Sparse vectors are a CSR matrix.
+    A group has the places of its queries, and embeddings [n, *e]. Sparse vectors are a sparse matrix.
     """
 
     count: int
@@ -70,7 +70,7 @@ class TextSearch:
         for places, rows in self.embedder.embed_chunks(tokens):
             prepared = similarity.prepared(rows)
             is_sparse = similarity.kind == "sparse"
-            groups.append((places, prepared.to_sparse_csr() if is_sparse else prepared))
+            groups.append((places, prepared.to_sparse() if is_sparse else prepared))
         return EmbeddedQueries(len(texts), groups)
 
     def score(
@@ -86,7 +86,7 @@ class TextSearch:
             for places, group in queries.groups:
                 # Of each query's tokens with each document's, only so many products are made at once.
                 cells_a_query = prepared.shape[:-1].numel() * group.shape[1:-1].numel()
-                step = len(places) if group.is_sparse_csr else max(1, _PRODUCTS // cells_a_query)
+                step = len(places) if group.is_sparse else max(1, _PRODUCTS // cells_a_query)
                 for start in range(0, len(places), step):
                     part = group if step >= len(places) else group[start : start + step]
                     table = similarity.table(part, prepared).cpu().numpy()

@@ -19,7 +19,7 @@ from emberge import (
     run_recipe,
 )
 from emberge.evaluating import read_scores
-from emberge_encoder import CrossEncoder
+from emberge_encoder import CrossEncoder, Splade
 from emberge_mteb import Mteb
 from sentence_transformers import CrossEncoder as StockCrossEncoder
 from sentence_transformers import SentenceTransformer, SparseEncoder
@@ -27,7 +27,7 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from tests.support import tiny
 from tests.support.bench import write_catalogue
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*set 'retrieval' has 12 queries:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*with so few:UserWarning")
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +163,66 @@ def test_lists_of_several_retrievers_are_fused(
     assert len(set(found.values())) == 4
 
 
+def test_a_search_in_which_one_model_counts_is_that_model_on_each_task(
+    models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    kinds = ("retrieval", "reranking")
+    catalogue = write_catalogue(tmp_path / "sets", kinds)
+    retrievers = [str(models["dense"]), {"model": str(models["late"]), "backbone": "multi_vector"}]
+    stack = {"stack": {"retrievers": retrievers, "fusion": "weighted", "weights": [0, 1]}}
+    scores = evaluation(catalogue, ["$search", retrievers[1], retrievers[0]])
+    scores["evaluate"]["evaluators"]["mteb"]["data"][0]["only"] = list(kinds)
+    results = run_recipe(
+        {"steps": {"search": stack, "scores": scores}}, tmp_path / "out", quiet=True
+    )
+    values = read_scores(results["scores"].path).values
+    assert values["search"] == values["late"] != values["dense"]
+
+
+def test_weights_are_those_that_serve_development_data_best(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+) -> None:
+    retrievers = [{"model": str(models["sparse"]), "backbone": "splade"}, str(models["dense"])]
+    development = {"mteb": {"data": [{"path": str(catalogue), "only": ["retrieval"]}]}}
+    stack = {"retrievers": retrievers, "fusion": "weighted", "development": development}
+    with pytest.warns(UserWarning, match="weights are found on the test half of retrieval"):
+        found = run(tmp_path, search={"stack": stack}, scores=evaluation(catalogue, ["$search"]))
+    both = [tables["sparse"], tables["dense"]]
+    grid = [(share / 10, (10 - share) / 10) for share in range(11)]
+    expected = {weights: round(fused(both, weights, 0), 5) for weights in grid}
+    best = max(expected.values())
+    record = json.loads((tmp_path / "search" / "stack.json").read_text())
+    weights = tuple(record["weights"])
+    assert expected[weights] == pytest.approx(best, abs=1e-5)
+    assert max(weights) == min(max(w) for w in grid if expected[w] == expected[weights])
+    assert found["search"] == record["development_score"] == pytest.approx(best, abs=1e-5)
+    assert best > max(expected[grid[0]], expected[grid[-1]]) or weights in (grid[0], grid[-1])
+
+
+def test_a_retriever_finds_its_documents_once_for_all_stacks(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[Path] = []
+    original = Splade.load
+
+    def load(self: Splade, folder: Path, **options: Any) -> Any:
+        loaded.append(folder)
+        return original(self, folder, **options)
+
+    monkeypatch.setattr(Splade, "load", load)
+    retrievers = [{"model": str(models["sparse"]), "backbone": "splade"}, str(models["dense"])]
+    stacks = {f"k{k}": {"stack": {"retrievers": retrievers, "k": k}} for k in (1, 60)}
+    found = run(tmp_path, **stacks, scores=evaluation(catalogue, [f"${name}" for name in stacks]))
+    assert loaded == [models["sparse"]]
+    assert found["k1"] != found["k60"]
+
+
 def test_a_reranker_that_harms_is_refused_by_name(
     catalogue: Path,
     models: Mapping[str, Path],
@@ -251,7 +311,7 @@ def test_a_pair_is_scored_once_for_all_depths(
         ),
         ({"retriever": "dense", "reranker": "reranker", "depth": 0}, "depth"),
         ({"retrievers": ["dense", "other"], "fusion": "weighted"}, "a weight for each of 2"),
-        ({"retrievers": ["dense", "other"], "weights": [1, 2]}, "weights are for"),
+        ({"retrievers": ["dense", "other"], "weights": [1, 2]}, "weights is for"),
         (
             {"retrievers": ["dense", "other"], "fusion": "weighted", "weights": [0, 0]},
             "all weights are 0",

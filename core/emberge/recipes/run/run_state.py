@@ -97,7 +97,9 @@ class RunState:
     def take(self, step: RecipeStep, fingerprint: str, artifact: Artifact) -> None:
         """Make a finished step's result available to the steps that name it."""
         folder = self.place.result(step.id, fingerprint)
-        result = Result(folder, artifact, fingerprint, step.step.adapts(), step.step.describes())
+        result = Result(
+            folder, artifact, fingerprint, step.step.adapts(), step.step.describes(artifact)
+        )
         self.context.targets.add(step.id, result)
         self.finished[step.id] = artifact
         self.fingerprints[step.id] = fingerprint
