@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
-from emberge import Count, DataError, Evaluator, Model, TaskInfo, Workspace
+from emberge import Backbone, Count, DataError, Evaluator, Model, TaskInfo, Workspace
 from emberge.contracts import Side
 from emberge.devices import name_device
 from emberge.evaluating import EncodingCost, read_costs, time_call, write_costs
 from emberge.files import make_folder
+
+from emberge_evaluate.score_model import choose_evaluators
 
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 # Texts that a model embeds before its first measurement, which would include its start.
@@ -29,8 +32,9 @@ class CostOptions:
 
     The evaluator embeds the texts, tokenizer included, as for its scores. In each round every model is loaded
     and timed, one after the other, so that a machine that becomes slower is slower for all of them; the
-    figures are medians of the rounds. They are kept by models, texts and machine: another machine, or another
-    number of threads, measures again.
+    figures are medians of the rounds. The bytes of a document in an index are a mean over the documents. The
+    figures are kept by models, texts and machine: another machine, or another number of threads, measures
+    again. A whole search (`stack`) is not timed, only the models that are scored alone.
     """
 
     queries: Count = 64
@@ -46,9 +50,15 @@ def can_be_timed(evaluator: Evaluator) -> bool:
 
 
 def measure_costs(
-    options: CostOptions, models: Iterable[Model], plans: Plans, workspace: Workspace
+    options: CostOptions,
+    models: Iterable[Model],
+    plans: Plans,
+    workspace: Workspace,
+    backbones: Mapping[str, Backbone] = MappingProxyType({}),
 ) -> dict[str, EncodingCost]:
     """Return the models' costs by fingerprint, on the workspace's first device.
+
+    `backbones` are those of models that are not loaded by the evaluator's own, by fingerprint.
 
     Raises:
         DataError: if there are no texts.
@@ -66,6 +76,7 @@ def measure_costs(
     machine, threads = name_device(workspace.machine.device), torch.get_num_threads()
     decisive = (
         *(sorted(by_content), queries, texts, options.rounds, evaluator, machine, threads),
+        *(sorted((content, repr(backbone)) for content, backbone in backbones.items())),
         *map(version, ("emberge", "torch")),
     )
     folder = workspace.store / "costs" / sha256(repr(decisive).encode()).hexdigest()[:32]
@@ -77,7 +88,8 @@ def measure_costs(
         for content, model in by_content.items():
             note = f"timing {model.name}, round {number + 1} of {options.rounds}"
             workspace.progress(0, 0, note=note)
-            cost = _measure_round(evaluator, model, queries, texts, workspace)
+            (loader,) = choose_evaluators((evaluator,), backbones.get(content))
+            cost = _measure_round(loader, model, queries, texts, workspace)
             rounds[content].append(cost)
     costs = {content: _take_medians(measured) for content, measured in rounds.items()}
     make_folder(folder)
@@ -103,11 +115,13 @@ def _measure_round(
                 f"{type(evaluator).__name__} embeds no texts of {model.name}; leave out cost"
             )
         embed(queries[:1], "query")
-        rows = embed(texts[:_WARM_UP], "document")
+        embed(texts[:_WARM_UP], "document")
         singles = [time_call(partial(embed, [query], "query")) for query in queries]
-        batch = time_call(partial(embed, texts, "document"))
+        rows: list[Any] = []
+        batch = time_call(lambda: rows.extend(embed(texts, "document")))
     return EncodingCost(
-        dimension=rows.shape[1],
+        dimension=max(row.shape[-1] for row in rows),
+        index_bytes=float(f"{sum(row.nbytes for row in rows) / len(rows):.4g}"),
         milliseconds=1000 * statistics.median(one.wall for one in singles),
         cpu_milliseconds=1000 * statistics.median(one.cpu for one in singles),
         texts_per_second=len(texts) / batch.wall,

@@ -28,6 +28,7 @@ from emberge import (
 from emberge.contracts import ScoredRef
 from emberge.evaluating import (
     SCORES_FILE,
+    EncodingCost,
     Scores,
     plan_tasks,
     safe_file_name,
@@ -105,7 +106,8 @@ class Evaluate(Step):
 
     The result has `scores.json` (scores, intervals, means, comparisons, requirements), `scores.md` (a table,
     × 100) and the results of each evaluator as `results/<model>/<task>.json`. With `cost` it has `costs.json`
-    too: milliseconds a query, texts per second and CPU time on this machine, by the models' content. These
+    too: milliseconds a query, texts per second and CPU time on this machine, and the bytes of a document in
+    an index, by the models' content. These
     are measured, so they differ from run to run, and the other files do not.
 
     Example:
@@ -296,8 +298,7 @@ class Evaluate(Step):
         )
         _write_results(result, scores, workspace)
         if self.cost is not None:
-            timed = [model for scored, model in models.values() if not scored.headroom]
-            write_costs(workspace.folder, measure_costs(self.cost, timed, plans, workspace))
+            write_costs(workspace.folder, self._measure_costs(self.cost, models, plans, workspace))
         scores_of_models = {
             name: model_scores
             for name, model_scores in scores.items()
@@ -331,6 +332,26 @@ class Evaluate(Step):
             return plans
         evaluators = choose_evaluators(self.evaluators, backbone)
         return plan_tasks(evaluators, workspace, about=self._about)
+
+    def _measure_costs(
+        self,
+        options: CostOptions,
+        models: Mapping[str, tuple[Scored, Model]],
+        plans: Plans,
+        workspace: Workspace,
+    ) -> dict[str, EncodingCost]:
+        """Return the cost of each model that embeds texts by itself, by fingerprint."""
+        timed = [
+            (scored, model)
+            for scored, model in models.values()
+            if not scored.headroom and model.stack is None
+        ]
+        backbones = {
+            model.fingerprint: self._backbones[scored.reference.text]
+            for scored, model in timed
+            if scored.reference.text in self._backbones
+        }
+        return measure_costs(options, [model for _, model in timed], plans, workspace, backbones)
 
     def _score_headroom(
         self,

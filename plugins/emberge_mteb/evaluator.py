@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from emberge import (
     Backbone,
@@ -121,6 +121,11 @@ class Mteb(Evaluator):
     A folder with an encoder for each kind of text (a Router of sentence-transformers) is scored as it
     serves: queries by their route, documents by theirs, and the texts of tasks that have neither by the
     default route, as `encode` does.
+
+    Models of the backbones `splade` and `multi_vector` are scored on retrieval and reranking tasks by their
+    own similarity: the dot product of sparse vectors, or late interaction (MaxSim). Documents are embedded in
+    blocks while queries are scored, and no index is kept. A reranker (`cross_encoder`) is scored alone where
+    a task gives each query's candidates; to search, it is part of a step `stack`.
 
     An evaluation with retrieval tasks leaves a histogram of the relevant documents per query.
 
@@ -493,10 +498,13 @@ class Mteb(Evaluator):
 
     def load_embedder(
         self, model: Model, workspace: Workspace
-    ) -> Callable[[Sequence[str], Side], NDArray[np.float32]]:
-        from emberge.encoding import TextEmbedder
+    ) -> Callable[[Sequence[str], Side], Sequence[NDArray[Any]]] | None:
+        from emberge.encoding import TextEmbedder, TextSearch
 
         encoders, prompts = self._load_encoders(model, workspace)
+        kind = encoders.loaded[0].similarity.kind
+        if kind == "pair_score":
+            return None
         embedder_by_side = encoders.by_side(
             [
                 TextEmbedder(encoder, token_budget=self.token_budget, model=model.name)
@@ -505,10 +513,14 @@ class Mteb(Evaluator):
         )
         asked = self._list_sources(workspace)[0].asked if self.prompt is not None else {}
 
-        def embed(texts: Sequence[str], side: Side) -> NDArray[np.float32]:
+        def embed(texts: Sequence[str], side: Side) -> Sequence[NDArray[Any]]:
             embedder = embedder_by_side[side if side in embedder_by_side else None]
             prompt = prompts.text("", "", side, asked)
-            return embedder.embed(texts, prompt=prompt, max_length=self.max_length)
+            if kind != "vector":
+                search = TextSearch(embedder, max_length=self.max_length)
+                return search.embed(texts, prompt=prompt, queries=side == "query")
+            rows = embedder.embed(texts, prompt=prompt, max_length=self.max_length)
+            return cast("Sequence[NDArray[Any]]", rows)
 
         return embed
 

@@ -39,7 +39,8 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
     def find_vector_bytes(model: str) -> str | None:
         if model not in costs:
             return None
-        return f"{4 * scores.sizes.get(model, costs[model].dimension):,}"
+        is_cut = model in scores.sizes
+        return f"{4 * scores.sizes[model] if is_cut else costs[model].index_bytes:,.0f}"
 
     def find_speed(model: str) -> str | None:
         embeds_documents = model in costs and model not in scores.own_index

@@ -48,6 +48,12 @@ def write_models(root: Path, bert: Path, siblings: list[Path], omni: Path) -> No
         *zip(("v1", "v2"), siblings, strict=False),
     ):
         (root / name).symlink_to(model)
+    for name, write in (
+        ("sparse", tiny.splade),
+        ("late", tiny.colbert),
+        ("reranker", tiny.reranker),
+    ):
+        write(root / name)
 
 
 def write_data(root: Path) -> None:

@@ -6,6 +6,7 @@ from emberge.evaluating import EncodingCost
 
 COST = EncodingCost(
     dimension=8,
+    index_bytes=32.0,
     milliseconds=1.5,
     cpu_milliseconds=3.0,
     texts_per_second=800.0,

@@ -15,7 +15,6 @@ from emberge.contracts.work import ModelWork
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from emberge.contracts.dataset import Domain
@@ -263,10 +262,12 @@ class Evaluator:
 
     def load_embedder(
         self, model: Model, workspace: Workspace
-    ) -> Callable[[Sequence[str], Side], NDArray[np.float32]] | None:
-        """Load a model and return the function that embeds texts of one side [texts, dimension].
+    ) -> Callable[[Sequence[str], Side], Sequence[NDArray[Any]]] | None:
+        """Load a model and return the function that embeds texts of one side, each as an index has it.
 
-        Each call runs tokenizer and model, as `evaluate` does where it finds nothing stored, so that its time
-        is the model's. It is None for an evaluator that does not embed `texts`.
+        An embedding is a vector [d], or vectors of tokens [t, d], or the entries of a sparse vector with
+        their places, as a structured array. Each call runs tokenizer and model, as `evaluate` does where it
+        finds nothing stored, so that its time is the model's. It is None for an evaluator that does not embed
+        `texts`, or a model that embeds none.
         """
         return None

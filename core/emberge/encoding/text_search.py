@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +17,7 @@ _SCORES = 1 << 24
 _FEWEST, _MOST = 64, 4096
 # Products of tokens that are in memory at once: 16 MB of float32.
 _PRODUCTS = 1 << 22
-_SPARSE_ENTRY = 8  # bytes of a sparse vector's number, with its place
+_ENTRY = np.dtype([("place", np.int32), ("weight", np.float32)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +36,6 @@ class EmbeddedQueries:
         return max(_FEWEST, min(_MOST, _SCORES // max(1, self.count)))
 
 
-@dataclass
-class IndexSize:
-    """Size of an index of documents, as far as they were embedded: their number, and float32 numbers.
-
-    A sparse vector has the bytes of its entries and their places, a text with a vector for each token those
-    of all its vectors.
-    """
-
-    documents: int = 0
-    bytes: int = 0
-
-
 class TextSearch:
     """Search by an encoder of any kind of embedding, compared by the encoder's own similarity.
 
@@ -57,7 +45,6 @@ class TextSearch:
 
     def __init__(self, embedder: TextEmbedder, *, max_length: int | None = None) -> None:
         self.embedder = embedder
-        self.size = IndexSize()
         self._max_length = max_length
 
     def embed_queries(self, texts: Sequence[str], *, prompt: str = "") -> EmbeddedQueries:
@@ -82,7 +69,6 @@ class TextSearch:
         scores = np.empty((queries.count, len(documents)), np.float32)
         for columns, rows in self.embedder.embed_chunks(tokens):
             prepared = similarity.prepared(rows)
-            self._measure_size(prepared)
             for places, group in queries.groups:
                 # Of each query's tokens with each document's, only so many products are made at once.
                 cells_a_query = prepared.shape[:-1].numel() * group.shape[1:-1].numel()
@@ -93,12 +79,27 @@ class TextSearch:
                     scores[np.ix_(places[start : start + step], columns)] = table
         return scores
 
-    def _measure_size(self, rows: Tensor) -> None:
-        """Add embeddings of documents to the size of the index."""
-        kind = self.embedder.encoder.similarity.kind
-        self.size.documents += len(rows)
-        if kind == "sparse":
-            self.size.bytes += int(torch.count_nonzero(rows)) * _SPARSE_ENTRY
-        else:
-            vectors = int((rows != 0).any(-1).sum()) if kind == "token_vectors" else len(rows)
-            self.size.bytes += vectors * rows.shape[-1] * 4
+    def embed(
+        self, texts: Sequence[str], *, prompt: str = "", queries: bool = False
+    ) -> list[NDArray[Any]]:
+        """Return the embedding of each text as an index has it: what counts of it, and no zeros.
+
+        Vectors of tokens are float32 [t, d]. A sparse vector is an array of entries `place`, `weight`.
+        """
+        tokens = self.embedder.tokenise(
+            texts, prompt=prompt, max_length=self._max_length, queries=queries
+        )
+        is_sparse = self.embedder.encoder.similarity.kind == "sparse"
+        embeddings: dict[int, NDArray[Any]] = {}
+        for places, rows in self.embedder.embed_chunks(tokens):
+            for place, row in zip(places.tolist(), rows.cpu().numpy(), strict=True):
+                embeddings[place] = _list_entries(row) if is_sparse else row[row.any(-1)]
+        return [embeddings[place] for place in range(len(texts))]
+
+
+def _list_entries(vector: NDArray[np.float32]) -> NDArray[Any]:
+    """Return the entries of a vector that are not 0, with their places."""
+    (places,) = vector.nonzero()
+    entries = np.empty(len(places), _ENTRY)
+    entries["place"], entries["weight"] = places, vector[places]
+    return entries

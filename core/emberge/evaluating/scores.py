@@ -148,10 +148,13 @@ class EncodingCost:
     `milliseconds` are wall time for one query at a time, `cpu_milliseconds` CPU time of all threads;
     `texts_per_second` and `texts_per_cpu_second` are for documents in batches. `machine` is the name of the
     processor or GPU, `threads` the number of torch's threads. `queries` and `texts` were embedded in each of
-    the `rounds`. `dimension` is the size of an embedding.
+    the `rounds`. `dimension` is the size of an embedding or of a token's vector, or the largest number of
+    entries of a sparse vector. `index_bytes` are the bytes of a document in an index of float32 numbers, the
+    mean of those that were embedded: vectors of tokens and sparse vectors differ in size.
     """
 
     dimension: int
+    index_bytes: float
     milliseconds: float
     cpu_milliseconds: float
     texts_per_second: float

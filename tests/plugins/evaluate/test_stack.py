@@ -374,6 +374,26 @@ def test_a_search_is_scored_where_documents_are_found(
         problems(search=stack, merged=merge)
 
 
+def test_models_of_every_kind_are_timed_and_a_search_is_not(
+    catalogue: Path, models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    entries = [
+        str(models["dense"]),
+        {"model": str(models["sparse"]), "backbone": "splade"},
+        {"model": str(models["late"]), "backbone": "multi_vector"},
+        "$search",
+    ]
+    stack = {"stack": {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}}
+    cost = {"queries": 2, "texts": 4, "rounds": 1}
+    run(tmp_path, search=stack, scores=evaluation(catalogue, entries, cost=cost))
+    costs = read_scores(tmp_path / "scores").encoding_costs
+    assert [*costs] == ["dense", "sparse", "late"]
+    assert (costs["dense"].dimension, costs["dense"].index_bytes) == (32, 4 * 32)
+    assert costs["sparse"].index_bytes <= 8 * costs["sparse"].dimension
+    assert costs["late"].dimension == 128
+    assert costs["late"].index_bytes > 2 * 4 * 128  # several tokens a document
+
+
 def test_a_model_has_one_backbone_of_its_own(catalogue: Path, models: Mapping[str, Path]) -> None:
     sparse = str(models["sparse"])
     entries = [
