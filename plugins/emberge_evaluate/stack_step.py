@@ -76,9 +76,11 @@ class Stack(Step):
     produces: ClassVar[ArtifactKind] = "search"
 
     retriever: Retriever | None = None
+    """The model that finds documents."""
     retrievers: tuple[Retriever, ...] = ()
     """Several retrievers, in place of one."""
     reranker: Reranker | None = None
+    """The model that orders the first documents anew; without it, several retrievers are fused."""
     depth: Count = 100
     """Number of documents of each query that the reranker orders."""
     fusion: Literal["reciprocal_rank", "weighted"] = "reciprocal_rank"

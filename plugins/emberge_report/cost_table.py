@@ -36,7 +36,7 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
         is_sparse = any(count.active != count.total for count in counts.values())
         return f"{counts[model].active:,}" if is_sparse and model in counts else None
 
-    def find_vector_bytes(model: str) -> str | None:
+    def find_index_bytes(model: str) -> str | None:
         if model not in costs:
             return None
         is_cut = model in scores.sizes
@@ -55,7 +55,7 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
         "MB": lambda m: (
             f"{scores.weight_bytes[m] / 1e6:,.1f}" if m in scores.weight_bytes else None
         ),
-        "Bytes a vector": find_vector_bytes,
+        "Index bytes a document": find_index_bytes,
         "ms a query": lambda m: _show(costs[m].milliseconds) if m in costs else None,
         "CPU ms": lambda m: _show(costs[m].cpu_milliseconds) if m in costs else None,
         "texts/s": find_speed,

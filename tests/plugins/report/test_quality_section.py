@@ -153,6 +153,7 @@ VALUES = {
 def _cost(milliseconds: float) -> EncodingCost:
     return EncodingCost(
         dimension=384,
+        index_bytes=1536.0,
         milliseconds=milliseconds,
         cpu_milliseconds=2 * milliseconds,
         texts_per_second=1000 / milliseconds,
@@ -268,7 +269,7 @@ def test_the_table_has_costs_scores_and_shares() -> None:
         "Parameters": "17,500,000",
         "Active without the word embedding": "17,500,000",
         "MB": "70.0",
-        "Bytes a vector": "1,536",
+        "Index bytes a document": "1,536",
         "ms a query": "20",
         "CPU ms": "40",
         "texts/s": "50",
