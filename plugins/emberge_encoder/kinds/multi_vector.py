@@ -13,7 +13,7 @@ from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
 from torch import Tensor
 
-from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
 from emberge_encoder.kinds.stock_model import SidedModel
 
 
@@ -50,7 +50,7 @@ class MultiVector(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(checkpoint)
+            config = read_trunk_config(find_trunk(checkpoint))
             stored = _read_stored_dimension(checkpoint, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
@@ -61,9 +61,9 @@ class MultiVector(Backbone):
                     "for others; take the option out, or begin with the encoder that it came from",
                 )
             )
-        return EncoderFacts(
-            dimension=stored or self.dimension or _NEW_DIMENSION, similarity=MaxSim()
-        )
+        dimension = stored or self.dimension or _NEW_DIMENSION
+        changes = () if stored else (f"a new linear layer to {dimension} numbers for each token",)
+        return EncoderFacts(dimension=dimension, similarity=MaxSim(), changes=changes)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import MultiVectorEncoder
@@ -73,7 +73,8 @@ class MultiVector(Backbone):
             raise CheckpointError(facts.problems[0])
         dimension = facts.dimension or _NEW_DIMENSION
         model = load_stock_model(MultiVectorEncoder, checkpoint, device=device, dtype=dtype)
-        if _read_stored_dimension(checkpoint, read_trunk_config(checkpoint)) is None:
+        config = read_trunk_config(find_trunk(checkpoint))
+        if _read_stored_dimension(checkpoint, config) is None:
             _replace_projection(model, dimension)
         self._apply(model)
         model.to(device)

@@ -26,6 +26,7 @@ KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
         Splade(),
         (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05, warmup=0.5)),
     ),
+    "static": (Splade(query="static"), (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0))),
     "reranker": (CrossEncoder(), (BinaryCrossEntropy(), InfoNCE(temperature=1, weight=0.5))),
 }
 
@@ -36,6 +37,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     return {
         "colbert": tiny.colbert(root / "colbert"),
         "splade": tiny.splade(root / "splade"),
+        "static": tiny.splade(root / "static"),
         "reranker": tiny.reranker(root / "reranker"),
     }
 
@@ -88,6 +90,7 @@ def test_a_kind_learns_and_loads_in_its_stock_class(
     kind: Any = {
         "colbert": MultiVectorEncoder,
         "splade": SparseEncoder,
+        "static": SparseEncoder,
         "reranker": StockCrossEncoder,
     }[name]
     model = kind(str(tmp_path / "out"), device="cpu", local_files_only=True)
