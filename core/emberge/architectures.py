@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import logging as python_logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -178,18 +179,22 @@ def _read_stock_types() -> frozenset[str]:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Suppress transformers' loading bar and report while the context is open.
+    """Suppress the loading bars and reports of transformers and sentence-transformers in this context.
 
     The caller itself must check what transformers would report, such as a head without weights.
     """
     from transformers.utils import logging
 
+    above = python_logging.getLogger("sentence_transformers")
+    level_above = above.level
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    above.setLevel(python_logging.ERROR)
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        above.setLevel(level_above)
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -38,7 +38,7 @@ from emberge.contracts import (
     prediction_problems,
 )
 from emberge.results import write_bags
-from emberge.training import FitOptions, FitResult
+from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
@@ -171,6 +171,10 @@ class Train(FitOptions, Step):
                 yield context.problem(message, "backbone")
             for message in embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
+            try:
+                choose_negatives(self.negatives, facts.similarity)
+            except EmbergeError as error:
+                yield context.problem(str(error), "negatives")
             if facts.changes:
                 context.note("not native", facts.changes)
 
@@ -268,7 +272,7 @@ class Train(FitOptions, Step):
                 resolve=context.data,
                 sampler=sampler,
                 losses=self.loss,
-                options=FitOptions.of(self),
+                options=self._choose_options(context),
                 seed=self.seed or 0,
             )
         except EmbergeError as error:
@@ -282,6 +286,14 @@ class Train(FitOptions, Step):
             context.note("training", training_preview.lines)
         context.expect(expected_of(training_preview, self.model))
         self._expect_work(context, checked, training_preview)
+
+    def _choose_options(self, context: Preflight) -> FitOptions:
+        """Return the options of the training, with the negatives that the backbone can take."""
+        folder = context.model(self.model)
+        if folder is None:
+            return FitOptions.of(self)
+        similarity = self.backbone.describe(folder).similarity
+        return FitOptions.of(self, negatives=choose_negatives(self.negatives, similarity))
 
     def _expect_work(
         self, context: Preflight, checked: CheckedData, ahead: TrainingPreview

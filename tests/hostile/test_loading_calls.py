@@ -21,6 +21,7 @@ RULES: dict[str, dict[str, object]] = {
     "CrossEncoder": SAFE,
     "SparseEncoder": SAFE,
     "MultiVectorEncoder": SAFE,
+    "stock_class": SAFE,
     "BuildTokenizer": {"trust_remote_code": False},
     "torch.load": {"weights_only": True},
 }
@@ -38,6 +39,7 @@ CALLS = {
         "AutoConfig.from_pretrained",
         "AutoTokenizer.from_pretrained",
     ],
+    "plugins/emberge_encoder/kinds/stock_loading.py": ["stock_class"],
     "plugins/emberge_encoder/random_model.py": ["loader.from_config"],
     "plugins/emberge_encoder/token_head.py": ["loader.from_config"],
     "plugins/emberge_encoder/trunk_weights.py": [

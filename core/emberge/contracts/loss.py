@@ -146,8 +146,9 @@ class Loss:
     def needs(self) -> frozenset[str]:
         """Columns required in addition to anchor and positive; rows without them are refused.
 
-        Possible columns are "negative", "positive_score", "negative_score", "label", and "contrast".
-        "contrast" requires the row's own negatives in batches in which other rows are not used as negatives.
+        Possible columns are "negative", "positive_score", "negative_score", "label", "contrast", and
+        "judgement". "contrast" requires the row's own negatives in batches in which other rows are not used
+        as negatives; "judgement" requires negatives of the row or scores.
         """
         return frozenset()
 

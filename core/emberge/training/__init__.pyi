@@ -5,6 +5,7 @@ from .fit_options import EarlyStopping as EarlyStopping
 from .fit_options import FitJob as FitJob
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
+from .fit_options import choose_negatives as choose_negatives
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state

@@ -28,11 +28,17 @@ from emberge.contracts import (
     Rows,
     Sampler,
     Share,
+    Similarity,
     TextLength,
     WholeNumber,
 )
+from emberge.errors import DataError
 
 _USUAL_WARMUP = 0.1
+PAIRS_ALONE = (
+    "an encoder of pairs has no scores of other rows' texts; take negatives: hard_only, and rows with "
+    "negatives of their own (mine_hard_negatives)"
+)
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 Precision = Literal["auto", "fast", "float32", "bfloat16"]
 
@@ -188,6 +194,22 @@ class FitOptions(BatchOptions):
         names = [option.name for option in dataclasses.fields(FitOptions)]
         values = {name: getattr(options, name) for name in names if hasattr(options, name)}
         return FitOptions(**{**values, **changes})
+
+
+def choose_negatives(negatives: PerDataset[Negatives], similarity: Similarity) -> PerDataset[Negatives]:
+    """Return the negatives by dataset for encoders with this similarity.
+
+    An encoder of pairs takes only those of the row itself, since it has not read pairs with other rows' texts.
+
+    Raises:
+        DataError: if such an encoder is asked for other rows' texts.
+    """
+    if similarity.kind != "pair_score":
+        return negatives
+    given = (negatives.default, *negatives.by_task.values(), *negatives.by_dataset.values())
+    if "in_batch" in given:
+        raise DataError(PAIRS_ALONE)
+    return PerDataset(default="hard_only")
 
 
 def require_at_least(options: object, bounds: Mapping[str, float]) -> None:

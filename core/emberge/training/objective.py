@@ -20,7 +20,9 @@ from emberge.contracts import (
 )
 from emberge.errors import DataError, PluginError
 
-OFFERED = frozenset({"negative", "contrast", "positive_score", "negative_score", "label"})
+OFFERED = frozenset(
+    {"negative", "contrast", "judgement", "positive_score", "negative_score", "label"}
+)
 
 
 class Objective:

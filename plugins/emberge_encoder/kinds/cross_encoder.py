@@ -18,7 +18,7 @@ from emberge import (
 )
 from torch import Tensor
 
-from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
 from emberge_encoder.kinds.stock_model import PairModel
 
 _SCORE = Similarity("pair_score", unit=False)
@@ -53,7 +53,7 @@ class CrossEncoder(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(checkpoint)
+            config = read_trunk_config(find_trunk(checkpoint))
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
         labels = len(config.get("id2label") or (0, 0))
@@ -65,7 +65,8 @@ class CrossEncoder(Backbone):
                 )
             )
         untrained = () if _has_head(config) else ("head with one output",)
-        return EncoderFacts(dimension=1, similarity=_SCORE, untrained=untrained)
+        changes = tuple(f"a new {name}" for name in untrained)
+        return EncoderFacts(dimension=1, similarity=_SCORE, untrained=untrained, changes=changes)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import CrossEncoder as Stock
@@ -73,7 +74,8 @@ class CrossEncoder(Backbone):
         facts = self.describe(checkpoint)
         if facts.problems:
             raise CheckpointError(facts.problems[0])
-        fresh = () if _has_head(read_trunk_config(checkpoint)) else ("classifier", "score", "head")
+        has_head = _has_head(read_trunk_config(find_trunk(checkpoint)))
+        fresh = () if has_head else ("classifier", "score", "head")
         model: Any = load_stock_model(Stock, checkpoint, device=device, dtype=dtype, fresh=fresh)
         model.prompts |= self.prompts
         return PairModel(

@@ -21,7 +21,7 @@ from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
 from torch import Tensor
 
-from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
 from emberge_encoder.kinds.stock_model import SidedModel
 
 
@@ -60,7 +60,7 @@ class MultiVector(Backbone):
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(checkpoint)
+            config = read_trunk_config(find_trunk(checkpoint))
             stored = _read_stored_dimension(checkpoint, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
@@ -71,10 +71,13 @@ class MultiVector(Backbone):
                     "for others; take the option out, or begin with the encoder that it came from",
                 )
             )
+        dimension = stored or self.dimension or _NEW_DIMENSION
+        changes = () if stored else (f"a new linear layer to {dimension} numbers for each token",)
         return EncoderFacts(
-            dimension=stored or self.dimension or _NEW_DIMENSION,
+            dimension=dimension,
             similarity=MaxSim(),
-            untrained=() if stored is not None else ("linear layer for vectors of tokens",),
+            untrained=() if stored else ("linear layer for vectors of tokens",),
+            changes=changes,
         )
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
@@ -85,7 +88,8 @@ class MultiVector(Backbone):
             raise CheckpointError(facts.problems[0])
         dimension = facts.dimension or _NEW_DIMENSION
         model = load_stock_model(MultiVectorEncoder, checkpoint, device=device, dtype=dtype)
-        if _read_stored_dimension(checkpoint, read_trunk_config(checkpoint)) is None:
+        config = read_trunk_config(find_trunk(checkpoint))
+        if _read_stored_dimension(checkpoint, config) is None:
             _replace_projection(model, dimension)
         self._apply(model)
         model.to(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from emberge import (
     Backbone,
@@ -16,9 +16,10 @@ from emberge import (
     Similarity,
     TextLength,
 )
+from emberge.model_folder import read_routes
 from torch import Tensor
 
-from emberge_encoder.kinds.stock_loading import load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
 from emberge_encoder.kinds.stock_model import SidedModel
 from emberge_encoder.token_head import head_problems
 
@@ -35,6 +36,10 @@ class Splade(Backbone):
     an encoder without it. Texts are compared by the dot product. Add the loss `flops`, which keeps vectors
     sparse. Saved models are stock folders, which SparseEncoder loads.
 
+    With `query: static` a query is a weight for each of its tokens, learned and looked up, so that a search
+    computes no model (Geng et al., 2024, arXiv:2411.04403). The weights begin at 1, and the folder's queries
+    stay static from then on; take `flops: {queries: 0}`.
+
     Example:
         sparse:
           train:
@@ -47,15 +52,24 @@ class Splade(Backbone):
 
     kind: ClassVar[EmbeddingKind] = "sparse"
 
+    query: Literal["static", "encoder"] | None = None
+    """Vectors of queries: those of the model, as by default, or `static` weights of their tokens."""
     prompts: dict[str, str] = field(default_factory=dict)
     max_length: TextLength | None = None
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
-            config = read_trunk_config(checkpoint)
-            problems = head_problems(checkpoint, config)
+            trunk = find_trunk(checkpoint)
+            config = read_trunk_config(trunk)
+            problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
+        is_static = read_routes(checkpoint) is not None
+        if is_static and self.query == "encoder":
+            problems.append(
+                f"{checkpoint}: its queries are static; take query: encoder out, or begin with the model that "
+                "it came from"
+            )
         size = config.get("vocab_size")
         return EncoderFacts(
             problems=tuple(problems),
@@ -70,6 +84,8 @@ class Splade(Backbone):
         if facts.problems:
             raise CheckpointError(facts.problems[0])
         model: Any = load_stock_model(SparseEncoder, checkpoint, device=device, dtype=dtype)
+        if self.query == "static" and read_routes(checkpoint) is None:
+            model = _give_static_queries(model)
         model.prompts |= self.prompts
         return SidedModel(
             model,
@@ -79,6 +95,22 @@ class Splade(Backbone):
             output=_read_vectors,
             max_length=self.max_length,
         )
+
+
+def _give_static_queries(model: Any) -> Any:
+    """Return a model with this one for documents, and a weight for each token of a query."""
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sparse_encoder import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+
+    queries = SparseStaticEmbedding(model.tokenizer)
+    router = Router.for_query_document([queries.to(model.device)], [*model])
+    return SparseEncoder(
+        modules=[router],
+        prompts=model.prompts,
+        similarity_fn_name=model.similarity_fn_name,
+        device=str(model.device),
+    )
 
 
 def _read_vectors(features: Mapping[str, Any]) -> Tensor:

@@ -8,25 +8,41 @@ from typing import Any
 
 from emberge import CheckpointError
 from emberge.architectures import quiet_transformers
-from emberge.model_folder import Checkpoint, read_modules, read_object, require_vocabulary
+from emberge.model_folder import (
+    Checkpoint,
+    read_modules,
+    read_object,
+    read_routes,
+    require_vocabulary,
+)
 
 from emberge_encoder.accepted_folders import refuse_foreign_classes
 from emberge_encoder.trunk_weights import refuse_pickles
 
 
-def read_trunk_config(checkpoint: Path) -> Mapping[str, Any]:
-    """Return the config of a folder's transformer, whose class transformers or a plugin defines.
+def find_trunk(checkpoint: Path) -> Path:
+    """Return the folder of the transformer, in a folder with two encoders that of documents.
 
     Raises:
-        CheckpointError: if there is none, or its modules or its class need remote code.
+        CheckpointError: if a module needs remote code, or there is no encoder of documents.
     """
-    for module in read_modules(checkpoint):
+    is_routed = read_routes(checkpoint) is not None
+    modules = read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
+    for module in modules:
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(
                 f"{checkpoint}/modules.json: module '{module.type}' needs remote code, which is not run"
             )
-    first = next(iter(read_modules(checkpoint)), None)
-    path = checkpoint / (first.path if first is not None else "") / "config.json"
+    return checkpoint / modules[0].path if modules else checkpoint
+
+
+def read_trunk_config(trunk: Path) -> Mapping[str, Any]:
+    """Return the config of a transformer, whose class transformers or a plugin defines.
+
+    Raises:
+        CheckpointError: if there is none, or its class needs remote code.
+    """
+    path = trunk / "config.json"
     if not path.is_file():
         raise CheckpointError(f"{path}: is missing")
     config = read_object(path)
@@ -35,7 +51,7 @@ def read_trunk_config(checkpoint: Path) -> Mapping[str, Any]:
 
 
 def load_stock_model(
-    kind: Callable[..., Any], folder: Path, *, device: str, dtype: str, fresh: Collection[str] = ()
+    stock_class: Callable[..., Any], folder: Path, *, device: str, dtype: str, fresh: Collection[str] = ()
 ) -> Any:
     """Return a model that a class of sentence-transformers loads from a local folder, with all its weights.
 
@@ -46,11 +62,11 @@ def load_stock_model(
     """
     import torch
 
-    refuse_pickles(folder)
+    refuse_pickles(find_trunk(folder))
     try:
         with quiet_transformers(), torch.random.fork_rng(devices=()):
             torch.manual_seed(0)  # new weights are the same in each load
-            model = kind(
+            model = stock_class(
                 str(folder),
                 device=device,
                 local_files_only=True,
@@ -66,11 +82,11 @@ def load_stock_model(
 
 def _require_weights(model: Any, folder: Path, fresh: Collection[str]) -> None:
     """Refuse a model with weights that its folder lacks, since the library fills them with random numbers."""
-    stored = {name.split(".", 1)[-1] for name in Checkpoint(folder).specs} | {
-        *Checkpoint(folder).specs
-    }
-    tied = getattr(model[0].auto_model, "_tied_weights_keys", None) or ()
-    for name, _ in model[0].auto_model.named_parameters():
+    specs = Checkpoint(find_trunk(folder)).specs
+    stored = {name.split(".", 1)[-1] for name in specs} | {*specs}
+    trunk = next(one.auto_model for one in model.modules() if hasattr(one, "auto_model"))
+    tied = getattr(trunk, "_tied_weights_keys", None) or ()
+    for name, _ in trunk.named_parameters():
         known = name in stored or name.split(".", 1)[-1] in stored or name in tied
         if not known and not name.startswith(tuple(fresh)) and "pooler" not in name:
             raise CheckpointError(

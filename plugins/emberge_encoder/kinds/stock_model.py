@@ -50,7 +50,7 @@ class StockModel:
         self._max_length = max_length
         self._tokenizer = model.tokenizer
         # Modules that change their input in place where they are not trained.
-        self._in_place = [one for one in model if type(one).__name__ == "SpladePooling"]
+        self._in_place = [one for one in model.modules() if type(one).__name__ == "SpladePooling"]
 
     @property
     def module(self) -> nn.Module:
@@ -75,8 +75,9 @@ class StockModel:
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        first = self._model[0]
-        settings = [getattr(first, name, None) for name in _READING]
+        firsts = [_find_first(self._model, side) for side in ("query", "document")]
+        settings = [type(one).__name__ for one in firsts]
+        settings += [repr(getattr(one, name, None)) for one in firsts for name in _READING]
         parts = [type(self).__name__, backend.to_str(), repr(settings), str(self._max_length)]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
@@ -156,7 +157,8 @@ class StockModel:
         own: dict[str, Any] = {
             name: values[places] for name, values in features.items() if name != _QUERIES
         }
-        expansion = self._model[0].__dict__.get("_query_expansion") if side == "query" else None
+        first = _find_first(self._model, side)
+        expansion = first.__dict__.get("_query_expansion") if side == "query" else None
         if expansion is not None:
             own |= self._mark_expansion(own["input_ids"], own["attention_mask"], expansion)
         own["modality"] = "text"
@@ -191,11 +193,14 @@ class StockModel:
         names: dict[str, str] = {}
         for name, _ in self._model.named_parameters():
             number, _, inner = name.partition(".")
-            module = self._model[int(number)]
+            module, place = self._model[int(number)], number
+            if inner.startswith("sub_modules."):  # a router names its modules' folders by their route
+                _, route, number, inner = inner.split(".", 3)
+                module, place = module.sub_modules[route][int(number)], f"{route}_{number}"
             if hasattr(module, "auto_model"):
                 names[name] = inner.removeprefix("model.").removeprefix("auto_model.")
             else:
-                names[name] = f"{number}_{type(module).__name__}.{inner}"
+                names[name] = f"{place}_{type(module).__name__}.{inner}"
         return names
 
     def save(self, folder: Path) -> None:
@@ -226,6 +231,12 @@ class PairModel(StockModel):
     ) -> list[TokenisedText]:
         pairs = list(zip(queries, documents, strict=True))
         return self._tokenise(pairs, prompt, max_length, "document")
+
+
+def _find_first(model: Any, side: str) -> Any:
+    """Return the module that reads the texts of a side."""
+    routes = getattr(model[0], "sub_modules", None)
+    return model[0] if routes is None else routes[side][0]
 
 
 def _parts(text: str | Sequence[str]) -> Sequence[str]:

@@ -44,6 +44,10 @@ class BinaryCrossEntropy(Loss):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")
 
     @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"judgement"})
+
+    @property
     def kinds(self) -> frozenset[EmbeddingKind]:
         return ALL_KINDS
 

@@ -115,6 +115,14 @@ def test_sparse_vectors_and_scores_of_pairs_are_the_librarys(
         stock.encode_document(POSITIVES, convert_to_sparse_tensor=False),
     ]
     torch.testing.assert_close(sparse, torch.cat(expected), atol=1e-6, rtol=0)
+    encoder = Splade(query="static").load(folders["splade"], device="cpu", dtype="float32")
+    encoder.save(tmp_path / "static")
+    with_static = SparseEncoder(str(tmp_path / "static"), device="cpu", local_files_only=True)
+    static = embed(Splade(), tmp_path / "static", [QUERIES, POSITIVES])
+    torch.testing.assert_close(static[3:], expected[1], atol=1e-6, rtol=0)
+    asked = with_static.encode_query(QUERIES, convert_to_sparse_tensor=False)
+    torch.testing.assert_close(static[:3], asked, atol=1e-6, rtol=0)
+    assert (static[0] > 0).sum() == 2  # a weight for each of the query's own tokens
     for name in ("reranker", "plain"):
         encoder = CrossEncoder().load(folders[name], device="cpu", dtype="float32")
         encoder.save(tmp_path / name)
@@ -164,7 +172,7 @@ def stock_gradients(
     """The same by a loss of the library."""
     loss = make(model)
     model.eval()
-    for module in model:  # out of training, the library's pooling cannot be differentiated
+    for module in model.modules():  # out of training, the library's pooling cannot be differentiated
         if type(module).__name__ == "SpladePooling":
             module.train()
     sides = ("query", "document", "document")
@@ -222,6 +230,23 @@ def test_losses_of_token_vectors_are_the_librarys(folders: Mapping[str, Path], n
         gradients(MultiVector(), folders["colbert"], ours, scores),
         stock_gradients(model, make, label),
     )
+
+
+def test_the_loss_of_static_queries_is_the_librarys(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss
+
+    Splade(query="static").load(folders["splade"], device="cpu", dtype="float32").save(
+        tmp_path / "static"
+    )
+    model = SparseEncoder(str(tmp_path / "static"), device="cpu", local_files_only=True)
+    ours = gradients(Splade(), tmp_path / "static", InfoNCE(temperature=1))
+    theirs = stock_gradients(
+        model, lambda model: SparseMultipleNegativesRankingLoss(model, scale=1.0), None
+    )
+    require_equal(ours, theirs)
+    assert any("query" in name for name in ours[1])
 
 
 @pytest.mark.parametrize("name", ["infonce", "kl", "margin"])

@@ -15,8 +15,6 @@ from emberge.contracts import (
     DatasetInfo,
     Encoder,
     Machine,
-    Negatives,
-    PerDataset,
     Pool,
     Rehearsal,
     TokenLoss,
@@ -35,7 +33,7 @@ from emberge.encoding import (
 )
 from emberge.errors import CheckpointError, DataError
 from emberge.ranks import Ranks, RanksError, is_split, join_ranks, split_weights
-from emberge.training.fit_options import FitJob
+from emberge.training.fit_options import PAIRS_ALONE, FitJob, choose_negatives
 from emberge.training.loop.checkpoints import SaveClock
 from emberge.training.loop.session import Session
 from emberge.training.loop.token_budget import EngineSettings, choose_engine, fit_settings
@@ -50,10 +48,6 @@ from emberge.training.tables.text_windows import WindowTable, build_windows
 # Number of rows that a rehearsal's datasets seem to have, so that its batches are as large as in a
 # training.
 REHEARSED_ROWS = 65536
-_PAIRS_ALONE = (
-    "an encoder of pairs has no scores of other rows' texts; take negatives: hard_only, and rows with "
-    "negatives of their own"
-)
 
 Progress = Callable[..., None]
 
@@ -122,8 +116,7 @@ def open_session(
         ranks.on_first_rank(lambda: read() and None)
         tables = read()
         if takes_losses:
-            is_of_pairs = encoder.similarity.kind == "pair_score"
-            _require_rows(plan, tables, objective, is_of_pairs=is_of_pairs)
+            _require_rows(plan, tables, objective)
         engine = fit_settings(work, engine, encoder, [*tables.values(), *windows.values()], ranks)
         if takes_losses:
             tables = add_guides(
@@ -285,27 +278,10 @@ def _build_pool(
     return pool
 
 
-def _choose_negatives(job: FitJob) -> PerDataset[Negatives]:
-    """Return the negatives by dataset; an encoder of pairs takes only those of the row itself.
-
-    Raises:
-        DataError: if other rows' texts are asked for, whose pairs such an encoder has not read.
-    """
-    negatives = job.options.negatives
-    if job.backbone.describe(job.checkpoint).similarity.kind != "pair_score":
-        return negatives
-    if "in_batch" in (
-        negatives.default,
-        *negatives.by_task.values(),
-        *negatives.by_dataset.values(),
-    ):
-        raise DataError(_PAIRS_ALONE)
-    return PerDataset(default="hard_only")
-
-
 def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
     """Return the job's batch plan; warnings of its samplers and its length go to `warn`, if given."""
     options = job.options
+    similarity = job.backbone.describe(job.checkpoint).similarity
     with warnings.catch_warnings(record=warn is not None) as caught:
         if warn is not None:
             warnings.simplefilter("always", UserWarning)
@@ -315,8 +291,10 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
             seed=job.seed,
             epochs=options.epochs or 1.0,
             max_steps=job.rehearsal.steps if job.rehearsal else options.max_steps,
-            negatives=_choose_negatives(job),
+            negatives=choose_negatives(options.negatives, similarity),
         )
+    if similarity.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
+        raise DataError(PAIRS_ALONE)
     for word in caught or ():
         assert warn is not None
         warn(str(word.message))
@@ -330,11 +308,7 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
 
 
 def _require_rows(
-    plan: BatchPlan,
-    tables: Mapping[str, ExampleTable],
-    objective: Objective,
-    *,
-    is_of_pairs: bool,
+    plan: BatchPlan, tables: Mapping[str, ExampleTable], objective: Objective
 ) -> None:
     """Refuse rows without a column that losses read, and scores from which losses learn nothing."""
     problems = [p for info in plan.pool for p in score_problems(objective.of(info.name), info)]
@@ -342,8 +316,6 @@ def _require_rows(
         raise DataError("\n".join(problems))
     rows = {info.name: rows for info, rows in plan.pool.items()}
     for name, in_batch in plan.groups():
-        if in_batch and is_of_pairs:
-            raise DataError(f"dataset '{name}': {_PAIRS_ALONE}")
         for loss in objective.of(name):
             tables[name].require(loss.needs, rows[name], type(loss).__name__, in_batch)
 

@@ -139,6 +139,9 @@ class ExampleTable:
     ) -> NDArray[np.int64]:
         if need == "negative" or (need == "contrast" and not in_batch):
             return np.asarray(rows[self.negatives[rows] == 0])
+        if need == "judgement":
+            is_unscored = np.isnan(self.scores[self.starts[rows] + 1])
+            return np.asarray(rows[(self.negatives[rows] == 0) & is_unscored])
         if need == "label":
             return np.asarray(rows[self.labels[rows] < 0])
         if need == "positive_score":
@@ -153,6 +156,7 @@ class ExampleTable:
 _WORDS_BY_COLUMN = {
     "negative": "negative",
     "contrast": "negative of its own",
+    "judgement": "negative of its own and no score",
     "label": "label",
     "positive_score": "score",
     "negative_score": "score of its negatives",
@@ -160,6 +164,7 @@ _WORDS_BY_COLUMN = {
 _ADVICE_BY_COLUMN = {
     "negative": "add hard negatives or choose another loss",
     "contrast": "add hard negatives, or take other rows' texts with negatives: in_batch",
+    "judgement": "add hard negatives, for a loss of which text fits needs texts that do not",
     "label": "name the column, or choose another loss",
     "positive_score": "name the score column, or choose another loss for this task",
     "negative_score": "score them by a teacher, or choose another loss",

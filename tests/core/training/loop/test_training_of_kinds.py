@@ -1,0 +1,157 @@
+"""Trainings of sparse, token and pair encoders: recomputed, on two ranks, and killed, as those of vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emberge import Backbone, DataError, Example, Loss, PerDataset
+from emberge.training import FitOptions
+from emberge_encoder import CrossEncoder, MultiVector, Splade
+from emberge_train import FLOPS, BatchShuffle, BinaryCrossEntropy, InfoNCE
+from sentence_transformers import CrossEncoder as StockCrossEncoder
+from sentence_transformers import MultiVectorEncoder, SparseEncoder
+
+from tests.support import ranked_fit, tiny
+from tests.support.fitting import run_fit
+from tests.support.ranked_fit import Death, Training
+from tests.support.training_data import dataset, retrieval
+
+KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
+    "colbert": (MultiVector(), (InfoNCE(temperature=1),)),
+    "splade": (
+        Splade(),
+        (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05, warmup=0.5)),
+    ),
+    "static": (Splade(query="static"), (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0))),
+    "reranker": (CrossEncoder(), (BinaryCrossEntropy(), InfoNCE(temperature=1, weight=0.5))),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    root = tmp_path_factory.mktemp("kinds")
+    return {
+        "colbert": tiny.colbert(root / "colbert"),
+        "splade": tiny.splade(root / "splade"),
+        "static": tiny.splade(root / "static"),
+        "reranker": tiny.reranker(root / "reranker"),
+    }
+
+
+def judged_rows(size: int = 24) -> list[Example]:
+    """Rows that all have a negative of their own."""
+    rows = retrieval(2 * size).rows
+    return [row for row in rows if row.negatives]
+
+
+def arguments(folders: Mapping[str, Path], name: str, **more: Any) -> dict[str, Any]:
+    backbone, losses = KINDS[name]
+    options: dict[str, Any] = {
+        **{"epochs": 2, "learning_rate": 1e-3, "token_budget": 64, "save_steps": 2},
+        **{"hard_negatives": 1, "logging_steps": 1, "dropout": False},
+    }
+    options |= {key: more.pop(key) for key in [*more] if key in ("kept_tokens", "negatives")}
+    return {
+        "backbone": backbone,
+        "checkpoint": folders[name],
+        "datasets": [dataset("find", "retrieval", judged_rows())],
+        "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
+        "losses": PerDataset(default=losses),
+        "options": FitOptions(**options),
+        "seed": 0,
+        **more,
+    }
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    out = root / "out"
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_learns_and_loads_in_its_stock_class(
+    folders: Mapping[str, Path], name: str, tmp_path: Path
+) -> None:
+    losses: list[float] = []
+
+    def metric(of: str, value: float, step: int) -> None:
+        if of == "loss":
+            losses.append(value)
+
+    given = arguments(folders, name)
+    given["options"] = dataclasses.replace(given["options"], epochs=6, learning_rate=3e-3)
+    run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work", metric=metric)
+    assert sum(losses[-3:]) < 0.9 * sum(losses[:3])
+    rows = judged_rows()
+    kind: Any = {
+        "colbert": MultiVectorEncoder,
+        "splade": SparseEncoder,
+        "static": SparseEncoder,
+        "reranker": StockCrossEncoder,
+    }[name]
+    model = kind(str(tmp_path / "out"), device="cpu", local_files_only=True)
+    asked = [row.anchor for row in rows]
+    columns = [[row.positives[0] for row in rows], [row.negatives[0] for row in rows]]
+    if name == "reranker":
+        fits, misses = (model.predict(list(zip(asked, column, strict=True))) for column in columns)
+    else:
+        queries = model.encode_query(asked)
+        fits, misses = (
+            model.similarity_pairwise(queries, model.encode_document(column)) for column in columns
+        )
+    assert float((fits > misses).mean(dtype=None if name == "reranker" else fits.dtype)) > 0.8
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_recomputed_chunks_change_no_bit(
+    folders: Mapping[str, Path], name: str, tmp_path: Path
+) -> None:
+    for side, kept in (("kept", 10_000), ("again", 0)):
+        root = tmp_path / side
+        given = arguments(folders, name, kept_tokens=kept)
+        run_fit(**given, folder=root / "out", work=root / "work")
+    assert contents(tmp_path / "kept") == contents(tmp_path / "again")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_two_ranks_learn_as_one(folders: Mapping[str, Path], name: str, tmp_path: Path) -> None:
+    losses = []
+    for ranks in (1, 2):
+        training = Training(tmp_path / str(ranks), arguments(folders, name))
+        (found,) = ranked_fit.run([training], tmp_path / f"{ranks}.pkl", ranks)
+        losses.append(found["losses"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_killed_trainings_end_in_the_same_bytes(
+    folders: Mapping[str, Path], name: str, tmp_path: Path
+) -> None:
+    given = arguments(folders, name)
+    ranked_fit.run([Training(tmp_path / "whole", given)], tmp_path / "whole.pkl", 1)
+    cut = Training(tmp_path / "cut", given, deaths=(Death(0, "step", 3),))
+    assert ranked_fit.codes(ranked_fit.start([cut], tmp_path / "cut.pkl", 1)) == [-9]
+    ranked_fit.run([Training(tmp_path / "cut", given)], tmp_path / "last.pkl", 1)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_pairs_take_no_texts_of_other_rows(folders: Mapping[str, Path], tmp_path: Path) -> None:
+    given = arguments(folders, "reranker", negatives=PerDataset(default="in_batch"))
+    with pytest.raises(DataError, match="no scores of other rows' texts.*hard_only"):
+        run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_without_anything_that_does_not_fit_are_refused(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    given = arguments(folders, "reranker", losses=PerDataset(default=(BinaryCrossEntropy(),)))
+    given["datasets"] = [retrieval()]
+    with pytest.raises(
+        DataError, match="row 1 has no negative of its own and no score.*20 of 40"
+    ):
+        run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work")
