@@ -70,6 +70,7 @@ def stock_scores(model: Any, queries: list[str], documents: list[str]) -> np.nda
     ("name", "backbone", "stock"),
     [
         ("splade", Splade(prompts={"query": "the ", "document": "a "}), SparseEncoder),
+        ("splade", Splade(query="static"), SparseEncoder),
         ("colbert", MultiVector(expansion=14), MultiVectorEncoder),
         ("colbert", MultiVector(prompts={"query": "the "}), MultiVectorEncoder),
     ],
@@ -98,6 +99,21 @@ def test_a_search_is_the_librarys(
         for row in read(sets / "reranking" / "test.jsonl.gz")
     ]
     assert found["reranking"] == pytest.approx(float(np.mean(precisions)), rel=0, abs=5.01e-6)
+
+
+def test_a_saved_folder_of_static_queries_is_scored_as_it_serves(
+    catalogue: Path, folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    backbone = Splade(query="static")
+    encoder = backbone.load(folders["splade"], device="cpu", dtype="float32")
+    encoder.save(tmp_path / "saved")
+    runs = [(backbone, folders["splade"]), (Splade(), tmp_path / "saved")]
+    found = [
+        scored(mteb(catalogue, one), folder, Bench(tmp_path / str(number)))
+        for number, (one, folder) in enumerate(runs)
+    ]
+    assert found[0] == found[1]
+    assert problems(catalogue, str(tmp_path / "saved"), "splade") == []
 
 
 def reciprocal_place(scores: np.ndarray[Any, Any]) -> float:
