@@ -164,7 +164,8 @@ class Mteb(Evaluator):
     `{model: $old, translations: [$bridge], anew: 20}`."""
     keep_embeddings: bool = False
     """Keep embeddings in OUT's store. A killed evaluation then continues inside a task, and other steps that
-    embed the same texts with the same model read the stored embeddings. They take 4 bytes per number."""
+    embed the same texts with the same model read the stored embeddings. They take 4 bytes per number. Sparse
+    vectors and vectors of tokens are never kept."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         if not (self.tasks or self.benchmark or self.data):
@@ -271,7 +272,7 @@ class Mteb(Evaluator):
         if self.backbone is None or self.backbone.kind == "vector":
             return
         yield from kind_faults(self.backbone.kind, tasks)
-        for option in ("dims", "documents_of", "keep_embeddings"):
+        for option in ("dims", "documents_of"):
             if getattr(self, option):
                 yield (
                     f"{option} is about vectors of whole texts, and models of {type(self.backbone).__name__} "
