@@ -728,7 +728,10 @@ def _load_stack(
 ) -> Callable[[TaskInfo, Mapping[str, str]], Any]:
     """Load the models of a whole search, and return the function that prepares it for a task."""
     assert model.stack is not None
-    contents = [f"{member.fingerprint} {evaluator.backbone!r}" for evaluator, member in members]
+    contents = [
+        repr((member.fingerprint, one.backbone, one.prompt, one.max_length, one.dtype))
+        for one, member in members
+    ]
     loaders = [
         partial(evaluator._load, member, workspace, progress, media / f"part-{number}")
         for number, (evaluator, member) in enumerate(members)
