@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     Backbone,
     Evaluator,
@@ -118,6 +119,7 @@ class Evaluate(Step):
     """
 
     produces = "scores"
+    embedding_kinds = ALL_KINDS
 
     models: tuple[EvaluatedModel, ...]
     """The models to score; differences are from the first."""

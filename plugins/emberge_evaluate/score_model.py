@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     Backbone,
     Evaluator,
@@ -43,6 +44,7 @@ class ScoreModel(Step):
     """Scores, on all tasks of some evaluators, of the models that one reference names."""
 
     produces = "file"
+    embedding_kinds = ALL_KINDS
 
     model: ScoredRef
     evaluators: tuple[Evaluator, ...]

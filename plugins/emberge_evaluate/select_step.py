@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     Count,
     Evaluator,
@@ -84,6 +85,7 @@ class Select(Step):
     """
 
     produces = "model"
+    embedding_kinds = ALL_KINDS
 
     models: tuple[ModelRef, ...]
     """Models to choose from, such as `$run.checkpoints`."""

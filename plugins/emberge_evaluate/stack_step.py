@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     ArtifactKind,
     Backbone,
@@ -74,6 +75,7 @@ class Stack(Step):
     """
 
     produces: ClassVar[ArtifactKind] = "search"
+    embedding_kinds = ALL_KINDS
 
     retriever: Retriever | None = None
     """The model that finds documents."""

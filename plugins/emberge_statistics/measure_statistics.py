@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     ArtifactKind,
     Backbone,
@@ -64,6 +65,7 @@ class MeasureStatistics(BatchOptions, Step):
     """
 
     produces: ClassVar[ArtifactKind] = "statistics"
+    embedding_kinds = ALL_KINDS
 
     models: dict[str, ModelRef] | tuple[ModelRef, ...]
     """The models, or each under the name of the model or group whose weights its norms decide."""

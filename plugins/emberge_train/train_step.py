@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import (
+    ALL_KINDS,
     Artifact,
     Backbone,
     CheckpointError,
@@ -33,6 +34,7 @@ from emberge import (
 )
 from emberge.contracts import (
     ModelWork,
+    describe_kinds,
     embedding_problems,
     loss_problems,
     prediction_problems,
@@ -87,6 +89,7 @@ class Train(FitOptions, Step):
     """
 
     produces = "model"
+    embedding_kinds = ALL_KINDS
     every_rank = True
     loads = ("torch",)
 
@@ -183,6 +186,14 @@ class Train(FitOptions, Step):
             if not isinstance(loss, Loss) or loss.guided_by is None:
                 continue
             backbone = loss.guided_by.choose_backbone(self.backbone)
+            if backbone.kind != "vector":
+                yield context.problem(
+                    f"loss {type(loss).__name__}: a guide gives one vector a text, and "
+                    f"{type(backbone).__name__} gives {describe_kinds({backbone.kind})}; name a guide of "
+                    "vectors, with its backbone: guide: {model: …, backbone: text_encoder}",
+                    "loss",
+                )
+                continue
             folders = [context.model(model) for model in loss.guided_by.models]
             for folder in folders:
                 if folder is not None:

@@ -110,6 +110,7 @@ from .similarity import COSINE as COSINE
 from .similarity import EmbeddingKind as EmbeddingKind
 from .similarity import MaxSim as MaxSim
 from .similarity import Similarity as Similarity
+from .similarity import describe_kinds as describe_kinds
 from .stage import ChainSpec as ChainSpec
 from .stage import Measures as Measures
 from .stage import MergeStrategy as MergeStrategy

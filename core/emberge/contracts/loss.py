@@ -10,7 +10,7 @@ from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
 from emberge.contracts.reference import FileRef, ModelRef
-from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity
+from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity, describe_kinds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 
 COLUMNS = frozenset({"anchor", "positive", "negative"})
-_KIND_WORDS: Mapping[EmbeddingKind, str] = {
-    "vector": "one vector a text",
-    "sparse": "sparse vectors over a vocabulary",
-    "token_vectors": "a vector for each token",
-    "pair_score": "a score for each pair of texts",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +74,8 @@ class Embeddings:
     `valid` is False. Embeddings of a column that no loss of the dataset `embeds` are NaN. `layers` are
     embeddings of the intermediate layers that the loss asks for. `guide` are the embeddings of its guide,
     without a gradient. `in_batch` is True if other rows' texts are negatives. Embeddings come as the encoder
-    returns them: a loss compares them by `similarity`. `progress` is the share of the training's steps that are
-    done, 0 to 1.
+    returns them: a loss compares them by `similarity`. `progress` is the share of the training's steps that
+    are done, 0 to 1.
     """
 
     anchor: Tensor
@@ -492,13 +486,9 @@ def embedding_problems(
         name, kind = type(loss).__name__, facts.similarity.kind
         if kind not in loss.kinds:
             yield (
-                f"loss {name} reads {_describe_kinds(loss.kinds)}, and the model gives "
-                f"{_KIND_WORDS[kind]}; take a loss that asks for similarities, such as infonce, or another "
-                "backbone"
+                f"loss {name} reads {describe_kinds(loss.kinds)}, and the model gives "
+                f"{describe_kinds({kind})}; take a loss that asks for similarities, such as infonce, or "
+                "another backbone"
             )
         elif facts.dimension is not None:
             yield from (f"loss {name}: {text}" for text in loss.check(facts.dimension))
-
-
-def _describe_kinds(kinds: frozenset[EmbeddingKind]) -> str:
-    return " or ".join(words for kind, words in _KIND_WORDS.items() if kind in kinds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -15,6 +15,17 @@ EmbeddingKind: TypeAlias = Literal["vector", "sparse", "token_vectors", "pair_sc
 """Kind of output of a backbone: for a text one vector, a sparse vector over a vocabulary, or a vector for
 each token, zero at padding; or for a pair of texts a score."""
 ALL_KINDS: frozenset[EmbeddingKind] = frozenset({"vector", "sparse", "token_vectors", "pair_score"})
+_KIND_WORDS: Mapping[EmbeddingKind, str] = {
+    "vector": "one vector a text",
+    "sparse": "sparse vectors over a vocabulary",
+    "token_vectors": "a vector for each token",
+    "pair_score": "a score for each pair of texts",
+}
+
+
+def describe_kinds(kinds: Collection[EmbeddingKind]) -> str:
+    """Return the kinds in words for messages: `one vector a text or a vector for each token`."""
+    return " or ".join(words for kind, words in _KIND_WORDS.items() if kind in kinds)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from emberge.contracts.reference import (
     SearchStack,
     StepRef,
 )
+from emberge.contracts.similarity import EmbeddingKind
 from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
@@ -274,6 +275,8 @@ class Step:
     """Raised by the author when the bytes of the result change, and only then."""
     every_rank: ClassVar[bool] = False
     """True if every rank (`machine.ranks`) calls `run`; otherwise only the first rank does."""
+    embedding_kinds: ClassVar[frozenset[EmbeddingKind]] = frozenset({"vector"})
+    """Kinds of embeddings that the step can use; backbones of other kinds are refused before it runs."""
     loads: ClassVar[tuple[str, ...]] = ()
     """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
 

@@ -196,10 +196,13 @@ class FitOptions(BatchOptions):
         return FitOptions(**{**values, **changes})
 
 
-def choose_negatives(negatives: PerDataset[Negatives], similarity: Similarity) -> PerDataset[Negatives]:
+def choose_negatives(
+    negatives: PerDataset[Negatives], similarity: Similarity
+) -> PerDataset[Negatives]:
     """Return the negatives by dataset for encoders with this similarity.
 
-    An encoder of pairs takes only those of the row itself, since it has not read pairs with other rows' texts.
+    An encoder of pairs takes only those of the row itself, since it has not read pairs with other rows'
+    texts.
 
     Raises:
         DataError: if such an encoder is asked for other rows' texts.

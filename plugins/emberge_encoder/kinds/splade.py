@@ -67,8 +67,8 @@ class Splade(Backbone):
         is_static = read_routes(checkpoint) is not None
         if is_static and self.query == "encoder":
             problems.append(
-                f"{checkpoint}: its queries are static; take query: encoder out, or begin with the model that "
-                "it came from"
+                f"{checkpoint}: its queries are static; take query: encoder out, or begin with the model "
+                "that it came from"
             )
         size = config.get("vocab_size")
         return EncoderFacts(

@@ -51,7 +51,12 @@ def read_trunk_config(trunk: Path) -> Mapping[str, Any]:
 
 
 def load_stock_model(
-    stock_class: Callable[..., Any], folder: Path, *, device: str, dtype: str, fresh: Collection[str] = ()
+    stock_class: Callable[..., Any],
+    folder: Path,
+    *,
+    device: str,
+    dtype: str,
+    fresh: Collection[str] = (),
 ) -> Any:
     """Return a model that a class of sentence-transformers loads from a local folder, with all its weights.
 

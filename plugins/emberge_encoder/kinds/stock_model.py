@@ -194,7 +194,9 @@ class StockModel:
         for name, _ in self._model.named_parameters():
             number, _, inner = name.partition(".")
             module, place = self._model[int(number)], number
-            if inner.startswith("sub_modules."):  # a router names its modules' folders by their route
+            if inner.startswith(
+                "sub_modules."
+            ):  # a router names its modules' folders by their route
                 _, route, number, inner = inner.split(".", 3)
                 module, place = module.sub_modules[route][int(number)], f"{route}_{number}"
             if hasattr(module, "auto_model"):

@@ -22,6 +22,7 @@ from emberge.contracts import (
     ParameterCount,
     Reader,
     Reference,
+    describe_kinds,
 )
 from emberge.errors import AccessError, CheckpointError, EmbergeError, Problem, RecipeError
 from emberge.interpreter import set_torch_defaults
@@ -411,6 +412,7 @@ class _StepCheck:
         """Return the problems of the step's references, then those found by the step's own check."""
         for reference in references(self._step.step):
             self._check_reference(reference)
+        self._own += self._list_unread_kinds()
         try:
             step_problems = list(self._step.step.check(self))
         except ConnectionError as error:
@@ -426,6 +428,17 @@ class _StepCheck:
             *self._own,
             *(problem for problem in step_problems if problem.message not in messages),
         ]
+
+    def _list_unread_kinds(self) -> Iterator[Problem]:
+        """Yield a problem for each encoder whose kind of embedding the step cannot use."""
+        step, kind = self._step.step, self._step.kind.rpartition(":")[2]
+        for option, part in parts_of(step, Backbone, Reference):
+            if isinstance(part, Backbone) and part.kind not in step.embedding_kinds:
+                yield self.problem(
+                    f"{type(part).__name__} gives {describe_kinds({part.kind})}, and {kind} needs "
+                    f"{describe_kinds(step.embedding_kinds)}; take such a model with its backbone",
+                    option,
+                )
 
     def _check_reference(self, reference: Reference) -> None:
         if reference.step is not None:
