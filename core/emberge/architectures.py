@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import logging as python_logging
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -183,6 +182,8 @@ def quiet_transformers() -> Iterator[None]:
 
     The caller itself must check what transformers would report, such as a head without weights.
     """
+    import logging as python_logging
+
     from transformers.utils import logging
 
     above = python_logging.getLogger("sentence_transformers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import (
     Backbone,
@@ -16,10 +16,11 @@ from emberge import (
     Similarity,
     TextLength,
 )
-from torch import Tensor
 
 from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
-from emberge_encoder.kinds.stock_model import PairModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SCORE = Similarity("pair_score", unit=False)
 _CLASSIFIER = "ForSequenceClassification"
@@ -49,7 +50,9 @@ class CrossEncoder(Backbone):
     kind: ClassVar[EmbeddingKind] = "pair_score"
 
     prompts: dict[str, str] = field(default_factory=dict)
+    """Texts by name that are put before queries, beside those of the folder."""
     max_length: TextLength | None = None
+    """Tokens of a pair at most; by default the folder's own limit."""
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
@@ -70,6 +73,8 @@ class CrossEncoder(Backbone):
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import CrossEncoder as Stock
+
+        from emberge_encoder.kinds.stock_model import PairModel
 
         facts = self.describe(checkpoint)
         if facts.problems:

@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import (
     Backbone,
@@ -19,10 +19,11 @@ from emberge import (
 )
 from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
-from torch import Tensor
 
 from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
-from emberge_encoder.kinds.stock_model import SidedModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,9 @@ class MultiVector(Backbone):
     expansion: TextLength | None = None
     skip_punctuation: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
+    """Texts by name that are put before queries and documents, beside those of the folder."""
     max_length: TextLength | None = None
+    """Tokens of a text at most; by default the folder's own limit."""
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         try:
@@ -82,6 +85,8 @@ class MultiVector(Backbone):
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import MultiVectorEncoder
+
+        from emberge_encoder.kinds.stock_model import SidedModel
 
         facts = self.describe(checkpoint)
         if facts.problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emberge import (
     Backbone,
@@ -17,11 +17,11 @@ from emberge import (
     TextLength,
 )
 from emberge.model_folder import read_routes
-from torch import Tensor
 
 from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
-from emberge_encoder.kinds.stock_model import SidedModel
-from emberge_encoder.token_head import head_problems
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SPARSE = Similarity("sparse", unit=False)
 
@@ -55,9 +55,13 @@ class Splade(Backbone):
     query: Literal["static", "encoder"] | None = None
     """Vectors of queries: those of the model, as by default, or `static` weights of their tokens."""
     prompts: dict[str, str] = field(default_factory=dict)
+    """Texts by name that are put before queries and documents, beside those of the folder."""
     max_length: TextLength | None = None
+    """Tokens of a text at most; by default the folder's own limit."""
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
+        from emberge_encoder.token_head import head_problems
+
         try:
             trunk = find_trunk(checkpoint)
             config = read_trunk_config(trunk)
@@ -79,6 +83,8 @@ class Splade(Backbone):
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import SparseEncoder
+
+        from emberge_encoder.kinds.stock_model import SidedModel
 
         facts = self.describe(checkpoint)
         if facts.problems:

@@ -172,7 +172,9 @@ def stock_gradients(
     """The same by a loss of the library."""
     loss = make(model)
     model.eval()
-    for module in model.modules():  # out of training, the library's pooling cannot be differentiated
+    for (
+        module
+    ) in model.modules():  # out of training, the library's pooling cannot be differentiated
         if type(module).__name__ == "SpladePooling":
             module.train()
     sides = ("query", "document", "document")
@@ -235,17 +237,24 @@ def test_losses_of_token_vectors_are_the_librarys(folders: Mapping[str, Path], n
 def test_the_loss_of_static_queries_is_the_librarys(
     folders: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss
+    from sentence_transformers.sparse_encoder import losses as stock
 
     Splade(query="static").load(folders["splade"], device="cpu", dtype="float32").save(
         tmp_path / "static"
     )
     model = SparseEncoder(str(tmp_path / "static"), device="cpu", local_files_only=True)
-    ours = gradients(Splade(), tmp_path / "static", InfoNCE(temperature=1))
-    theirs = stock_gradients(
-        model, lambda model: SparseMultipleNegativesRankingLoss(model, scale=1.0), None
-    )
-    require_equal(ours, theirs)
+
+    class Both(Loss):
+        def __call__(self, embeddings: Embeddings, parameters: Mapping[str, Tensor]) -> Tensor:
+            sparsity = FLOPS(documents=0.3, queries=0)(embeddings, {})
+            return InfoNCE(temperature=1)(embeddings, {}) + sparsity
+
+    def splade(model: SparseEncoder) -> nn.Module:
+        ranking = stock.SparseMultipleNegativesRankingLoss(model, scale=1.0)
+        return stock.SpladeLoss(model, ranking, document_regularizer_weight=0.3)
+
+    ours = gradients(Splade(), tmp_path / "static", Both())
+    require_equal(ours, stock_gradients(model, splade, None))
     assert any("query" in name for name in ours[1])
 
 

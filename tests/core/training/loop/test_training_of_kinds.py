@@ -141,7 +141,7 @@ def test_killed_trainings_end_in_the_same_bytes(
 
 def test_pairs_take_no_texts_of_other_rows(folders: Mapping[str, Path], tmp_path: Path) -> None:
     given = arguments(folders, "reranker", negatives=PerDataset(default="in_batch"))
-    with pytest.raises(DataError, match="no scores of other rows' texts.*hard_only"):
+    with pytest.raises(DataError, match=r"no scores of other rows' texts.*hard_only"):
         run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work")
     assert not (tmp_path / "out").exists()
 
@@ -151,7 +151,5 @@ def test_rows_without_anything_that_does_not_fit_are_refused(
 ) -> None:
     given = arguments(folders, "reranker", losses=PerDataset(default=(BinaryCrossEntropy(),)))
     given["datasets"] = [retrieval()]
-    with pytest.raises(
-        DataError, match="row 1 has no negative of its own and no score.*20 of 40"
-    ):
+    with pytest.raises(DataError, match=r"row 1 has no negative of its own and no score.*20 of 40"):
         run_fit(**given, folder=tmp_path / "out", work=tmp_path / "work")
