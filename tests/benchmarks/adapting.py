@@ -108,7 +108,13 @@ def read_rows(step: Path) -> Iterator[dict[str, Any]]:
 
 
 def train_peer(
-    rows: list[dict[str, Any]], *, steps: int, training: dict[str, Any], seed: int, out: Path
+    rows: list[dict[str, Any]],
+    *,
+    steps: int,
+    training: dict[str, Any],
+    seed: int,
+    out: Path,
+    bfloat16: bool = False,
 ) -> None:
     """Train MiniLM with sentence-transformers' trainer and its defaults for this number of steps."""
     from datasets import Dataset
@@ -142,6 +148,7 @@ def train_peer(
         save_strategy="no",
         report_to="none",
         use_cpu=True,
+        bf16=bfloat16,
     )
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss
@@ -156,7 +163,7 @@ def count_steps(half: Path) -> int:
 
 
 def compare_on_set(
-    name: str, rows: int, test_rows: int, seeds: range, out: Path
+    name: str, rows: int, test_rows: int, seeds: range, out: Path, *, bfloat16: bool = False
 ) -> list[Comparison]:
     """Adapt to one set and train the other side; return the comparisons of the table's row."""
     folder = out / name
@@ -185,6 +192,7 @@ def compare_on_set(
                 training=recipe["x-training"],
                 seed=seed,
                 out=peer,
+                bfloat16=bfloat16,
             )
     trained["scores"] = build_scores(steps, peers)
     emberge.run_recipe({"seed": 0, "steps": trained}, results, plugins)
@@ -227,6 +235,11 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, default=3, help="how many trainings a side, 1 to this number"
     )
+    parser.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="train the other side in bfloat16, as ours: for long texts",
+    )
     options = parser.parse_args()
     seeds = range(1, 1 + options.seeds)
     columns = ("adapt, gain", "trainer, gain", "difference")
@@ -234,7 +247,11 @@ def main() -> None:
     print(f"|---|{'---|' * 6}")
     rows = []
     for name in options.sets:
-        rows.append(compare_on_set(name, options.rows, options.test_rows, seeds, options.out))
+        rows.append(
+            compare_on_set(
+                name, options.rows, options.test_rows, seeds, options.out, bfloat16=options.bfloat16
+            )
+        )
         print_row(name, rows[-1])
     print_row("*mean*", average(rows))
 
