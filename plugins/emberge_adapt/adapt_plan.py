@@ -120,7 +120,7 @@ class AdaptPlan:
 
     @property
     def base_share(self) -> float:
-        """Share of the base in the merge if no weights are clearly better."""
+        """Share of the base in a merge that is better than it, if no weights are clearly better."""
         if set(self.tasks) <= _SEARCH_TASKS:
             return _BASE_SHARE_OF_SEARCHES
         return round(1 / (len(self.member_shares) + 1), 2)

@@ -276,7 +276,8 @@ class _RecipeWriter:
         if self.plan.finds_weights:
             yield from _comment(
                 "Weights of the models and the base, by the part to choose by. Where it cannot tell them "
-                "apart, the models have equal weights and the base its share, for what they forget.",
+                "apart, the models have equal weights and the base its share, for what they forget; or the "
+                "base a half, where the models are not clearly better than it.",
                 1,
             )
             yield "  found:"

@@ -20,6 +20,8 @@ EQUAL = 0
 # Low ones draw near a single model, high ones near equal weights.
 CONCENTRATIONS = (0.3, 1.0, 3.0, 10.0)
 SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(1, 10))
+# Share of the base where the models' mean is not clearly better than the base alone.
+CAUTIOUS_SHARE = 0.5
 HALVINGS = 10
 # What the choices themselves vary adds to the error of held-out units; measured on scores without signal.
 CHOSEN_ERROR = 4 / 3
@@ -136,7 +138,17 @@ def search(
         for number, weight_set in enumerate([*sets, *elsewhere])
     ]
     scores = all_scores[: len(sets)]
-    return Search(weights, scores, all_scores[len(sets) :], choose(weights, scores, seed))
+    cautious = find_cautious(weights) if 0 < base_share < CAUTIOUS_SHARE else None
+    choice = choose(weights, scores, seed, cautious)
+    return Search(weights, scores, all_scores[len(sets) :], choice)
+
+
+def find_cautious(weights: Array) -> int:
+    """Return the index of the weighting in which the base has `CAUTIOUS_SHARE`, and the models the rest."""
+    members = weights.shape[1]
+    wanted = np.full(members, (1 - CAUTIOUS_SHARE) / (members - 1))
+    wanted[-1] = CAUTIOUS_SHARE
+    return int(np.abs(weights - wanted).sum(1).argmin())
 
 
 @dataclass(frozen=True)
@@ -170,21 +182,26 @@ class HeldOut:
 class ChosenWeighting:
     """Index of the chosen weighting, and its held-out gain over equal weights.
 
-    `worth` is, for each member, the gain of a choice with it over a choice without it.
+    `worth` is, for each member, the gain of a choice with it over a choice without it. `over_base` is the
+    gain of equal weights over the base alone, if it decided between these and a larger share of the base.
     """
 
     place: int
     gain: HeldOut
     worth: Sequence[HeldOut] = ()
+    over_base: HeldOut | None = None
 
 
-def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWeighting:
+def choose(
+    weights: Array, scores: Sequence[UnitScores], seed: int, cautious: int | None = None
+) -> ChosenWeighting:
     """Return the chosen weighting, and the worth of each member.
 
     The units of every set are halved at random ten times. Weights chosen on one half are compared on the
     other half (cross-fitting) with equal weights, and with weights chosen among weightings without one of the
     members (leave one out). If the gain over equal weights is clear, the result is the weighting nearest to
-    equal weights within one standard error of the best (Breiman et al., 1984); else it is equal weights.
+    equal weights within one standard error of the best (Breiman et al., 1984); else it is equal weights. If
+    `cautious` is given, it takes the place of equal weights that are not clearly better than the base alone.
     """
     weightings_without = [np.flatnonzero(member == 0) for member in weights.T]
 
@@ -192,11 +209,13 @@ def choose(weights: Array, scores: Sequence[UnitScores], seed: int) -> ChosenWei
         return [EQUAL, *(simplest(weights, seen, among) for among in weightings_without)]
 
     gain, *worths = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
-    if not gain.clear:
+    if gain.clear:
+        contributions = [set_scores.contributions() for set_scores in scores]
+        return ChosenWeighting(simplest(weights, contributions), gain, worths)
+    if cautious is None:
         return ChosenWeighting(EQUAL, gain, worths)
-    return ChosenWeighting(
-        simplest(weights, [set_scores.contributions() for set_scores in scores]), gain, worths
-    )
+    over_base = compare(scores, [weights.shape[1], EQUAL])  # the base is the last member alone
+    return ChosenWeighting(EQUAL if over_base.clear else cautious, gain, worths, over_base)
 
 
 def simplest(weights: Array, contributions: Sequence[Array], allowed: Places | None = None) -> int:

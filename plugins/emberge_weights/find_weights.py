@@ -21,7 +21,8 @@ class FindWeights(SearchOptions):
     merged, by the metric of each task: nDCG@10 of retrieval, the rank correlation of sts, the average
     precision of pair classification. The base is a member like the models: it costs no training and restores
     what they forgot. With `base_share: 0.33` it has this share in the equal weights too, which stay where no
-    others are clearly better.
+    others are clearly better. Where even these are not clearly better than the base alone, as with data that
+    the base has learned before, the base gets a half.
 
     Candidates are equal weights, every member alone, means without one model, steps towards the base and
     random weights. The best of many candidates may be best by chance, so the choice is tested first: a

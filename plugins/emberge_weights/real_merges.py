@@ -47,7 +47,8 @@ class RealMerges:
     def final(self, search: Search) -> int:
         """Return the index of the candidate to take, based on the anchors' real scores."""
         if not search.choice.gain.clear:
-            return EQUAL
+            place = search.choice.place
+            return place if place in self.places else EQUAL
         rows = list(range(self.anchors))
         contributions = [set_scores.select(rows).contributions() for set_scores in self.scores]
         places = list(self.places[: self.anchors])

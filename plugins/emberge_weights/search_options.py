@@ -69,7 +69,8 @@ class SearchOptions(Step):
     base: ModelRef | None = None
     """Common ancestor of the models; it becomes a member and may get a weight."""
     base_share: Annotated[float, NumberRange(least=0, below=1), Requires("base")] = 0.0
-    """Share of the base in the equal weights, which stay where no others are clearly better."""
+    """Share of the base in the equal weights, which stay where no others are clearly better. If they are not
+    clearly better than the base alone either, the base gets a half."""
     data: tuple[SetEntry, ...]
     """Evaluation sets to choose by; their `dev` halves are used."""
     elsewhere: tuple[SetEntry, ...] = ()

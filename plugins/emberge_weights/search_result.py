@@ -199,6 +199,7 @@ class SearchResult:
             },
             "headroom": choice.gain.plain(),
             "clear": choice.gain.clear,
+            "over_base": choice.over_base.plain() if choice.over_base is not None else None,
             "correction": self.correction,
             "candidates": len(means),
             "members": [self._describe_member(number) for number in range(len(self.models))],

@@ -28,11 +28,10 @@ def _write_head(facts: Facts) -> Iterator[str]:
     score, headroom = facts["score"], facts["headroom"]
     yield "# Weights found"
     yield ""
-    conclusion = (
-        "weights were chosen."
-        if facts["clear"]
-        else "that is no more than chance, so the equal weights stay."
-    )
+    over_base = facts["over_base"]
+    is_cautious = over_base is not None and over_base["low"] <= 0
+    kept = "." if is_cautious else ", so the equal weights stay."
+    conclusion = "weights were chosen." if facts["clear"] else f"that is no more than chance{kept}"
     yield (
         f"Choosing among {facts['candidates']:,} weightings gains {_show_change(headroom)} points over equal "
         f"weights on queries that were not chosen by: {conclusion}"
@@ -40,6 +39,11 @@ def _write_head(facts: Facts) -> Iterator[str]:
     if facts["clear"]:
         kind = "merged for real" if score["real"] is not None else "foretold"
         yield f"On all queries, {kind}, the choice gains {_show_change(score['over_equal'])}."
+    if is_cautious:
+        yield (
+            f"Equal weights gain {_show_change(over_base)} over the base alone, which is no more than chance "
+            "either, so the base has a half."
+        )
     yield ""
 
 

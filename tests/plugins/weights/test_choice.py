@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from emberge import Units
 from emberge_evaluate import resample, statistic
-from emberge_weights.candidates import EQUAL, Search, choose, draw_candidates, from_equal, simplest
+from emberge_weights.candidates import (
+    EQUAL,
+    Search,
+    choose,
+    draw_candidates,
+    find_cautious,
+    from_equal,
+    simplest,
+)
 from emberge_weights.real_merges import RealMerges, pick_anchors
 from emberge_weights.unit_scores import UnitScores
 from emberge_weights.weight_sets import Statistic
@@ -49,6 +57,38 @@ def test_a_member_that_alone_knows_the_labels_gets_more(kind: Statistic) -> None
     assert weights[choice.place][0] > 0.5
     assert choice.worth[0].low > 0
     assert all(other.difference < choice.worth[0].low for other in choice.worth[1:])
+
+
+@pytest.mark.parametrize(
+    ("gain", "weighting"), [(1.0, [0.3, 0.3, 0.3, 0.1]), (0.0, [1 / 6] * 3 + [0.5])]
+)
+def test_the_base_gets_a_half_where_equal_weights_do_not_gain_over_it(
+    gain: float, weighting: list[float]
+) -> None:
+    rng = np.random.default_rng(7)
+    weights = draw_candidates(3, True, 60, 7, base_share=0.1)
+    values = weights @ (3 + 0.5 * rng.standard_normal((4, 200)))
+    values += gain * np.minimum(
+        1 - weights[:, 3:], 0.9
+    )  # no weighting is better than equal weights
+    scores = [UnitScores("set", "mean", "query", values.astype(np.float32))]
+    choice = choose(weights, scores, 7, find_cautious(weights))
+    assert not choice.gain.clear
+    assert choice.over_base is not None
+    assert choice.over_base.clear == bool(gain)
+    assert weights[choice.place].tolist() == pytest.approx(weighting)
+
+
+def test_a_merge_with_half_the_base_is_taken_by_its_real_scores_too() -> None:
+    weights = draw_candidates(2, True, 40, 1, base_share=0.1)
+    half = find_cautious(weights)
+    values = np.full((40, 50), 0.5, np.float32)
+    scores = [UnitScores("set", "mean", "query", values)]
+    found = Search(weights, scores, (), choose(weights, scores, 1, half))
+    anchors = pick_anchors(found, 3)
+    assert anchors[:2] == [EQUAL, half]
+    merged = [UnitScores("set", "mean", "query", values[anchors])]
+    assert RealMerges(anchors, 3, merged, [], []).final(found) == half
 
 
 @pytest.mark.parametrize("kind", STATISTICS)

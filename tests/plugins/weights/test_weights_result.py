@@ -165,6 +165,7 @@ def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
         "score": {"foretold": 0.7575, "real": 0.7575, "equal": 0.5825},
         "headroom": plain(0.125, 0.0858, 0.1642),
         "clear": True,
+        "over_base": None,
         "correction": 0.0075,
         "candidates": 13,
         "members": MEMBERS,
@@ -186,6 +187,7 @@ def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
         },
         "headroom": plain(0.125, -0.365, 0.615),
         "clear": False,
+        "over_base": None,
         "correction": 0.0,
         "candidates": 13,
         "members": [{**one, "weight": w} for one, w in zip(MEMBERS, (0.5, 0.5, 0.0), strict=True)],
@@ -256,6 +258,22 @@ def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
     untested = replace(merged(), tests=[])
     trials = table(SearchResult(MODELS, LICENCES, found, untested, True).facts())
     assert trials.endswith("the largest error is 10.75.\n")
+
+
+def test_the_table_says_why_the_base_has_a_half() -> None:
+    found = searched(clear=False)
+    choice = replace(found.choice, over_base=HeldOut(0.01, 0.02))
+    found = replace(found, choice=choice)
+    text = table(SearchResult(MODELS, LICENCES, found, None, True).facts())
+    assert (
+        "is no more than chance.\nEqual weights gain +1.00 [-2.92, +4.92] over the base alone"
+        in text
+    )
+    assert "so the base has a half." in text
+    clear = replace(found, choice=replace(choice, over_base=HeldOut(0.1, 0.02)))
+    text = table(SearchResult(MODELS, LICENCES, clear, None, True).facts())
+    assert "so the equal weights stay." in text
+    assert "a half" not in text
 
 
 # ── trials and front ────────────────────────────────────────────────────────────────────────────
