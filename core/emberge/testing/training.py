@@ -82,7 +82,8 @@ def _list_parts(batches: Sequence[Batch]) -> list[tuple[str, tuple[int, ...]]]:
 def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     """Check a backbone against its laws on a checkpoint.
 
-    `describe` reports no problem, and the dimension of the embeddings. `stored_names` has the names of
+    `describe` reports no problem, and the dimension of the embeddings; `kind` is that of the encoder's
+    similarity, one vector a text. `stored_names` has the names of
     parameters. A text's embedding depends neither on its place in a batch nor on the other texts. Gradients
     are finite. If the backbone provides hidden states of tokens, there is one for each token of a batch, and
     a text's states do not depend on the other texts. The saved folder, loaded by plain SentenceTransformers,
@@ -91,6 +92,7 @@ def check_backbone(backbone: Backbone, checkpoint: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     encoder = backbone.load(checkpoint, device="cpu", dtype="float32")
+    assert backbone.kind == encoder.similarity.kind, "kind is not that of the encoder's similarity"
     batch_embeddings = TextEmbedder(encoder).embed(TEXTS)
     assert batch_embeddings.shape == (len(TEXTS), encoder.dimension), (
         "dimension is not that of embeddings"

@@ -81,6 +81,7 @@ def test_token_vectors_are_the_librarys_from_the_saved_folder(
     encoder = backbone.load(folders[name], device="cpu", dtype="float32")
     facts = backbone.describe(folders[name])
     assert (facts.problems, facts.dimension) == ((), encoder.dimension)
+    assert backbone.kind == facts.similarity.kind == encoder.similarity.kind
     encoder.save(tmp_path / "saved")
     stock = MultiVectorEncoder(str(tmp_path / "saved"), device="cpu", local_files_only=True)
     assert isinstance(encoder, SidedEncoder)
@@ -108,6 +109,7 @@ def test_token_vectors_are_the_librarys_from_the_saved_folder(
 def test_sparse_vectors_and_scores_of_pairs_are_the_librarys(
     folders: Mapping[str, Path], tmp_path: Path
 ) -> None:
+    assert Splade().describe(folders["splade"]).similarity.kind == Splade.kind
     sparse = embed(Splade(), folders["splade"], [QUERIES, POSITIVES])
     stock = SparseEncoder(str(folders["splade"]), device="cpu", local_files_only=True)
     expected = [
@@ -130,6 +132,7 @@ def test_sparse_vectors_and_scores_of_pairs_are_the_librarys(
         scores = reranker.predict(
             list(zip(QUERIES, POSITIVES, strict=True)), activation_fn=nn.Identity()
         )
+        assert encoder.similarity.kind == CrossEncoder.kind
         found = embed(CrossEncoder(), folders[name], [QUERIES, POSITIVES])
         np.testing.assert_allclose(found[:, 0].numpy(), scores, atol=1e-6)
 
