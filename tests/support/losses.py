@@ -12,7 +12,9 @@ from emberge import Embeddings, Guide, Loss, ModelRef
 from emberge.ranks import rows_of, shard_rows
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
 from emberge_train import (
+    FLOPS,
     AnglE,
+    BinaryCrossEntropy,
     CoSENT,
     EmbeddingDistillation,
     InfoNCE,
@@ -84,6 +86,8 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
     ),
     "ranknet": (RankNet(), {}),
     "ranknet, mean": (RankNet(reduction="mean", scale=20), {}),
+    "binary_cross_entropy": (BinaryCrossEntropy(scale=5, positive_weight=2), {}),
+    "flops": (FLOPS(documents=0.5, queries=0.25), {}),
     "margin_mse": (MarginMSE(), {}),
     "margin_mse, dot": (MarginMSE(similarity="dot", scale=0.5), {"lengths": False}),
     "kl_distillation": (KLDistillation(), {}),

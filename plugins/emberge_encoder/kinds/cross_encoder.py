@@ -42,7 +42,7 @@ class CrossEncoder(Backbone):
             model: ./base
             data: ./mined.jsonl
             loss: {infonce: {temperature: 1}}
-            negatives: own
+            negatives: hard_only
             sampler: batch_shuffle
             backbone: cross_encoder
     """

@@ -10,6 +10,7 @@ import pytest
 from emberge import Loss
 from emberge.testing import example_embeddings
 from emberge_codiemb import PRO, MidNCE, Pearson, RankKL, RankNet
+from emberge_train import FLOPS, BinaryCrossEntropy
 from emberge_train.losses import losses
 from emberge_train.losses.angle import AnglE
 from emberge_train.losses.cosent import CoSENT
@@ -46,6 +47,14 @@ LOSSES: dict[type[Loss], tuple[set[str], dict[str, Any]]] = {
     MarginMSE: (
         {"negative", "positive_score", "negative_score"},
         {"similarity": None, "scale": 1.0, "cross_rank": False},
+    ),
+    BinaryCrossEntropy: (
+        {"judgement"},
+        {"scale": 1.0, "positive_weight": 1.0, "cross_rank": False},
+    ),
+    FLOPS: (
+        set(),
+        {"documents": 3e-5, "queries": 5e-5, "warmup": 1 / 3, "cross_rank": True},
     ),
     Pearson: ({"positive_score"}, {"cross_rank": False}),
     PRO: ({"positive_score"}, RANKS),
@@ -104,6 +113,8 @@ def test_names_that_recipes_use() -> None:
         "infonce": "InfoNCE",
         "cosent": "CoSENT",
         "angle": "AnglE",
+        "binary_cross_entropy": "BinaryCrossEntropy",
+        "flops": "FLOPS",
         "margin_mse": "MarginMSE",
         "kl_distillation": "KLDistillation",
         "keep_space": "KeepSpace",

@@ -26,7 +26,10 @@ KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
         Splade(),
         (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0.05, warmup=0.5)),
     ),
-    "static": (Splade(query="static"), (InfoNCE(temperature=1), FLOPS(documents=0.05, queries=0))),
+    "static": (
+        Splade(query="static"),
+        (InfoNCE(temperature=0.3), FLOPS(documents=0.01, queries=0)),
+    ),
     "reranker": (CrossEncoder(), (BinaryCrossEntropy(), InfoNCE(temperature=1, weight=0.5))),
 }
 
