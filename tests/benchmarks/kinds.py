@@ -7,6 +7,11 @@ of another row. `multi_vector` and `cross_encoder` begin from all-MiniLM-L6-v2, 
 model of its size. A step is forward, loss and backward in float32 without dropout; optimizers are the same
 torch code and left out. The peers get their token ids for nothing, except the reranker, whose loss makes
 them. Both sides run in turn, and medians of CPU time are compared. Losses must agree to 1e-5.
+
+Measured on one thread of a shared 2-core EPYC (AVX-512), CPU seconds a step, ours and the peer's:
+
+    multi_vector      7.0    16.5    2.4
+    splade            8.3    49.9    6.0
 """
 
 from __future__ import annotations
