@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import Backbone, DataError, EmbeddingKind, TaskInfo
-from emberge.contracts import Side
+from emberge.contracts import Side, describe_kinds
 from emberge.wording import join_some
 
 from emberge_mteb.kept_index import find_tasks_without_sides
@@ -28,10 +28,6 @@ Hits: TypeAlias = dict[str, dict[str, float]]
 ScorePairs: TypeAlias = "Callable[[Sequence[str], Sequence[str], str], Scores]"
 """Function that returns the scores [n] of queries and documents, each query with a prompt before it."""
 
-_KINDS: Mapping[EmbeddingKind, str] = {
-    "sparse": "a sparse vector for each text",
-    "token_vectors": "a vector for each token",
-}
 _BATCH = 1024
 
 
@@ -46,10 +42,10 @@ def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]
         )
     if kind == "pair_score" and others:
         yield f"is a reranker, and no query comes with candidates in {others}; take reranking tasks"
-    if kind in _KINDS and others:
+    if kind in ("sparse", "token_vectors") and others:
         yield (
-            f"gives {_KINDS[kind]}, and one vector a text is needed for {others}; take retrieval and "
-            "reranking tasks"
+            f"gives {describe_kinds({kind})}, and one vector a text is needed for {others}; take retrieval "
+            "and reranking tasks"
         )
 
 
@@ -101,16 +97,10 @@ class TaskTexts:
         return self._prompts.text(task_metadata.name, task_metadata.type, side, self._asked)
 
 
-class KindSearch:
-    """Implementation of mteb's `SearchProtocol` by an encoder's own similarity.
+class _SearchOfTexts:
+    """Part of mteb's `SearchProtocol` that searches share: the corpus of the next search, and its texts."""
 
-    Documents are embedded in blocks while queries are scored, and no index is kept.
-    """
-
-    def __init__(
-        self, search: TextSearch, texts: TaskTexts, *, name: str, fingerprint: str
-    ) -> None:
-        self._search = search
+    def __init__(self, texts: TaskTexts, *, name: str, fingerprint: str) -> None:
         self._texts = texts
         self._corpus: Any = None
         self.mteb_model_meta = build_model_meta(name, fingerprint)
@@ -120,8 +110,21 @@ class KindSearch:
         self._texts.prepare(asked)
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Set the corpus that the next search embeds."""
+        """Set the corpus of the next search."""
         self._corpus = corpus
+
+
+class KindSearch(_SearchOfTexts):
+    """Implementation of mteb's `SearchProtocol` by an encoder's own similarity.
+
+    Documents are embedded in blocks while queries are scored, and no index is kept.
+    """
+
+    def __init__(
+        self, search: TextSearch, texts: TaskTexts, *, name: str, fingerprint: str
+    ) -> None:
+        super().__init__(texts, name=name, fingerprint=fingerprint)
+        self._search = search
 
     def search(
         self,
@@ -205,25 +208,15 @@ class _Candidates:
         return self._hits
 
 
-class PairSearch:
+class PairSearch(_SearchOfTexts):
     """Implementation of mteb's `SearchProtocol` by a reranker, for tasks that give candidates."""
 
     def __init__(
         self, score_pairs: ScorePairs, texts: TaskTexts, *, name: str, fingerprint: str
     ) -> None:
+        super().__init__(texts, name=name, fingerprint=fingerprint)
         self._score_pairs = score_pairs
-        self._texts = texts
-        self._corpus: Any = None
         self._name = name
-        self.mteb_model_meta = build_model_meta(name, fingerprint)
-
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`."""
-        self._texts.prepare(asked)
-
-    def index(self, corpus: Any, **_: Any) -> None:
-        """Set the corpus that the candidates of the next search are from."""
-        self._corpus = corpus
 
     def search(
         self,

@@ -174,10 +174,6 @@ class Train(FitOptions, Step):
                 yield context.problem(message, "backbone")
             for message in embedding_problems(self.loss, facts):
                 yield context.problem(message, "loss")
-            try:
-                choose_negatives(self.negatives, facts.similarity)
-            except EmbergeError as error:
-                yield context.problem(str(error), "negatives")
             if facts.changes:
                 context.note("not native", facts.changes)
 
@@ -272,6 +268,11 @@ class Train(FitOptions, Step):
     def _look_ahead(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         from emberge.training import TrainingPreview, preview_training
 
+        try:
+            negatives = choose_negatives(self.negatives, self.backbone.kind)
+        except EmbergeError as error:
+            yield context.problem(str(error), "negatives")
+            return
         sampler = self._resolve_sampler(context)
         if sampler is None:
             self._expect_work(context, checked, TrainingPreview())
@@ -283,7 +284,7 @@ class Train(FitOptions, Step):
                 resolve=context.data,
                 sampler=sampler,
                 losses=self.loss,
-                options=self._choose_options(context),
+                options=FitOptions.of(self, negatives=negatives),
                 seed=self.seed or 0,
             )
         except EmbergeError as error:
@@ -297,14 +298,6 @@ class Train(FitOptions, Step):
             context.note("training", training_preview.lines)
         context.expect(expected_of(training_preview, self.model))
         self._expect_work(context, checked, training_preview)
-
-    def _choose_options(self, context: Preflight) -> FitOptions:
-        """Return the options of the training, with the negatives that the backbone can take."""
-        folder = context.model(self.model)
-        if folder is None:
-            return FitOptions.of(self)
-        similarity = self.backbone.describe(folder).similarity
-        return FitOptions.of(self, negatives=choose_negatives(self.negatives, similarity))
 
     def _expect_work(
         self, context: Preflight, checked: CheckedData, ahead: TrainingPreview

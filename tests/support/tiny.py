@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -358,3 +359,9 @@ def _config(architecture: str, vocabulary: int, **changes: Any) -> Any:
         ),
     }
     return makers[architecture](**{**common, **changes})
+
+
+def kinds(root: Path) -> Mapping[str, Path]:
+    """A tiny model of each kind of embedding, by name: `plain`, `colbert`, `splade` and `reranker`."""
+    made = {"plain": checkpoint, "colbert": colbert, "splade": splade, "reranker": reranker}
+    return {name: make(root / name) for name, make in made.items()}

@@ -93,8 +93,6 @@ from .reference import Model as Model
 from .reference import ModelRef as ModelRef
 from .reference import Reference as Reference
 from .reference import ScoredRef as ScoredRef
-from .reference import SearchStack as SearchStack
-from .reference import StackedModel as StackedModel
 from .reference import StepRef as StepRef
 from .reference import total_size as total_size
 from .sampler import Batch as Batch
@@ -106,6 +104,8 @@ from .sampler import Sampler as Sampler
 from .sampler import Tail as Tail
 from .schedule import PerModel as PerModel
 from .schedule import PerTensor as PerTensor
+from .search_stack import SearchStack as SearchStack
+from .search_stack import StackedModel as StackedModel
 from .similarity import COSINE as COSINE
 from .similarity import EmbeddingKind as EmbeddingKind
 from .similarity import MaxSim as MaxSim

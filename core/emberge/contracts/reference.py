@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 if TYPE_CHECKING:
-    from emberge.contracts.backbone import Backbone
+    from emberge.contracts.search_stack import SearchStack
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
@@ -185,35 +185,6 @@ class Artifact:
             if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                 raise ValueError("its parents or its warnings are no list of texts")
         return cls(record["kind"], size, tuple(lists[0]), details, tuple(lists[1]))
-
-
-@dataclass(frozen=True, slots=True)
-class StackedModel:
-    """Model of a whole search, and the backbone that loads it."""
-
-    model: ModelRef
-    backbone: Backbone
-
-
-@dataclass(frozen=True, slots=True)
-class SearchStack:
-    """A whole search: models that find documents, and a model that orders the first of these anew.
-
-    The lists of several retrievers are fused, by reciprocal ranks or, with `weights`, by a weighted sum of
-    scores, each list's scores scaled to 0 to 1. `rank_constant` is added to each rank (Cormack et al., 2009).
-    The reranker orders the first `depth` documents of each query; the others follow in their old order.
-    """
-
-    retrievers: tuple[StackedModel, ...]
-    reranker: StackedModel | None = None
-    depth: int = 100
-    weights: tuple[float, ...] = ()
-    rank_constant: int = 60
-
-    @property
-    def models(self) -> tuple[StackedModel, ...]:
-        """All models, in the order in which they work."""
-        return (*self.retrievers, *([self.reranker] if self.reranker is not None else []))
 
 
 @dataclass(frozen=True, slots=True)

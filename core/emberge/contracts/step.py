@@ -16,7 +16,6 @@ from emberge.contracts.reference import (
     Model,
     ModelRef,
     Reference,
-    SearchStack,
     StepRef,
 )
 from emberge.contracts.similarity import EmbeddingKind
@@ -24,6 +23,7 @@ from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader, Rows, Split, TaskKind
+    from emberge.contracts.search_stack import SearchStack
     from emberge.errors import Problem
 
 

@@ -39,6 +39,7 @@ from .st_layout import read_routes as read_routes
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
 from .st_layout import require_routable as require_routable
+from .st_layout import require_stock_modules as require_stock_modules
 from .st_layout import write_modalities as write_modalities
 from .st_layout import write_router as write_router
 from .st_layout import write_static_model as write_static_model

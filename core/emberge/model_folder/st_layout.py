@@ -132,7 +132,7 @@ class Layout:
                     f"{folder}: has neither modules.json nor config.json, so no model"
                 )
             return cls(folder, bare=True)
-        _require_stock(path, modules)
+        require_stock_modules(folder)
         trunk, *after = modules
         if trunk.kind in ROUTERS:
             raise CheckpointError(f"{path}: module '{trunk.kind}' {_ONE_OF_SEVERAL}")
@@ -364,11 +364,16 @@ def _join(folder: str, name: object) -> str:
     return f"{folder}/{name}" if folder else str(name)
 
 
-def _require_stock(path: Path, modules: Sequence[ModuleFolder]) -> None:
-    for module in modules:
+def require_stock_modules(folder: Path) -> None:
+    """Refuse a folder with a module that sentence-transformers does not define, on any route of a router.
+
+    Raises:
+        CheckpointError: if there is one; names it.
+    """
+    for module in read_chain(folder):
         if not module.type.startswith("sentence_transformers."):
             raise CheckpointError(
-                f"{path}: module '{module.type}' needs remote code, which is not run"
+                f"{folder / _MODULES}: module '{module.type}' needs remote code, which is not run"
             )
 
 

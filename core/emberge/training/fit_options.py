@@ -14,6 +14,7 @@ from emberge.contracts import (
     Backbone,
     Count,
     Dataset,
+    EmbeddingKind,
     FileRef,
     Model,
     ModelRef,
@@ -28,7 +29,6 @@ from emberge.contracts import (
     Rows,
     Sampler,
     Share,
-    Similarity,
     TextLength,
     WholeNumber,
 )
@@ -197,9 +197,9 @@ class FitOptions(BatchOptions):
 
 
 def choose_negatives(
-    negatives: PerDataset[Negatives], similarity: Similarity
+    negatives: PerDataset[Negatives], kind: EmbeddingKind
 ) -> PerDataset[Negatives]:
-    """Return the negatives by dataset for encoders with this similarity.
+    """Return the negatives by dataset for a backbone of this kind of embedding.
 
     An encoder of pairs takes only those of the row itself, since it has not read pairs with other rows'
     texts.
@@ -207,7 +207,7 @@ def choose_negatives(
     Raises:
         DataError: if such an encoder is asked for other rows' texts.
     """
-    if similarity.kind != "pair_score":
+    if kind != "pair_score":
         return negatives
     given = (negatives.default, *negatives.by_task.values(), *negatives.by_dataset.values())
     if "in_batch" in given:

@@ -17,7 +17,12 @@ from emberge import (
     TextLength,
 )
 
-from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import (
+    find_trunk,
+    has_architecture,
+    load_stock_model,
+    read_trunk_config,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +55,7 @@ class CrossEncoder(Backbone):
     kind: ClassVar[EmbeddingKind] = "pair_score"
 
     prompts: dict[str, str] = field(default_factory=dict)
-    """Texts by name that are put before queries, beside those of the folder."""
+    """Prompts by name, in addition to those of the folder; the one named `query` begins each query."""
     max_length: TextLength | None = None
     """Tokens of a pair at most; by default the folder's own limit."""
 
@@ -59,7 +64,10 @@ class CrossEncoder(Backbone):
             config = read_trunk_config(find_trunk(checkpoint))
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
-        labels = len(config.get("id2label") or (0, 0))
+        named = config.get("id2label")
+        labels = (
+            len(named) if isinstance(named, dict) and named else 2
+        )  # as transformers counts them
         if _has_head(config) and labels != 1:
             return EncoderFacts(
                 problems=(
@@ -95,7 +103,7 @@ class CrossEncoder(Backbone):
 
 def _has_head(config: Mapping[str, Any]) -> bool:
     """Return whether a folder's model is of a class for sequence classification."""
-    return any(str(name).endswith(_CLASSIFIER) for name in config.get("architectures") or ())
+    return has_architecture(config, _CLASSIFIER)
 
 
 def _read_scores(features: Mapping[str, Any]) -> Tensor:

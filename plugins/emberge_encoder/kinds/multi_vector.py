@@ -20,7 +20,13 @@ from emberge import (
 from emberge.contracts import MaxSim
 from emberge.model_folder import read_modules, read_object, read_settings
 
-from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import (
+    find_trunk,
+    has_architecture,
+    load_stock_model,
+    read_trunk_config,
+    require_size,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +63,7 @@ class MultiVector(Backbone):
     expansion: TextLength | None = None
     skip_punctuation: bool | None = None
     prompts: dict[str, str] = field(default_factory=dict)
-    """Texts by name that are put before queries and documents, beside those of the folder."""
+    """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
     """Tokens of a text at most; by default the folder's own limit."""
 
@@ -127,19 +133,20 @@ _NEW_DIMENSION = 128
 
 def _read_stored_dimension(checkpoint: Path, config: Mapping[str, Any]) -> int | None:
     """Return the size of a folder's token vectors; None for a folder of another kind of model."""
-    if "HF_ColBERT" in (config.get("architectures") or ()):
+    if has_architecture(config, "HF_ColBERT"):
         path = checkpoint / "artifact.metadata"
-        return int(read_object(path).get("dim", _NEW_DIMENSION)) if path.is_file() else None
+        if not path.is_file():
+            return None
+        return require_size(path, "dim", read_object(path).get("dim", _NEW_DIMENSION))
     settings = read_settings(checkpoint)
     kind = settings.get("model_type") or settings.get("similarity_fn_name")
     if str(kind).lower() not in ("multivectorencoder", "maxsim"):
         return None
-    sizes = [
-        read_object(checkpoint / module.path / "config.json").get("out_features", _NEW_DIMENSION)
-        for module in read_modules(checkpoint)
-        if module.kind == "Dense"
-    ]
-    return int(sizes[-1]) if sizes else int(config["hidden_size"])
+    layers = [module for module in read_modules(checkpoint) if module.kind == "Dense"]
+    if not layers:
+        return require_size(checkpoint / "config.json", "hidden_size", config.get("hidden_size"))
+    path = checkpoint / layers[-1].path / "config.json"
+    return require_size(path, "out_features", read_object(path).get("out_features"))
 
 
 def _replace_projection(model: Any, dimension: int) -> None:

@@ -16,9 +16,15 @@ from emberge import (
     Similarity,
     TextLength,
 )
+from emberge.architectures import quiet_transformers
 from emberge.model_folder import read_routes
 
-from emberge_encoder.kinds.stock_loading import find_trunk, load_stock_model, read_trunk_config
+from emberge_encoder.kinds.stock_loading import (
+    find_trunk,
+    load_stock_model,
+    read_trunk_config,
+    require_size,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +61,7 @@ class Splade(Backbone):
     query: Literal["static", "encoder"] | None = None
     """Vectors of queries: those of the model, as by default, or `static` weights of their tokens."""
     prompts: dict[str, str] = field(default_factory=dict)
-    """Texts by name that are put before queries and documents, beside those of the folder."""
+    """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
     """Tokens of a text at most; by default the folder's own limit."""
 
@@ -65,6 +71,7 @@ class Splade(Backbone):
         try:
             trunk = find_trunk(checkpoint)
             config = read_trunk_config(trunk)
+            size = require_size(trunk / "config.json", "vocab_size", config.get("vocab_size"))
             problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
@@ -74,12 +81,7 @@ class Splade(Backbone):
                 f"{checkpoint}: its queries are static; take query: encoder out, or begin with the model "
                 "that it came from"
             )
-        size = config.get("vocab_size")
-        return EncoderFacts(
-            problems=tuple(problems),
-            dimension=size if isinstance(size, int) else None,
-            similarity=_SPARSE,
-        )
+        return EncoderFacts(problems=tuple(problems), dimension=size, similarity=_SPARSE)
 
     def load(self, checkpoint: Path, *, device: str, dtype: str, predicts: bool = False) -> Encoder:
         from sentence_transformers import SparseEncoder
@@ -111,12 +113,15 @@ def _give_static_queries(model: Any) -> Any:
 
     queries = SparseStaticEmbedding(model.tokenizer)
     router = Router.for_query_document([queries.to(model.device)], [*model])
-    return SparseEncoder(
-        modules=[router],
-        prompts=model.prompts,
-        similarity_fn_name=model.similarity_fn_name,
-        device=str(model.device),
-    )
+    with (
+        quiet_transformers()
+    ):  # the library does not know the size of a query's embedding, and says so
+        return SparseEncoder(
+            modules=[router],
+            prompts=model.prompts,
+            similarity_fn_name=model.similarity_fn_name,
+            device=str(model.device),
+        )
 
 
 def _read_vectors(features: Mapping[str, Any]) -> Tensor:

@@ -13,11 +13,15 @@ from emberge.model_folder import (
     read_modules,
     read_object,
     read_routes,
+    require_stock_modules,
     require_vocabulary,
 )
+from emberge.wording import printable
 
 from emberge_encoder.accepted_folders import refuse_foreign_classes
 from emberge_encoder.trunk_weights import refuse_pickles
+
+_LARGEST = 1 << 20  # of a vector, or of a vocabulary
 
 
 def find_trunk(checkpoint: Path) -> Path:
@@ -26,13 +30,9 @@ def find_trunk(checkpoint: Path) -> Path:
     Raises:
         CheckpointError: if a module needs remote code, or there is no encoder of documents.
     """
+    require_stock_modules(checkpoint)
     is_routed = read_routes(checkpoint) is not None
     modules = read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
-    for module in modules:
-        if not module.type.startswith("sentence_transformers."):
-            raise CheckpointError(
-                f"{checkpoint}/modules.json: module '{module.type}' needs remote code, which is not run"
-            )
     return checkpoint / modules[0].path if modules else checkpoint
 
 
@@ -48,6 +48,26 @@ def read_trunk_config(trunk: Path) -> Mapping[str, Any]:
     config = read_object(path)
     refuse_foreign_classes(path, config)
     return config
+
+
+def has_architecture(config: Mapping[str, Any], ending: str) -> bool:
+    """Return whether a config names a class whose name ends so."""
+    names = config.get("architectures")
+    return isinstance(names, list) and any(str(name).endswith(ending) for name in names)
+
+
+def require_size(place: Path, name: str, value: Any) -> int:
+    """Return a number of a folder's JSON file that is a size of vectors.
+
+    Raises:
+        CheckpointError: if it is none.
+    """
+    if type(value) is not int or not 1 <= value <= _LARGEST:
+        raise CheckpointError(
+            f"{place}: {name} is {printable(value, 40)}, and the size of a vector is a whole number from 1 "
+            f"to {_LARGEST:,}; get the file again"
+        )
+    return value
 
 
 def load_stock_model(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import AnyNumber, EmbeddingKind, Embeddings, Loss, Share
+from emberge import EmbeddingKind, Embeddings, Loss, NonNegative, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,9 +32,9 @@ class FLOPS(Loss):
             backbone: splade
     """
 
-    documents: AnyNumber = 3e-5
+    documents: NonNegative = 3e-5
     """Factor of the documents' part."""
-    queries: AnyNumber = 5e-5
+    queries: NonNegative = 5e-5
     """Factor of the queries' part; 0 for queries of static weights, which are sparse by themselves."""
     warmup: Share = 1 / 3
     """Share of the training's steps in which the loss grows to its whole size."""

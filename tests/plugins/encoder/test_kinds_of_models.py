@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Backbone, Embeddings, Encoder, Loss, TokenisedText
+from emberge import Backbone, CheckpointError, Embeddings, Encoder, Loss, TokenisedText
 from emberge.contracts import PairEncoder, SidedEncoder
 from emberge.encoding import BatchEmbeddings, EncodePlan, encode_and_backward, forward
 from emberge_encoder import CrossEncoder, MultiVector, Splade
@@ -28,13 +30,7 @@ PLAN = EncodePlan(20, kept_tokens=0, dropout=False)  # several chunks, each run 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    root = tmp_path_factory.mktemp("kinds")
-    return {
-        "colbert": tiny.colbert(root / "colbert"),
-        "splade": tiny.splade(root / "splade"),
-        "reranker": tiny.reranker(root / "reranker"),
-        "plain": tiny.checkpoint(root / "plain"),
-    }
+    return tiny.kinds(tmp_path_factory.mktemp("kinds"))
 
 
 def tokenise(encoder: Encoder, columns: Sequence[Sequence[str]]) -> list[TokenisedText]:
@@ -332,3 +328,48 @@ def test_losses_of_pairs_are_the_librarys(folders: Mapping[str, Path], name: str
         entropy = -(shares * shares.log()).sum(1).mean()
         found = (found[0] + float(entropy), found[1])
     require_equal(found, (float(value.detach()), expected))
+
+
+def test_what_a_stranger_wrote_into_a_folder_is_refused(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """A module of another library on a query's route, and numbers that are none."""
+
+    def changed(name: str, file: str, change: Callable[[Any], Any]) -> Path:
+        folder = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(folders[name] if name in folders else tmp_path / name, folder)
+        path = next(folder.glob(file))
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+        return folder
+
+    Splade(query="static").load(folders["splade"], device="cpu", dtype="float32").save(
+        tmp_path / "static"
+    )
+
+    def foreign(config: dict[str, Any]) -> dict[str, Any]:
+        query = next(name for name in config["types"] if name.startswith("query"))
+        return {**config, "types": {**config["types"], query: "other.Module"}}
+
+    cases: list[tuple[Backbone, Path, str]] = [
+        (Splade(), changed("static", "router_config.json", foreign), "needs remote code"),
+        (
+            Splade(),
+            changed("splade", "config.json", lambda config: {**config, "vocab_size": "many"}),
+            "vocab_size is",
+        ),
+        (
+            MultiVector(),
+            changed("colbert", "*Dense/config.json", lambda one: {**one, "out_features": -1}),
+            "out_features is",
+        ),
+        (
+            CrossEncoder(),
+            changed("reranker", "config.json", lambda config: {**config, "id2label": 3}),
+            "2 outputs",
+        ),
+    ]
+    for backbone, folder, said in cases:
+        (problem,) = backbone.describe(folder).problems
+        assert said in problem
+        with pytest.raises(CheckpointError):
+            backbone.load(folder, device="cpu", dtype="float32")

@@ -30,13 +30,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    root = tmp_path_factory.mktemp("models")
-    return {
-        "colbert": tiny.colbert(root / "colbert"),
-        "splade": tiny.splade(root / "splade"),
-        "reranker": tiny.reranker(root / "reranker"),
-        "plain": tiny.checkpoint(root / "plain"),
-    }
+    return tiny.kinds(tmp_path_factory.mktemp("models"))
 
 
 def mteb(catalogue: Path, backbone: Backbone, *only: str, **options: Any) -> Mteb:
@@ -221,7 +215,7 @@ def test_what_a_kind_cannot_be_scored_on_is_found_before_the_run(
     assert problems(catalogue, splade, "splade") == []
     (problem,) = problems(catalogue, splade, "splade", "retrieval", "sts", "clustering")
     assert problem.startswith(
-        f"{splade}: gives a sparse vector for each text, and one vector a text is needed for sts, clust"
+        f"{splade}: gives sparse vectors over a vocabulary, and one vector a text is needed for sts, clust"
     )
     assert "take retrieval and reranking tasks" in problem
     (problem,) = problems(catalogue, reranker, "cross_encoder")
@@ -255,7 +249,7 @@ def test_tasks_that_are_known_only_in_the_run_are_refused_there(
     bench = Bench(tmp_path)
     with pytest.raises(
         DataError,
-        match=r"^splade: gives a sparse vector for each text, and one vector a text is needed for sts",
+        match=r"^splade: gives sparse vectors over a vocabulary, and one vector a text is needed for sts",
     ):
         scored(mteb(catalogue, Splade(), "sts"), folders["splade"], bench)
     with pytest.raises(DataError, match=r"^reranker: is a reranker"):

@@ -17,10 +17,7 @@ from tests.support.training_data import write_training_sets
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kinds")
-    tiny.checkpoint(root / "plain")
-    tiny.colbert(root / "colbert")
-    tiny.splade(root / "splade")
-    tiny.reranker(root / "reranker")
+    tiny.kinds(root)
     tiny.transformer(root / "labels", "AutoModelForSequenceClassification", num_labels=2)
     write_training_sets(root)
     return root

@@ -436,7 +436,7 @@ class _StepCheck:
             if isinstance(part, Backbone) and part.kind not in step.embedding_kinds:
                 yield self.problem(
                     f"{type(part).__name__} gives {describe_kinds({part.kind})}, and {kind} needs "
-                    f"{describe_kinds(step.embedding_kinds)}; take such a model with its backbone",
+                    f"{describe_kinds(step.embedding_kinds)}; name a model and a backbone of that kind",
                     option,
                 )
 

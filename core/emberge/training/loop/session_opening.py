@@ -281,7 +281,6 @@ def _build_pool(
 def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -> BatchPlan:
     """Return the job's batch plan; warnings of its samplers and its length go to `warn`, if given."""
     options = job.options
-    similarity = job.backbone.describe(job.checkpoint).similarity
     with warnings.catch_warnings(record=warn is not None) as caught:
         if warn is not None:
             warnings.simplefilter("always", UserWarning)
@@ -291,9 +290,9 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
             seed=job.seed,
             epochs=options.epochs or 1.0,
             max_steps=job.rehearsal.steps if job.rehearsal else options.max_steps,
-            negatives=choose_negatives(options.negatives, similarity),
+            negatives=choose_negatives(options.negatives, job.backbone.kind),
         )
-    if similarity.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
+    if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
         raise DataError(PAIRS_ALONE)
     for word in caught or ():
         assert warn is not None

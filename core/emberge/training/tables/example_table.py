@@ -222,11 +222,11 @@ def build_tables(
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Text with its number, and for a pair what is asked; it waits for the tokenizer."""
+    """Text that waits for the tokenizer, with its number; `query` is that of a pair, else None."""
 
     number: int
     text: str
-    asked: str | None
+    query: str | None
 
 
 class _Builder:
@@ -240,7 +240,7 @@ class _Builder:
         self._both = both
         self._folder = folder
         self._writer = writer
-        self._places: dict[tuple[TextSide, bytes, str | None], int] = {}
+        self._places: dict[tuple[TextSide, bytes], int] = {}
         self._texts: dict[bytes, int] = {}
         self._labels: dict[str, int] = {}
         self._waiting: dict[TextSide, list[_Waiting]] = {}
@@ -283,20 +283,20 @@ class _Builder:
     def _number_texts(self, example: Example) -> list[int]:
         query, document = self._both
         texts = (*example.positives, *example.negatives)
-        asked = None if self._pair_encoder is None else example.anchor
+        query_of_pair = None if self._pair_encoder is None else example.anchor
         return [
             self._number_text(query, example.anchor),
-            *(self._number_text(document, t, asked) for t in texts),
+            *(self._number_text(document, t, query_of_pair) for t in texts),
         ]
 
-    def _number_text(self, side: TextSide, text: str, asked: str | None = None) -> int:
-        """Return the number of a text, or of the pair of what is `asked` and the text."""
+    def _number_text(self, side: TextSide, text: str, query: str | None = None) -> int:
+        """Return the number of a text, or of the pair of a query and the text."""
         digest = text_keys((text,))
-        key = (side, digest, asked)
+        key = (side, digest if query is None else digest + text_keys((query,)))
         if key not in self._places:
             self._places[key] = self._count
             self._text_ids.append(self._texts.setdefault(digest, len(self._texts)))
-            self._waiting.setdefault(side, []).append(_Waiting(self._count, text, asked))
+            self._waiting.setdefault(side, []).append(_Waiting(self._count, text, query))
             self._count += 1
             if len(self._waiting[side]) >= TEXTS_AT_ONCE:
                 self._flush()
@@ -304,7 +304,7 @@ class _Builder:
 
     def _flush(self) -> None:
         for side, waiting in self._waiting.items():
-            for is_pair, group in itertools.groupby(waiting, lambda one: one.asked is not None):
+            for is_pair, group in itertools.groupby(waiting, lambda one: one.query is not None):
                 entries = list(group)
                 self._writer.add(self._tokenise(side, entries, is_pair))
                 self._order.append(np.asarray([one.number for one in entries], np.int64))
@@ -316,7 +316,7 @@ class _Builder:
         texts = [one.text for one in waiting]
         if is_pair and self._pair_encoder is not None:
             return self._pair_encoder.tokenise_pairs(
-                [one.asked or "" for one in waiting],
+                [one.query or "" for one in waiting],
                 texts,
                 prompt=self._both[0].prompt,
                 max_length=side.max_length,

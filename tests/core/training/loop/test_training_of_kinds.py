@@ -36,13 +36,7 @@ KINDS: Mapping[str, tuple[Backbone, tuple[Loss, ...]]] = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    root = tmp_path_factory.mktemp("kinds")
-    return {
-        "colbert": tiny.colbert(root / "colbert"),
-        "splade": tiny.splade(root / "splade"),
-        "static": tiny.splade(root / "static"),
-        "reranker": tiny.reranker(root / "reranker"),
-    }
+    return tiny.kinds(tmp_path_factory.mktemp("kinds"))
 
 
 def judged_rows(size: int = 24) -> list[Example]:
@@ -60,7 +54,7 @@ def arguments(folders: Mapping[str, Path], name: str, **more: Any) -> dict[str, 
     options |= {key: more.pop(key) for key in [*more] if key in ("kept_tokens", "negatives")}
     return {
         "backbone": backbone,
-        "checkpoint": folders[name],
+        "checkpoint": folders["splade" if name == "static" else name],
         "datasets": [dataset("find", "retrieval", judged_rows())],
         "sampler": (BatchShuffle(batch_size=PerDataset(default=8)),),
         "losses": PerDataset(default=losses),
