@@ -1,1 +1,1 @@
-"""Backbones beside one vector a text: token vectors, sparse vectors, and scores of pairs."""
+"""Backbones of rerankers, and of sparse and multi-vector encoders."""
