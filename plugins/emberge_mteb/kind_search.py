@@ -157,32 +157,23 @@ class _Best:
     """The best documents of each query in the blocks that were added; ties keep the corpus's order."""
 
     def __init__(self, queries: Sequence[str], count: int) -> None:
-        import numpy as np
+        from emberge.encoding import BestDocuments
 
         self._queries = queries
-        self._count = count
         self._names: list[str] = []
-        self._scores = np.empty((len(queries), 0), np.float32)
-        self._rows = np.empty((len(queries), 0), np.int64)
+        self._best = BestDocuments(len(queries), count)
 
     def add(self, documents: Sequence[str], scores: Scores) -> None:
         """Add the scores [queries, documents] of a block."""
-        import numpy as np
-        from emberge.numerics import top_k
-
-        rows = np.arange(len(self._names), len(self._names) + len(documents))
         self._names += documents
-        joined = np.concatenate([self._scores, scores], axis=1)
-        all_rows = np.concatenate([self._rows, np.broadcast_to(rows, scores.shape)], axis=1)
-        places = top_k(joined, self._count)
-        self._scores = np.take_along_axis(joined, places, 1)
-        self._rows = np.take_along_axis(all_rows, places, 1)
+        self._best.add(scores)
 
     def hits(self) -> Hits:
         """Return the scores of the best documents by query."""
+        best = zip(self._queries, self._best.places, self._best.scores, strict=True)
         return {
             query: {self._names[row]: float(score) for row, score in zip(rows, scores, strict=True)}
-            for query, rows, scores in zip(self._queries, self._rows, self._scores, strict=True)
+            for query, rows, scores in best
         }
 
 

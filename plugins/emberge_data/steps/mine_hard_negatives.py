@@ -19,6 +19,7 @@ from emberge import (
     WholeNumber,
     Workspace,
 )
+from emberge.contracts import describe_kinds
 from emberge.wording import prose
 
 from emberge_data.steps.listed_set import ListedSet, rows_of
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from emberge_data.steps.mined_report import MinedSet
     from emberge_data.steps.negative_choice import Passages
     from emberge_data.steps.search.exact import SearchMemory
+    from emberge_data.steps.search.found_passages import FoundPassages
     from emberge_data.steps.search.space import Space
+    from emberge_data.steps.teacher import OpenTeacher
 
 
 # Queries whose scores are shown where nothing passed.
@@ -60,12 +63,16 @@ class MineHardNegatives(TaughtStep):
     threshold is left out of all lists. The lists are interleaved: the first passage of each list, then the
     second of each, each passage once.
 
-    Scores depend on the stored embeddings alone, and passages with equal scores keep their order. So the
-    negatives are the same on every device and with any amount of memory.
+    A teacher may be any retriever: with `backbone: splade` or `multi_vector` passages are compared by dot
+    product or late interaction (MaxSim). Such a teacher works alone, and `range` says how many passages of
+    each query it lists. `changes.md` tells of how many queries a positive is among these.
+
+    With vectors, scores depend on the stored embeddings alone, and passages with equal scores keep their
+    order. So the negatives are the same on every device and with any amount of memory.
 
     `changes.md` has the number of negatives, in all and per row, quantiles of their cosines beside those of
-    the positives, the share of the nearest passages that `margin` left out, and three queries with their
-    nearest negatives.
+    the positives, how many queries find a positive among as many passages, the share of the nearest
+    passages that `margin` left out, and three queries with their nearest negatives.
 
     Example:
         mined:
@@ -74,6 +81,8 @@ class MineHardNegatives(TaughtStep):
             teachers: sentence-transformers/all-MiniLM-L6-v2
             count: 10
     """
+
+    embedding_kinds = frozenset({"vector", "sparse", "token_vectors"})
 
     count: Count = 10
     """Number of negatives to mine for a query."""
@@ -105,6 +114,7 @@ class MineHardNegatives(TaughtStep):
                 f"sampling: random draws among ranks; name them, such as range: [1, {10 * self.count}]",
                 "sampling",
             )
+        yield from self._check_found(context)
         for reference in self.corpus:
             path = context.data(reference)
             if path is not None and not path.is_file():
@@ -120,6 +130,31 @@ class MineHardNegatives(TaughtStep):
                 f"range [{first}, {last}] has fewer ranks than count ({self.count}); end it at "
                 f"{first + self.count - 1} or later",
                 "range",
+            )
+
+    def _check_found(self, context: Preflight) -> Iterator[Problem]:
+        """Yield problems of options that need scores of any pair, which only vectors have."""
+        kinds = {
+            teacher.backbone.kind for teacher in self.teachers if teacher.backbone.kind != "vector"
+        }
+        if not kinds:
+            return
+        words = describe_kinds(kinds)
+        if len(self.teachers) > 1:
+            yield context.problem(
+                f"a teacher with {words} works alone; name one teacher", "teachers"
+            )
+        if self.range is None:
+            yield context.problem(
+                f"a teacher with {words} lists so many passages of each query as range says; name it, such "
+                f"as range: [1, {10 * self.count}]",
+                "range",
+            )
+        if self.on_short == "fill":
+            yield context.problem(
+                f"on_short: fill draws among all passages, and with {words} the scores of those in range "
+                "alone are known; take keep or drop",
+                "on_short",
             )
 
     def set_problems(self, head: FirstRows) -> Iterator[str]:
@@ -144,6 +179,35 @@ class MineHardNegatives(TaughtStep):
             )
         return arranged
 
+    def compare(
+        self, number: int, arranged: ArrangedSet, teacher: OpenTeacher, workspace: Workspace
+    ) -> Space | FoundPassages:
+        if teacher.kind == "vector" or self.range is None:
+            return super().compare(number, arranged, teacher, workspace)
+        from emberge.ranks import join_ranks
+
+        from emberge_data.steps.search.found_passages import FoundPassages, find_passages
+
+        if not join_ranks(workspace.machine.device).is_first:
+            return FoundPassages.none()  # the first rank works alone from here
+        last = min(self.range[1], len(arranged.documents))
+        return FoundPassages.kept(
+            workspace.work / "found" / str(number),
+            lambda: find_passages(
+                teacher.search(),
+                arranged,
+                self._passages(arranged, workspace),
+                last,
+                prompts=teacher.prompts(arranged.dataset),
+                show_progress=lambda done, total: workspace.progress(done, total, "passages"),
+            ),
+        )
+
+    def _passages(self, arranged: ArrangedSet, workspace: Workspace) -> Passages:
+        from emberge_data.steps.negative_choice import passages_of
+
+        return passages_of(arranged, workspace.seed, keep_negatives=self.existing == "keep")
+
     @property
     def _choice(self) -> ChoiceOptions:
         return ChoiceOptions(
@@ -155,14 +219,17 @@ class MineHardNegatives(TaughtStep):
         )
 
     def outcomes(
-        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+        self,
+        number: int,
+        arranged: ArrangedSet,
+        spaces: Sequence[Space | FoundPassages],
+        workspace: Workspace,
     ) -> Generator[Outcome, None, SetDescription]:
         from emberge_data.steps.kept_blocks import KeptBlocks
         from emberge_data.steps.mined_report import MinedSet
-        from emberge_data.steps.negative_choice import choose, passages_of
+        from emberge_data.steps.negative_choice import choose
 
-        keep_negatives = self.existing == "keep"
-        passages = passages_of(arranged, workspace.seed, keep_negatives=keep_negatives)
+        passages = self._passages(arranged, workspace)
         choice = self._choice
         limits = self.limits(workspace)
         blocks = KeptBlocks(
@@ -194,7 +261,7 @@ class MineHardNegatives(TaughtStep):
     def _describe_set(self, mined: MinedSet, limits: SearchMemory) -> SetDescription:
         """Return the counts of mined negatives as sentences, and their cosines and examples as Markdown."""
         least = self.count if self.on_short == "drop" else 0
-        sentences = [mined.count_sentence(least=least), mined.margin_sentence(self._choice, limits)]
+        sentences = [mined.count_sentence(least=least), *mined.describe_ranks(self._choice, limits)]
         lines = [
             f"## {prose(mined.arranged.name)}",
             "",
@@ -205,18 +272,17 @@ class MineHardNegatives(TaughtStep):
             *mined.describe_examples(),
             "",
         ]
-        return SetDescription([sentence for sentence in sentences if sentence], lines)
+        return SetDescription(sentences, lines)
 
     def _explain_nothing(
-        self, arranged: ArrangedSet, spaces: Sequence[Space], passages: Passages
+        self, arranged: ArrangedSet, spaces: Sequence[Space | FoundPassages], passages: Passages
     ) -> str:
         import numpy as np
 
-        from emberge_data.steps.negative_choice import lowest_positives
-        from emberge_data.steps.search.nearest import nearest
+        from emberge_data.steps.negative_choice import lowest_positives, nearest_passages
 
         queries = np.arange(min(SHOWN, len(arranged.queries)))
-        best = nearest(spaces, queries, 1, excluded=passages.excluded)
+        best = nearest_passages(spaces, queries, 1, excluded=passages.excluded)
         seen = [
             f"{teacher.model} scores the lowest positives {describe_spread(lowest)} and the nearest "
             f"other passages {describe_spread(nearest_documents.scores)}"

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING
 
 from emberge.wording import prose, table_lines
 
-from emberge_data.steps.negative_choice import EMPTY, compute_ceilings, find_passing
+from emberge_data.steps.negative_choice import (
+    EMPTY,
+    compute_ceilings,
+    find_passing,
+    highest_positives,
+    nearest_passages,
+)
 from emberge_data.steps.outcome import shorten_text
-from emberge_data.steps.search.nearest import nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.negative_choice import ChoiceOptions, Passages
     from emberge_data.steps.search.exact import SearchMemory
+    from emberge_data.steps.search.found_passages import FoundPassages
+    from emberge_data.steps.search.nearest import NearestDocuments
     from emberge_data.steps.search.space import Space
 
 
@@ -41,7 +48,7 @@ class MinedSet:
     """
 
     arranged: ArrangedSet
-    spaces: Sequence[Space]
+    spaces: Sequence[Space | FoundPassages]
     teachers: Sequence[str]
     passages: Passages
     blocks: KeptBlocks
@@ -71,34 +78,65 @@ class MinedSet:
             f"{int(counts.sum()):,} in all, {each}."
         )
 
-    def margin_sentence(self, choice: ChoiceOptions, limits: SearchMemory) -> str | None:
-        """Return how many of the nearest candidates `margin` left out; None without a margin.
+    def describe_ranks(self, choice: ChoiceOptions, limits: SearchMemory) -> list[str]:
+        """Return how many queries have a positive among the first passages, and what `margin` left out.
 
         Where there are more than `LOOKED_AT` queries, so many of them are searched.
         """
         import numpy as np
 
-        if choice.margin is None:
-            return None
-        first, last = choice.ranks or (1, choice.count)
-        last = min(last, len(self.passages.keys))
+        last = min(choice.ranks[1] if choice.ranks else choice.count, len(self.passages.keys))
         query_count = len(self.arranged.queries)
         places = np.linspace(0, query_count - 1, min(LOOKED_AT, query_count))
         queries = np.unique(places.astype(int))
-        ceilings = compute_ceilings(self.spaces, queries, self.passages.positives, choice.margin)
-        found = nearest(self.spaces, queries, last, excluded=self.passages.excluded, limits=limits)
+        excluded = self.passages.excluded
+        found = nearest_passages(self.spaces, queries, last, excluded=excluded, limits=limits)
+        seen = "all" if len(queries) == query_count else f"{len(queries):,} of the"
+        sentences = [self._describe_reach(found, queries, last)]
+        if choice.margin is not None:
+            sentences.append(self._describe_margin(found, queries, choice, last, seen))
+        return sentences
+
+    def _describe_reach(
+        self,
+        found: Sequence[NearestDocuments],
+        queries: NDArray[np.int64],
+        last: int,
+    ) -> str:
+        """Return how many queries have a positive among their first `last` passages, by each teacher."""
+        counts = []
+        for space, documents, teacher in zip(self.spaces, found, self.teachers, strict=True):
+            best = highest_positives(space, queries, self.passages.positives)
+            count = int(((documents.scores > best[:, None]).sum(axis=1) < last).sum())
+            by = f" by {teacher}" if len(self.teachers) > 1 else ""
+            counts.append(f"{count:,} ({count / len(queries):.1%}){by}")
+        listed = ", ".join(counts)
+        return (
+            f"{self.arranged.name}: {listed} of {len(queries):,} queries have a positive among "
+            f"the first {last:,} passages."
+        )
+
+    def _describe_margin(
+        self,
+        found: Sequence[NearestDocuments],
+        queries: NDArray[np.int64],
+        choice: ChoiceOptions,
+        last: int,
+        seen: str,
+    ) -> str:
+        """Return how many of the found candidates are above the threshold."""
+        margin, first = choice.margin or 0.0, choice.ranks[0] if choice.ranks else 1
+        ceilings = compute_ceilings(self.spaces, queries, self.passages.positives, margin)
         candidates = left_out = 0
         for documents in found:
             ranked = documents.places[:, first - 1 :]
             passes = find_passing(self.spaces, queries, ranked, ceilings)
             candidates += int((ranked != EMPTY).sum())
             left_out += int(((ranked != EMPTY) & ~passes).sum())
-        seen = "all" if len(queries) == query_count else f"{len(queries):,} of the"
         share = left_out / max(1, candidates)
         return (
             f"{self.arranged.name}: of the {candidates:,} nearest passages of {seen} queries (ranks {first} "
-            f"to {last}, without their positives), margin {choice.margin:g} left out {left_out:,} "
-            f"({share:.1%})."
+            f"to {last}, without their positives), margin {margin:g} left out {left_out:,} ({share:.1%})."
         )
 
     def describe_cosines(self) -> list[str]:
@@ -112,10 +150,18 @@ class MinedSet:
                 if len(scores):
                     cells = [f"{x:.3f}" for x in np.quantile(scores, list(_QUANTILES.values()))]
                 rows.append([teacher, side, f"{len(scores):,}", *cells])
-        head = ["cosine by", "pairs of a query and", "number", *_QUANTILES]
+        head = [self._by, "pairs of a query and", "number", *_QUANTILES]
         return table_lines(head, rows, "ll" + "r" * (len(head) - 2))
 
-    def _measure_cosines(self, space: Space) -> dict[str, NDArray[np.float32]]:
+    @property
+    def _by(self) -> str:
+        """Heading of the teachers' names."""
+        from emberge_data.steps.search.space import Space
+
+        are_cosines = all(isinstance(space, Space) for space in self.spaces)
+        return "cosine by" if are_cosines else "score by"
+
+    def _measure_cosines(self, space: Space | FoundPassages) -> dict[str, NDArray[np.float32]]:
         import numpy as np
 
         negatives, positives = [], []

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from emberge_data.steps.listed_set import ArrangedSet, ListedSet
     from emberge_data.steps.search.exact import SearchMemory
+    from emberge_data.steps.search.found_passages import FoundPassages
+    from emberge_data.steps.search.nearest import NearestDocuments
     from emberge_data.steps.search.space import Space
 
 # Passages looked at for a place that is still empty, at most: most of a corpus is below a threshold.
@@ -35,7 +37,7 @@ def thresholds(positives: NDArray[np.float64], margin: float) -> NDArray[np.floa
 
 
 def lowest_positives(
-    space: Space, queries: NDArray[np.int64], positives: Lists
+    space: Space | FoundPassages, queries: NDArray[np.int64], positives: Lists
 ) -> NDArray[np.float64]:
     """Return the lowest score of a positive for each of these queries, which all have positives."""
     import numpy as np
@@ -47,8 +49,23 @@ def lowest_positives(
     return lowest
 
 
+def highest_positives(
+    space: Space | FoundPassages, queries: NDArray[np.int64], positives: Lists
+) -> NDArray[np.float64]:
+    """Return the highest score of a positive for each of these queries, which all have positives."""
+    import numpy as np
+
+    rows, places = positives.pairs(queries)
+    highest = np.full(len(queries), -np.inf)
+    np.maximum.at(highest, rows, space.scores(queries[rows], places))
+    return highest
+
+
 def compute_ceilings(
-    spaces: Sequence[Space], queries: NDArray[np.int64], positives: Lists, margin: float
+    spaces: Sequence[Space | FoundPassages],
+    queries: NDArray[np.int64],
+    positives: Lists,
+    margin: float,
 ) -> NDArray[np.float64]:
     """Return the highest score of a negative by each teacher, [teachers, queries]."""
     import numpy as np
@@ -58,7 +75,7 @@ def compute_ceilings(
 
 
 def find_passing(
-    spaces: Sequence[Space],
+    spaces: Sequence[Space | FoundPassages],
     queries: NDArray[np.int64],
     places: NDArray[np.int64],
     ceilings: NDArray[np.float64] | None,
@@ -106,8 +123,29 @@ class Mined:
     thresholds: NDArray[np.float64] | None
 
 
+def nearest_passages(
+    spaces: Sequence[Space | FoundPassages],
+    queries: NDArray[np.int64],
+    count: int,
+    *,
+    ceilings: NDArray[np.float64] | None = None,
+    excluded: Exclusions | None = None,
+    limits: SearchMemory | None = None,
+) -> list[NearestDocuments]:
+    """Return the `count` nearest allowed passages of each teacher, by `nearest` or as they were found.
+
+    Found passages are those that are allowed; a ceiling is for vectors alone.
+    """
+    from emberge_data.steps.search.space import Space
+
+    vectors = [space for space in spaces if isinstance(space, Space)]
+    if len(vectors) < len(spaces):
+        return [space.nearest(queries, count) for space in spaces if not isinstance(space, Space)]
+    return nearest(vectors, queries, count, ceilings=ceilings, excluded=excluded, limits=limits)
+
+
 def choose(
-    spaces: Sequence[Space],
+    spaces: Sequence[Space | FoundPassages],
     queries: NDArray[np.int64],
     passages: Passages,
     choice: ChoiceOptions,
@@ -123,7 +161,7 @@ def choose(
     if choice.margin is not None:
         ceilings = compute_ceilings(spaces, queries, passages.positives, choice.margin)
     if choice.ranks is None:
-        nearest_by_space = nearest(
+        nearest_by_space = nearest_passages(
             spaces,
             queries,
             choice.count,
@@ -135,7 +173,9 @@ def choose(
     else:
         first, last = choice.ranks
         last = min(last, len(passages.keys))
-        nearest_by_space = nearest(spaces, queries, last, excluded=passages.excluded, limits=limits)
+        nearest_by_space = nearest_passages(
+            spaces, queries, last, excluded=passages.excluded, limits=limits
+        )
         lists = [
             _move_passing(spaces, queries, documents.places[:, first - 1 :], ceilings)
             for documents in nearest_by_space
@@ -154,7 +194,7 @@ def take_in_turns(lists: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _move_passing(
-    spaces: Sequence[Space],
+    spaces: Sequence[Space | FoundPassages],
     queries: NDArray[np.int64],
     places: NDArray[np.int64],
     ceilings: NDArray[np.float64] | None,
@@ -193,7 +233,7 @@ def _choose_candidates(
 
 def _fill_empty_places(
     negatives: NDArray[np.int64],
-    spaces: Sequence[Space],
+    spaces: Sequence[Space | FoundPassages],
     queries: NDArray[np.int64],
     passages: Passages,
     ceilings: NDArray[np.float64] | None,

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from emberge_data.steps.listed_set import ArrangedSet
     from emberge_data.steps.outcome import Outcome
     from emberge_data.steps.search.exact import SearchMemory
+    from emberge_data.steps.search.found_passages import FoundPassages
     from emberge_data.steps.search.space import Space
+    from emberge_data.steps.teacher import OpenTeacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,26 @@ class TaughtStep(DataStep):
         """Return the queries and documents of a set that teachers are to embed."""
         raise NotImplementedError
 
+    def compare(
+        self, number: int, arranged: ArrangedSet, teacher: OpenTeacher, workspace: Workspace
+    ) -> Space | FoundPassages:
+        """Return the similarities of the `number`-th set's queries and documents by a teacher."""
+        from emberge_data.steps.search.space import Space
+
+        queries = teacher.queries(arranged.queries, arranged.dataset)
+        documents = teacher.documents(arranged.documents, arranged.dataset)
+        return Space(queries, documents, workspace.machine.device)
+
     def outcomes(
-        self, number: int, arranged: ArrangedSet, spaces: Sequence[Space], workspace: Workspace
+        self,
+        number: int,
+        arranged: ArrangedSet,
+        spaces: Sequence[Any],
+        workspace: Workspace,
     ) -> Generator[Outcome, None, SetDescription | None]:
         """Yield the outcome of every row of the `number`-th set, decided by the teachers' similarities.
 
+        `spaces` has what `compare` returned for each teacher.
         The generator returns sentences and Markdown on the set, or None.
         """
         raise NotImplementedError
@@ -117,11 +134,11 @@ class TaughtStep(DataStep):
                 sections=sections,
             )
 
-    def _embed_sets(self, sets: Sequence[ArrangedSet], workspace: Workspace) -> list[list[Space]]:
-        """Return the vectors of each set by each teacher, with one teacher in memory at a time."""
-        from emberge_data.steps.search.space import Space
-
-        spaces_by_set: list[list[Space]] = [[] for _ in sets]
+    def _embed_sets(
+        self, sets: Sequence[ArrangedSet], workspace: Workspace
+    ) -> list[list[Space | FoundPassages]]:
+        """Return each set's similarities by each teacher, with one teacher in memory at a time."""
+        spaces_by_set: list[list[Space | FoundPassages]] = [[] for _ in sets]
         for place, teacher in enumerate(self.teachers, 1):
             with (
                 workspace.part("teacher", place, len(self.teachers), teacher.model.text),
@@ -129,9 +146,7 @@ class TaughtStep(DataStep):
             ):
                 for number, arranged in enumerate(sets):
                     with workspace.part("set", number + 1, len(sets), arranged.name):
-                        queries = teacher_model.queries(arranged.queries, arranged.dataset)
-                        documents = teacher_model.documents(arranged.documents, arranged.dataset)
-                    space = Space(queries, documents, workspace.machine.device)
+                        space = self.compare(number, arranged, teacher_model, workspace)
                     spaces_by_set[number].append(space)
         return spaces_by_set
 

@@ -13,6 +13,7 @@ from emberge import (
     Backbone,
     DataError,
     Dataset,
+    EmbeddingKind,
     ModelRef,
     Preflight,
     Problem,
@@ -23,7 +24,7 @@ from emberge import (
 from emberge.data import open_data_file
 
 if TYPE_CHECKING:
-    from emberge.encoding import EmbeddingStore, Vectors
+    from emberge.encoding import EmbeddingStore, TextSearch, Vectors
 
 
 SHOWN = 3
@@ -130,19 +131,35 @@ class OpenTeacher:
         tokenised = store.encoder.tokenise([_LONG], prompt="", max_length=options.max_length)
         self._limit = len(tokenised[0].ids)
 
+    @property
+    def kind(self) -> EmbeddingKind:
+        """Kind of the teacher's embeddings."""
+        return self._options.backbone.kind
+
     def queries(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of anchors, not normalised."""
-        return self._embed_texts(texts, self._find_query_prompt(dataset), dataset)
+        return self._embed_texts(texts, self.prompts(dataset)[0], dataset)
 
     def documents(self, texts: Sequence[str], dataset: Dataset) -> Vectors:
         """Return embeddings of positives, negatives or a corpus."""
+        return self._embed_texts(texts, self.prompts(dataset)[1], dataset)
+
+    def search(self) -> TextSearch:
+        """Return a search by the teacher's own similarity, for all retrievers."""
+        from emberge.encoding import TextEmbedder, TextSearch
+
+        embedder = TextEmbedder(self._store.encoder, model=self.name)
+        return TextSearch(embedder, max_length=self._options.max_length)
+
+    def prompts(self, dataset: Dataset) -> tuple[str, str]:
+        """Return the prompts of a set's queries and documents."""
         prompts = self._store.encoder.prompts
-        prompt = self._options.document_prompt
-        if prompt is None and dataset.symmetric:
-            prompt = self._find_query_prompt(dataset)
-        if prompt is None:
-            prompt = prompts.get("document", prompts.get("passage", ""))
-        return self._embed_texts(texts, prompt, dataset)
+        document_prompt = self._options.document_prompt
+        if document_prompt is None and dataset.symmetric:
+            document_prompt = self._find_query_prompt(dataset)
+        if document_prompt is None:
+            document_prompt = prompts.get("document", prompts.get("passage", ""))
+        return self._find_query_prompt(dataset), document_prompt
 
     def _find_query_prompt(self, dataset: Dataset) -> str:
         if self._options.query_prompt is not None:
