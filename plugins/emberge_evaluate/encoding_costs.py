@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import Backbone, Count, DataError, Evaluator, Model, TaskInfo, Workspace
 from emberge.contracts import Side
@@ -20,9 +21,14 @@ from emberge.files import make_folder
 
 from emberge_evaluate.score_model import choose_evaluators
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Plans = Sequence[tuple[Evaluator, Sequence[TaskInfo]]]
 # Texts that a model embeds before its first measurement, which would include its start.
 _WARM_UP = 16
+_Embed: TypeAlias = "Callable[[Sequence[str], Side], Sequence[NDArray[Any]]]"
+_Rerank: TypeAlias = "Callable[[str, Sequence[str]], NDArray[Any]]"
 _MEASURED = ("milliseconds", "cpu_milliseconds", "texts_per_second", "texts_per_cpu_second")
 
 
@@ -34,7 +40,11 @@ class CostOptions:
     and timed, one after the other, so that a machine that becomes slower is slower for all of them; the
     figures are medians of the rounds. The bytes of a document in an index are a mean over the documents. The
     figures are kept by models, texts and machine: another machine, or another number of threads, measures
-    again. A whole search (`stack`) is not timed, only the models that are scored alone.
+    again.
+
+    A whole search (`stack`) is timed as a user waits for it: its retrievers embed the query one after the
+    other, and its reranker reads the query with `depth` documents; the search of an index is left out. Its
+    texts per second and bytes are those of all its retrievers together.
     """
 
     queries: Count = 64
@@ -107,21 +117,28 @@ def _measure_round(
     """Return the cost of a model's median query, and of all texts."""
     import torch
 
-    with workspace.whole_model(model) as folder:
-        whole_model = replace(model, folder=folder, adapter=None)
-        embed = evaluator.load_embedder(whole_model, workspace)
-        if embed is None:
-            raise DataError(
-                f"{type(evaluator).__name__} embeds no texts of {model.name}; leave out cost"
-            )
-        embed(queries[:1], "query")
-        embed(texts[:_WARM_UP], "document")
-        singles = [time_call(partial(embed, [query], "query")) for query in queries]
+    with contextlib.ExitStack() as folders:
+        embedders, rerank = _load_parts(evaluator, model, workspace, folders)
+        depth = 0 if model.stack is None else model.stack.depth
+        candidates = list(itertools.islice(itertools.cycle(texts), depth))
+
+        def ask(query: str) -> None:
+            for embed in embedders:
+                embed([query], "query")
+            if rerank is not None:
+                rerank(query, candidates)
+
+        def index(documents: Sequence[str]) -> list[Any]:
+            return [[*embed(documents, "document")] for embed in embedders]
+
+        ask(queries[0])
+        index(texts[:_WARM_UP])
+        singles = [time_call(partial(ask, query)) for query in queries]
         rows: list[Any] = []
-        batch = time_call(lambda: rows.extend(embed(texts, "document")))
+        batch = time_call(lambda: rows.extend(index(texts)))
     return EncodingCost(
-        dimension=max(row.shape[-1] for row in rows),
-        index_bytes=float(f"{sum(row.nbytes for row in rows) / len(rows):.4g}"),
+        dimension=max(row.shape[-1] for one in rows for row in one),
+        index_bytes=float(f"{sum(row.nbytes for one in rows for row in one) / len(texts):.4g}"),
         milliseconds=1000 * statistics.median(one.wall for one in singles),
         cpu_milliseconds=1000 * statistics.median(one.cpu for one in singles),
         texts_per_second=len(texts) / batch.wall,
@@ -132,6 +149,43 @@ def _measure_round(
         texts=len(texts),
         rounds=1,
     )
+
+
+def _load_parts(
+    evaluator: Evaluator, model: Model, workspace: Workspace, folders: contextlib.ExitStack
+) -> tuple[list[_Embed], _Rerank | None]:
+    """Load a model, or those of a whole search: functions that embed, and one that scores pairs.
+
+    Raises:
+        DataError: if the evaluator embeds no texts of a model.
+    """
+
+    def open_folder(part: Model) -> Model:
+        folder = folders.enter_context(workspace.whole_model(part))
+        return replace(part, folder=folder, adapter=None)
+
+    def load_embedder(loader: Evaluator, part: Model) -> _Embed:
+        embed = loader.load_embedder(part, workspace)
+        if embed is None:
+            raise DataError(
+                f"{type(loader).__name__} embeds no texts of {part.name}; leave out cost"
+            )
+        return embed
+
+    if model.stack is None:
+        return [load_embedder(evaluator, open_folder(model))], None
+    loaders = [
+        (
+            choose_evaluators((evaluator,), part.backbone)[0],
+            open_folder(workspace.model(part.model)),
+        )
+        for part in model.stack.models
+    ]
+    rerank = None
+    if model.stack.reranker is not None:
+        loader, reranker = loaders.pop()
+        rerank = loader.load_pair_scorer(reranker, workspace)
+    return [load_embedder(loader, part) for loader, part in loaders], rerank
 
 
 def _take_medians(rounds: Sequence[EncodingCost]) -> EncodingCost:

@@ -342,11 +342,11 @@ class Evaluate(Step):
         plans: Plans,
         workspace: Workspace,
     ) -> dict[str, EncodingCost]:
-        """Return the cost of each model that embeds texts by itself, by fingerprint."""
+        """Return the cost of each model or whole search by fingerprint; a reranker alone has none."""
         timed = [
             (scored, model)
             for scored, model in models.values()
-            if not scored.headroom and model.stack is None
+            if not scored.headroom and not self._is_reranker(scored)
         ]
         backbones = {
             model.fingerprint: self._backbones[scored.reference.text]
@@ -354,6 +354,10 @@ class Evaluate(Step):
             if scored.reference.text in self._backbones
         }
         return measure_costs(options, [model for _, model in timed], plans, workspace, backbones)
+
+    def _is_reranker(self, scored: Scored) -> bool:
+        backbone = self._backbones.get(scored.reference.text)
+        return backbone is not None and backbone.kind == "pair_score"
 
     def _score_headroom(
         self,

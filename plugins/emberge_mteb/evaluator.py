@@ -525,6 +525,28 @@ class Mteb(Evaluator):
 
         return embed
 
+    def load_pair_scorer(
+        self, model: Model, workspace: Workspace
+    ) -> Callable[[str, Sequence[str]], NDArray[Any]] | None:
+        from emberge.contracts import PairEncoder
+        from emberge.encoding import TextEmbedder
+
+        encoders, prompts = self._load_encoders(model, workspace)
+        encoder = encoders.loaded[0]
+        if not isinstance(encoder, PairEncoder):
+            return None
+        embedder = TextEmbedder(encoder, token_budget=self.token_budget, model=model.name)
+        asked = self._list_sources(workspace)[0].asked if self.prompt is not None else {}
+        prompt = prompts.text("", "", "query", asked)
+
+        def score(query: str, documents: Sequence[str]) -> NDArray[Any]:
+            tokens = encoder.tokenise_pairs(
+                [query] * len(documents), documents, prompt=prompt, max_length=self.max_length
+            )
+            return embedder.embed_tokens(tokens)[:, 0]
+
+        return score
+
     def _load_encoders(self, model: Model, workspace: Workspace) -> tuple[SideEncoders, Prompts]:
         from emberge.model_folder import read_settings
 

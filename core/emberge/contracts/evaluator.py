@@ -272,3 +272,13 @@ class Evaluator:
         `texts`, or a model that embeds none.
         """
         return None
+
+    def load_pair_scorer(
+        self, model: Model, workspace: Workspace
+    ) -> Callable[[str, Sequence[str]], NDArray[Any]] | None:
+        """Load a reranker and return the function that scores a query with each of some documents.
+
+        Each call runs tokenizer and model, so that its time is the model's. It is None for a model that
+        scores no pairs.
+        """
+        return None

@@ -374,24 +374,62 @@ def test_a_search_is_scored_where_documents_are_found(
         problems(search=stack, merged=merge)
 
 
-def test_models_of_every_kind_are_timed_and_a_search_is_not(
-    catalogue: Path, models: Mapping[str, Path], tmp_path: Path
+def test_models_of_every_kind_and_whole_searches_are_timed(
+    catalogue: Path, models: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read: list[tuple[str, tuple[str, ...]]] = []
+    load = Mteb.load_pair_scorer
+
+    def note(self: Mteb, model: Any, workspace: Any) -> Any:
+        score = load(self, model, workspace)
+        assert score is not None
+
+        def noted(query: str, documents: Sequence[str]) -> Any:
+            read.append((query, tuple(documents)))
+            return score(query, documents)
+
+        return noted
+
+    monkeypatch.setattr(Mteb, "load_pair_scorer", note)
     entries = [
         str(models["dense"]),
         {"model": str(models["sparse"]), "backbone": "splade"},
         {"model": str(models["late"]), "backbone": "multi_vector"},
         "$search",
     ]
-    stack = {"stack": {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}}
+    stack = {
+        "retrievers": [str(models["dense"]), entries[1]],
+        "reranker": str(models["reranker"]),
+        "depth": 6,
+    }
     cost = {"queries": 2, "texts": 4, "rounds": 1}
-    run(tmp_path, search=stack, scores=evaluation(catalogue, entries, cost=cost))
+    scores = evaluation(catalogue, entries, cost=cost)
+    run(tmp_path, search={"stack": stack}, scores=scores)
     costs = read_scores(tmp_path / "scores").encoding_costs
-    assert [*costs] == ["dense", "sparse", "late"]
+    assert [*costs] == ["dense", "sparse", "late", "search"]
+    # The reranker reads each query with six documents, of four: once before, and once for each of two.
+    assert len(read) == 3
+    assert len({query for query, _ in read}) == 2
+    assert all(len(documents) == 6 and len({*documents}) == 4 for _, documents in read)
+    both = costs["dense"].index_bytes + costs["sparse"].index_bytes
+    assert costs["search"].index_bytes == pytest.approx(both, rel=1e-3)
+    assert costs["search"].milliseconds > 0
     assert (costs["dense"].dimension, costs["dense"].index_bytes) == (32, 4 * 32)
     assert costs["sparse"].index_bytes <= 8 * costs["sparse"].dimension
     assert costs["late"].dimension == 128
     assert costs["late"].index_bytes > 2 * 4 * 128  # several tokens a document
+
+
+def test_a_reranker_alone_has_no_cost(
+    catalogue: Path, models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    reranker = {"model": str(models["reranker"]), "backbone": "cross_encoder"}
+    scores = evaluation(catalogue, [str(models["dense"]), reranker], cost={"rounds": 1})
+    kinds = catalogue.parent / "reranking"
+    write_catalogue(kinds, ("reranking",))
+    scores["evaluate"]["evaluators"]["mteb"]["data"] = [{"path": str(kinds / "datasets.yaml")}]
+    results = run_recipe({"steps": {"scores": scores}}, out=tmp_path, quiet=True)
+    assert [*read_scores(results["scores"].path).encoding_costs] == ["dense"]
 
 
 def test_a_model_has_one_backbone_of_its_own(catalogue: Path, models: Mapping[str, Path]) -> None:
