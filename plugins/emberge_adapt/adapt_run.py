@@ -41,7 +41,6 @@ from emberge_adapt.adapt_plan import (
     Effort,
     choose_training,
     hold_out,
-    list_shares,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
 from emberge_adapt.recipe_text import BRIDGE, write_recipe, write_student_start
@@ -215,7 +214,7 @@ def _build_plan(
         training=choose_training(
             facts,
             rows=facts.rows - dev_rows - test_rows,
-            share=min(list_shares(request.effort)),
+            effort=request.effort,
             parameters=parameters,
             length_limit=length_limit,
         ),

@@ -64,7 +64,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         default="normal",
         metavar="NAME",
         help=(
-            "quick: one training; normal (default): one of each half; thorough: three of 60 %% and one "
+            "quick: one training; normal (default): one of two passes; thorough: three of 60 %% and one "
             "of all"
         ),
     )

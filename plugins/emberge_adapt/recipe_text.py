@@ -22,7 +22,7 @@ FORGETTING_LIMIT = 3
 _NEAR_COPY = 0.6
 # Share of the model's score on the test that the student must have.
 KEPT_SHARE = 0.9
-# Weight of the loss that keeps documents near their embeddings by the base.
+# Weight of the loss that keeps texts of scored pairs near their embeddings by the base.
 _KEPT_SPACE = 1
 _COMMENT_WIDTH = 100
 
@@ -72,7 +72,8 @@ class _RecipeWriter:
         training = self.plan.training
         data = _flow(_escape(self.plan.data))
         yield f"x-base: &base {_flow(_escape(self.plan.model))}"
-        yield from self._write_kept_space()
+        if self.plan.learns_scores:
+            yield from self._write_kept_space()
         yield "steps:"
         if self.plan.data_kind == "beir":
             yield from self._write_pairs()
@@ -116,11 +117,14 @@ class _RecipeWriter:
         yield ""
         yield f"x-base: &base {_flow(_escape(plan.model))}"
         yield ""
-        yield from self._write_kept_space()
-        yield ""
+        if self.plan.learns_scores:
+            yield from self._write_kept_space()
+            yield ""
         yield from _comment(
-            f"The length holds {COVERED_SHARE:.0%} of the texts whole. Few rows are seen several times, so "
-            "that a training has enough steps. A fast precision is bfloat16 where the machine multiplies it."
+            "The loss compares each text of a pair with those of the other pairs of its batch, in both "
+            f"directions; equal texts are no negatives. The length holds {COVERED_SHARE:.0%} of the texts "
+            "whole. Few rows are seen several times, so that a training has enough steps. A fast precision "
+            "is bfloat16 where the machine multiplies it."
         )
         yield "x-training: &training"
         yield "  model: *base"
@@ -144,10 +148,10 @@ class _RecipeWriter:
         yield f"x-kept: &kept {{keep_space: {{guide: {guide}, weight: {_KEPT_SPACE}}}}}"
 
     def _write_loss(self) -> str:
-        infonce = "{infonce: {temperature: 0.05}}"
-        if "sts" not in self.plan.tasks:
-            return f"[{infonce}, *kept]"
-        return f"{{default: [{infonce}, *kept], by_task: {{sts: [cosent, *kept]}}}}"
+        infonce = "{infonce: {temperature: 0.05, symmetric: true, mask_equal_text: true}}"
+        if not self.plan.learns_scores:
+            return infonce
+        return f"{{default: {infonce}, by_task: {{sts: [cosent, *kept]}}}}"
 
     # ── data ────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,22 +246,11 @@ class _RecipeWriter:
     # ── trainings and merge ─────────────────────────────────────────────────────────────────────
 
     def _write_trainings(self) -> Iterator[str]:
-        share = self.plan.member_shares[0]
         yield ""
-        if self.plan.effort == "quick":
+        if self.plan.effort != "thorough":
             yield from _comment("One training on all rows.", 1)
             yield "  trained:"
             yield "    train: {<<: *training, sampler: [*batches]}"
-        elif self.plan.effort == "normal":
-            yield from _comment(
-                "A model of one half of the rows and a model of the other: together they cost as much as "
-                "one training on all rows (BOOM, arXiv:2602.05787).",
-                1,
-            )
-            yield "  half:"
-            yield "    foreach: {part: [first, rest]}"
-            sampler = f"[bagging: {{ratio: {share}, part: $part}}, *batches]"
-            yield f"    train: {{<<: *training, sampler: {sampler}}}"
         else:
             yield from _comment(
                 "Three models of 60 % of the rows each, and one of all rows (BOOM, arXiv:2602.05787).",
@@ -265,6 +258,7 @@ class _RecipeWriter:
             )
             yield "  bag:"
             yield "    foreach: {draw: [1, 2, 3]}"
+            share = self.plan.member_shares[0]
             sampler = f"[bagging: {{ratio: {share}, draw: $draw}}, *batches]"
             yield f"    train: {{<<: *training, sampler: {sampler}}}"
             yield "  full:"

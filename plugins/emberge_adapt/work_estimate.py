@@ -134,7 +134,9 @@ def estimate_work(
         sum(plan.member_shares) * train_rows * plan.training.epochs * (pair + negatives * document)
     )
     members = len(plan.member_shares)
-    encoded = train_rows * document  # the base's embeddings, of the loss that keeps its space
+    encoded = (
+        train_rows * document if plan.learns_scores else 0.0
+    )  # by the base, whose space is kept
     encoded += train_rows * pair if plan.mines else 0.0
     if plan.finds_weights:
         encoded += (members + 1 + _REAL_MERGES) * plan.dev_rows * pair

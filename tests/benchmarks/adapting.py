@@ -5,7 +5,7 @@
 Each set is a training set of ../shared/data alone: its first `--rows` rows as a CSV file of pairs, as a user
 has them, and the next `--test-rows` rows as the test. The recipe is that of `emberge adapt FILE --test TEST
 --effort normal`, with one change: its trainings and its merge are repeated for `--seeds` seeds, on one split.
-sentence-transformers trains on the rows of the same step (`clean`), as long as both halves together, with its
+sentence-transformers trains on the rows of the same step (`clean`), for as many steps, with its
 defaults: AdamW, a rate of 5e-5 that falls to zero, no warm-up; MultipleNegativesRankingLoss, or CoSENTLoss
 for scored pairs. Batches and the longest text are ours on both sides. All models are scored on the test, on
 the probe sets, and on the sets of ../shared/data that nobody trains on. The table has the gain of both over
@@ -64,7 +64,7 @@ def write_pairs(name: str, rows: range, path: Path) -> None:
 def repeat_over_seeds(recipe: dict[str, Any], seeds: range) -> dict[str, Any]:
     """Return the recipe's steps with its trainings, weights and merge repeated for each seed."""
     steps = dict(recipe["steps"])
-    for name in ("half", "found", "model"):
+    for name in ("trained", "found", "model"):
         if name not in steps:
             continue
         step = dict(steps[name])
@@ -157,9 +157,9 @@ def train_peer(
     model.save_pretrained(str(out))
 
 
-def count_steps(half: Path) -> int:
+def count_steps(trained: Path) -> int:
     """Return the optimizer steps of a finished training."""
-    return int(json.loads((half / "artifact.json").read_text("utf-8"))["details"]["steps"])
+    return int(json.loads((trained / "artifact.json").read_text("utf-8"))["details"]["steps"])
 
 
 def compare_on_set(
@@ -183,12 +183,9 @@ def compare_on_set(
         peer = folder / f"peer-{seed}"
         peers.append(str(peer))
         if not peer.exists():
-            half_steps = (
-                count_steps(results / f"half.part={part},seed={seed}") for part in ("first", "rest")
-            )
             train_peer(
                 list(read_rows(results / "clean")),
-                steps=sum(half_steps),
+                steps=count_steps(results / f"trained.seed={seed}"),
                 training=recipe["x-training"],
                 seed=seed,
                 out=peer,

@@ -209,7 +209,7 @@ def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
         quiet=True,
     )
     assert Path(result) == Path(result.model) == run.out / "model"
-    assert {"model", "half.part=first", "half.part=rest", "small"} < set(result.scores["model"])
+    assert {"model", "trained", "small"} < set(result.scores["model"])
     assert result.small == str(run.out / "small")
     assert result.report.name == "report.html"
     assert result.recipe.read_text("utf-8") == run.repeat("--print")[1]

@@ -14,7 +14,7 @@ from emberge_adapt import AdaptOutcome, MeasuredStep
 from tests.support.adapt_plans import FACTS, PLAN, STUDENT
 from tests.support.encoding_costs import COST as ANY_COST
 
-BASE, MODEL, FIRST, REST = "me/base", "model", "half.part=first", "half.part=rest"
+BASE, MODEL, FIRST, REST = "me/base", "model", "bag.draw=1", "bag.draw=2"
 GAIN = Comparison(MODEL, BASE, "in", 0.056, 0.037, 0.077)
 LOSS = Comparison(BASE, MODEL, "elsewhere", 0.004, -0.005, 0.012)
 SCORES = Scores(
@@ -67,7 +67,7 @@ def test_the_screen_has_the_gain_with_its_interval_beside_the_best_training(out:
     assert screen["gain"] == (
         "+5.6 [+3.7, +7.7] points of nDCG@10 on 300 queries: base 67.4, model 73.0"
     )
-    assert screen["single"] == "half.part=first alone 72.1, the model +0.9 [-0.2, +2.1]"
+    assert screen["single"] == "bag.draw=1 alone 72.1, the model +0.9 [-0.2, +2.1]"
 
 
 def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:
@@ -76,12 +76,12 @@ def test_what_was_forgotten_is_a_loss_with_its_interval(out: Path) -> None:
 
 
 def test_weights_are_named_and_it_is_said_if_nothing_tells_others_apart(out: Path) -> None:
-    text = "half.part=first 0.50, half.part=rest 0.30, me/base 0.20"
+    text = "bag.draw=1 0.50, bag.draw=2 0.30, me/base 0.20"
     assert screen_of(outcome_of(out))["weights"] == text
     FoundWeights(weights={"a": 1.0}, names={"a": FIRST}, facts={"clear": False}).write(
         out / "found"
     )
-    text = "half.part=first 1.00 (nothing else is clearly better)"
+    text = "bag.draw=1 1.00 (nothing else is clearly better)"
     assert screen_of(outcome_of(out))["weights"] == text
 
 

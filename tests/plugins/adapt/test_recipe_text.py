@@ -45,14 +45,15 @@ def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -
     recipe = parse_recipe(write_recipe(replace(PLAN, effort=effort)), load_plugins())
     trainings = [step for step in recipe.steps if step.kind == "train:train"]
     (merge,) = (step.step for step in recipe.steps if step.kind == "merge:merge")
-    assert len(trainings) == {"quick": 1, "normal": 2, "thorough": 4}[effort]
+    assert len(trainings) == {"quick": 1, "normal": 1, "thorough": 4}[effort]
     assert [entry.model.text for entry in merge.models][-1] == "./base"  # type: ignore[attr-defined]
 
 
-def test_the_halves_together_are_all_rows() -> None:
-    half = steps_of(PLAN)["half"]
-    assert half["foreach"] == {"part": ["first", "rest"]}
-    assert half["train"]["sampler"][0] == {"bagging": {"ratio": 0.5, "part": "$part"}}
+def test_bags_are_of_the_largest_effort() -> None:
+    assert "bag" not in steps_of(PLAN)
+    steps = steps_of(replace(PLAN, effort="thorough"))
+    assert steps["bag"]["train"]["sampler"][0] == {"bagging": {"ratio": 0.6, "draw": "$draw"}}
+    assert steps["found"]["find_weights"]["models"] == ["$bag", "$full"]
 
 
 def test_every_block_has_a_comment() -> None:
@@ -116,12 +117,13 @@ def test_nothing_is_mined_among_few_rows() -> None:
 
 
 @pytest.mark.parametrize("tasks", [("retrieval",), ("sts",), ("retrieval", "sts")])
-def test_every_loss_has_one_beside_it_that_keeps_the_space_of_the_base(tasks: Any) -> None:
-    text = write_recipe(replace(PLAN, tasks=tasks))
+def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any) -> None:
+    recipe = yaml.safe_load(write_recipe(replace(PLAN, tasks=tasks)))
     kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 1}}
-    loss = yaml.safe_load(text)["x-training"]["loss"]
-    losses = [loss["default"], *loss["by_task"].values()] if "sts" in tasks else [loss]
-    assert all(one[1:] == [kept] for one in losses)
+    pairs = {"infonce": {"temperature": 0.05, "symmetric": True, "mask_equal_text": True}}
+    scored = {"default": pairs, "by_task": {"sts": ["cosent", kept]}}
+    assert recipe["x-training"]["loss"] == (scored if "sts" in tasks else pairs)
+    assert recipe.get("x-kept") == (kept if "sts" in tasks else None)
 
 
 def test_the_model_is_compared_with_each_training() -> None:
@@ -272,7 +274,7 @@ def test_enough_is_held_out_but_never_most_rows(rows: int, dev: int, test: int) 
 def choose(facts: DataFacts = FACTS, **changes: Any) -> Training:
     options: dict[str, Any] = {
         "rows": 1500,
-        "share": 0.5,
+        "effort": "normal",
         "parameters": 22_000_000,
         "length_limit": 256,
     }
@@ -290,11 +292,18 @@ def test_the_length_holds_the_texts_within_the_models_limit() -> None:
 
 def test_few_rows_are_seen_several_times() -> None:
     assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [5, 2, 2, 1]
+    quick = [choose(rows=rows, effort="quick").epochs for rows in (500, 1500, 50_000)]
+    assert quick == [5, 1, 1]
+    assert choose(rows=5000, effort="thorough").epochs == 2  # of 60 % of the rows
 
 
 def test_larger_models_learn_more_slowly() -> None:
-    rates = [choose(parameters=count).learning_rate for count in (22e6, 110e6, 600e6)]  # type: ignore[arg-type]
-    assert rates == ["2e-4", "5e-5", "2e-5"]
+    scored = replace(FACTS, tasks=("sts",))
+    rates = [
+        [choose(facts, parameters=count).learning_rate for count in (22e6, 110e6, 600e6)]
+        for facts in (FACTS, scored)
+    ]
+    assert rates == [["5e-5", "2e-5", "1e-5"], ["1e-4", "5e-5", "2e-5"]]
 
 
 def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
@@ -307,7 +316,7 @@ def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
     )
     thorough = estimate_work(replace(PLAN, effort="thorough"), FACTS, 22_000_000, measured)
     assert thorough.seconds > once.seconds
-    assert thorough.disk - once.disk == 2 * 4 * 22_000_000
+    assert thorough.disk - once.disk == 3 * 4 * 22_000_000
     slow = MeasuredStep(tokens_per_second=500, memory=None)
     assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
 
@@ -346,17 +355,17 @@ def test_measures_that_no_machine_has_are_refused(speed: Any, memory: Any) -> No
         MeasuredStep(speed, memory)
 
 
+@pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
 @pytest.mark.parametrize(
-    ("tasks", "effort", "share"),
+    ("tasks", "share"),
     [
-        (("retrieval",), "normal", 0.1),
-        (("reranking",), "quick", 0.1),
-        (("sts",), "normal", 0.33),
-        (("sts",), "quick", 0.5),
-        (("retrieval", "sts"), "thorough", 0.2),
+        (("retrieval",), 0.1),
+        (("pair_classification",), 0.1),
+        (("sts",), 0.2),
+        (("retrieval", "sts"), 0.2),
     ],
 )
-def test_the_base_has_a_tenth_of_a_model_for_searches_and_an_equal_share_elsewhere(
+def test_the_base_has_a_larger_share_of_a_model_of_scored_pairs(
     tasks: tuple[str, ...], effort: Any, share: float
 ) -> None:
     plan = replace(PLAN, tasks=tasks, effort=effort)
