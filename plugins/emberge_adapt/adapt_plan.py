@@ -45,7 +45,7 @@ _MOST_EPOCHS: Mapping[Effort, int] = {"quick": 1, "normal": 2, "thorough": 2}
 _MOST_EPOCHS_OF_FEW, _FEW_ROWS = 5, 1000
 # Learning rates of searches and of scored pairs by the largest number of a model's parameters that they suit.
 # Only the first were tried, on all-MiniLM-L6-v2 (docs/results/adapt.md).
-_LEARNING_RATES = ((50e6, "5e-5", "1e-4"), (400e6, "2e-5", "5e-5"))
+_LEARNING_RATES = ((50e6, "7e-5", "1e-4"), (400e6, "3e-5", "5e-5"))
 _SLOWEST_RATES = ("1e-5", "2e-5")
 # Share of the base in the merge of models for searches, and of models of scored pairs, which forget more.
 _BASE_SHARES = (0.1, 0.2)

@@ -74,6 +74,7 @@ class _RecipeWriter:
         yield f"x-base: &base {_flow(_escape(self.plan.model))}"
         if self.plan.learns_scores:
             yield from self._write_kept_space()
+        yield from self._write_loss_of_pairs()
         yield "steps:"
         if self.plan.data_kind == "beir":
             yield from self._write_pairs()
@@ -120,11 +121,11 @@ class _RecipeWriter:
         if self.plan.learns_scores:
             yield from self._write_kept_space()
             yield ""
+        yield from self._write_loss_of_pairs()
+        yield ""
         yield from _comment(
-            "The loss compares each text of a pair with those of the other pairs of its batch, in both "
-            f"directions; equal texts are no negatives. The length holds {COVERED_SHARE:.0%} of the texts "
-            "whole. Few rows are seen several times, so that a training has enough steps. A fast precision "
-            "is bfloat16 where the machine multiplies it."
+            f"The length holds {COVERED_SHARE:.0%} of the texts whole. Few rows are seen several times, so "
+            "that a training has enough steps. A fast precision is bfloat16 where the machine multiplies it."
         )
         yield "x-training: &training"
         yield "  model: *base"
@@ -147,11 +148,23 @@ class _RecipeWriter:
         )
         yield f"x-kept: &kept {{keep_space: {{guide: {guide}, weight: {_KEPT_SPACE}}}}}"
 
+    def _write_loss_of_pairs(self) -> Iterator[str]:
+        yield from _comment(
+            "Both texts of a pair are compared with all texts of the other pairs of their batch (Li et al., "
+            "2023, arXiv:2308.03281); equal texts are no negatives."
+        )
+        yield "x-pairs: &pairs"
+        yield "  infonce:"
+        yield "    temperature: 0.05"
+        yield "    symmetric: true"
+        yield "    contrast_anchors: true"
+        yield "    contrast_positives: true"
+        yield "    mask_equal_text: true"
+
     def _write_loss(self) -> str:
-        infonce = "{infonce: {temperature: 0.05, symmetric: true, mask_equal_text: true}}"
         if not self.plan.learns_scores:
-            return infonce
-        return f"{{default: {infonce}, by_task: {{sts: [cosent, *kept]}}}}"
+            return "*pairs"
+        return "{default: *pairs, by_task: {sts: [cosent, *kept]}}"
 
     # ── data ────────────────────────────────────────────────────────────────────────────────────
 

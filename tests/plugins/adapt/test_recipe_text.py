@@ -120,7 +120,8 @@ def test_nothing_is_mined_among_few_rows() -> None:
 def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any) -> None:
     recipe = yaml.safe_load(write_recipe(replace(PLAN, tasks=tasks)))
     kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 1}}
-    pairs = {"infonce": {"temperature": 0.05, "symmetric": True, "mask_equal_text": True}}
+    flags = ("symmetric", "contrast_anchors", "contrast_positives", "mask_equal_text")
+    pairs = {"infonce": {"temperature": 0.05, **dict.fromkeys(flags, True)}}
     scored = {"default": pairs, "by_task": {"sts": ["cosent", kept]}}
     assert recipe["x-training"]["loss"] == (scored if "sts" in tasks else pairs)
     assert recipe.get("x-kept") == (kept if "sts" in tasks else None)
@@ -303,7 +304,7 @@ def test_larger_models_learn_more_slowly() -> None:
         [choose(facts, parameters=count).learning_rate for count in (22e6, 110e6, 600e6)]
         for facts in (FACTS, scored)
     ]
-    assert rates == [["5e-5", "2e-5", "1e-5"], ["1e-4", "5e-5", "2e-5"]]
+    assert rates == [["7e-5", "3e-5", "1e-5"], ["1e-4", "5e-5", "2e-5"]]
 
 
 def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
