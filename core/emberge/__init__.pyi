@@ -47,14 +47,14 @@ from .contracts.option import Share as Share
 from .contracts.option import TextLength as TextLength
 from .contracts.option import WholeNumber as WholeNumber
 from .contracts.option import component as component
-from .contracts.reference import Artifact as Artifact
 from .contracts.reference import ArtifactKind as ArtifactKind
 from .contracts.reference import DataRef as DataRef
 from .contracts.reference import FileRef as FileRef
-from .contracts.reference import Model as Model
 from .contracts.reference import ModelRef as ModelRef
 from .contracts.reference import StepRef as StepRef
 from .contracts.reference import TensorRef as TensorRef
+from .contracts.result import Artifact as Artifact
+from .contracts.result import Model as Model
 from .contracts.sampler import Batch as Batch
 from .contracts.sampler import Batches as Batches
 from .contracts.sampler import Negatives as Negatives

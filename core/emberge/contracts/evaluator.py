@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge.contracts.dataset import Domain
-    from emberge.contracts.reference import Model
+    from emberge.contracts.result import Model
     from emberge.contracts.search_stack import SearchStack
     from emberge.contracts.step import Preflight, Workspace
     from emberge.errors import Problem

@@ -1,15 +1,12 @@
-"""References in a recipe to models, data, files and steps, and the results that they name."""
+"""References in a recipe to models, data, files and steps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
-
-if TYPE_CHECKING:
-    from emberge.contracts.search_stack import SearchStack
+from typing import ClassVar, Literal, get_args
 
 # The plus sign at which an adapter begins: it precedes a folder, a hub id or `pkg:`.
 _ADAPTER = re.compile(r"\+(?=(?:\.{1,2}|~|[\w.-]+)?/|\w+:)")
@@ -127,106 +124,3 @@ class StepRef(Reference):
     """Any earlier step."""
 
     accepts: ClassVar[tuple[str, ...]] = get_args(ArtifactKind)
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """The record of a step's result, written as `artifact.json` into its folder by the runner.
-
-    `size` is the number of training examples behind a model (for `weights: size`). `parents` names the models
-    that the result was made from. `details` is free JSON that reports and cards read. Paths are relative.
-
-    Two keys of `details` mean something to the runner. `unmet` lists requirements that are not met: the
-    result is published, and then the run ends with `RequirementError`. `table` names a Markdown file of the
-    result that is shown at the end.
-
-    Five keys mean something to reports. `changes` describes each dataset that a step changed: the number of
-    `rows` before the step, the numbers of rows `kept`, `dropped` and `changed`, and `notes`, which are
-    reasons with the number of rows for each. `sentences` are shown below these counts. `examples` names a
-    JSON file of the result that has the same content and `examples` of rows. `weights_by_layer` contains
-    numbers by layer and label, such as each model's weight in a merge. `figures` lists figures to show. Each
-    has a `title`, a `caption`, a `table` (`title`, `head`, `rows`) to show next to it, and one of these keys:
-    - `file`: the name of an SVG file next to the artifact;
-    - `heat_map`: `rows` and `columns`, lists of names, and `values`, a list of numbers for each row, in which
-      null is an empty cell. If any number is below 0, numbers below and above 0 get different colours;
-    - `points`: `x` and `y`, labels of the axes, and `series`, which maps a name to a list of [x, y] or [x, y,
-      text];
-    - `lines`: `x` and `y`, labels of the axes, `labels`, names of the positions on the x axis, and `series`,
-      which maps a name to a list of one number for each position, in which null is a gap;
-    - `bars`: the same as `lines`, drawn as bars side by side, such as a histogram;
-    - `tree`: `names`, the leaves in their order; `unions`, each [node, node, height], the lowest first, where
-      a node is the number of a leaf or of a union (numbers of unions follow those of the leaves); `x`, the
-      label of the axis; and `label`, the tree in words.
-    If a figure with data has no table, a table of its numbers is shown.
-    """
-
-    kind: ArtifactKind
-    size: int | None = None
-    parents: tuple[str, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, record: Any) -> Self:
-        """Return the artifact described by the content of an artifact.json, ignoring unknown keys.
-
-        Raises:
-            ValueError: if a field has a wrong type, or the artifact has no kind.
-        """
-        if not isinstance(record, dict) or record.get("kind") not in get_args(ArtifactKind):
-            raise ValueError("it is of no kind")
-        size, details = record.get("size"), record.get("details", {})
-        if not (size is None or (type(size) is int and size >= 0)):
-            raise ValueError("its size is no number of examples")
-        if not isinstance(details, dict):
-            raise ValueError("its details are no object")
-        lists = [record.get(name, []) for name in ("parents", "warnings")]
-        for texts in lists:
-            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise ValueError("its parents or its warnings are no list of texts")
-        return cls(record["kind"], size, tuple(lists[0]), details, tuple(lists[1]))
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model on disk, resolved from a ModelRef.
-
-    `name` is the model's name in tables (the step's id, the hub id, the folder's name). `fingerprint` hashes
-    its content. If there is an `adapter`, `folder` is the folder of its base. If there is a `stack`, the
-    folder has a description of this whole search, and no weights.
-    """
-
-    name: str
-    folder: Path
-    fingerprint: str
-    artifact: Artifact | None = None
-    adapter: Path | None = None
-    stack: SearchStack | None = None
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """The details of the artifact of the step that made the model; empty for a model from outside."""
-        return self.artifact.details if self.artifact is not None else {}
-
-    @property
-    def size(self) -> int | None:
-        """Number of training examples behind the model; None if unknown."""
-        return self.artifact.size if self.artifact is not None else None
-
-    def as_base(self, reference: ModelRef) -> dict[str, str]:
-        """Return the details of an artifact that was made from this one model, named by `reference`.
-
-        Cards, lineage and forgetting read them: `base`, `base_reference` and `base_fingerprint`.
-        """
-        return {
-            "base": self.name,
-            "base_reference": reference.text,
-            "base_fingerprint": self.fingerprint,
-        }
-
-
-def total_size(models: Iterable[Model]) -> int | None:
-    """Return the number of training examples behind all models; None unless every model knows its own."""
-    sizes = [model.size for model in models]
-    known_sizes = [size for size in sizes if size is not None]
-    return sum(known_sizes) if known_sizes and len(known_sizes) == len(sizes) else None

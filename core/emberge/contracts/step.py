@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from emberge.contracts.reference import (
-    Artifact,
     ArtifactKind,
     DataRef,
     FileRef,
-    Model,
     ModelRef,
     Reference,
     StepRef,
 )
+from emberge.contracts.result import Artifact, Model
 from emberge.contracts.similarity import EmbeddingKind
 from emberge.contracts.work import ModelWork, ParameterCount
 

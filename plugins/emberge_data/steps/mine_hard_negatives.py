@@ -191,13 +191,15 @@ class MineHardNegatives(TaughtStep):
         if not join_ranks(workspace.machine.device).is_first:
             return FoundPassages.none()  # the first rank works alone from here
         last = min(self.range[1], len(arranged.documents))
+        passages = self._passages(arranged, workspace)
         return FoundPassages.kept(
             workspace.work / "found" / str(number),
             lambda: find_passages(
                 teacher.search(),
                 arranged,
-                self._passages(arranged, workspace),
                 last,
+                positives=passages.positives,
+                excluded=passages.excluded,
                 prompts=teacher.prompts(arranged.dataset),
                 show_progress=lambda done, total: workspace.progress(done, total, "passages"),
             ),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_data.steps.listed_set import ArrangedSet
-    from emberge_data.steps.negative_choice import Passages
+    from emberge_data.steps.search.exclusions import Exclusions, Lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,15 +107,17 @@ def _pair_keys(queries: NDArray[np.int64], documents: NDArray[np.int64]) -> NDAr
 def find_passages(
     search: TextSearch,
     arranged: ArrangedSet,
-    passages: Passages,
     count: int,
     *,
+    positives: Lists,
+    excluded: Exclusions,
     prompts: tuple[str, str],
     show_progress: Callable[[int, int], None],
 ) -> FoundPassages:
-    """Find the `count` documents of each query of a set that it may get, by a search's own similarity.
+    """Find the `count` documents of each query of a set by a search's own similarity, without the excluded.
 
-    `prompts` are those of queries and of documents. Of equal scores the earlier document comes first.
+    The scores of `positives`, the documents of each query, are kept too. `prompts` are those of queries and
+    of documents. Of equal scores the earlier document comes first.
     """
     import numpy as np
     import torch
@@ -125,16 +127,16 @@ def find_passages(
     asked = search.embed_queries(arranged.queries[:], prompt=query_prompt)
     total = len(arranged.documents)
     everyone = np.arange(len(arranged.queries))
-    queries, positives = passages.positives.pairs(everyone)
+    queries, own = positives.pairs(everyone)
     positive_scores = np.empty(len(queries), np.float32)
     best = BestDocuments(len(arranged.queries), count)
     for first in range(0, total, asked.documents_at_once):
         piece = slice(first, min(first + asked.documents_at_once, total))
         scores = search.score(asked, arranged.documents[piece], prompt=document_prompt)
-        in_piece = (positives >= piece.start) & (positives < piece.stop)
-        positive_scores[in_piece] = scores[queries[in_piece], positives[in_piece] - first]
-        passages.excluded.fill(torch.from_numpy(scores), everyone, first, -torch.inf)
+        in_piece = (own >= piece.start) & (own < piece.stop)
+        positive_scores[in_piece] = scores[queries[in_piece], own[in_piece] - first]
+        excluded.fill(torch.from_numpy(scores), everyone, first, -torch.inf)
         best.add(scores)
         show_progress(piece.stop, total)
     places = np.where(np.isneginf(best.scores), -1, best.places)
-    return FoundPassages(places, best.scores, queries, positives, positive_scores)
+    return FoundPassages(places, best.scores, queries, own, positive_scores)
