@@ -47,8 +47,8 @@ _MOST_EPOCHS_OF_FEW, _FEW_ROWS = 5, 1000
 # Only the first were tried, on all-MiniLM-L6-v2 (docs/results/adapt.md).
 _LEARNING_RATES = ((50e6, "7e-5", "1e-4"), (400e6, "3e-5", "5e-5"))
 _SLOWEST_RATES = ("1e-5", "2e-5")
-# Share of the base in a merge that is better than it, if no weights are clearly better: it costs nothing.
-BASE_SHARE = 0.1
+# Share of the base in the merge of models for searches, and of models of scored pairs, which forget more.
+_BASE_SHARES = (0.1, 0.2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +113,11 @@ class AdaptPlan:
             "classification",
             "clustering",
         }
+
+    @property
+    def base_share(self) -> float:
+        """Share of the base in a merge that is better than it, if no weights are clearly better."""
+        return _BASE_SHARES[self.learns_scores]
 
     @property
     def learns_scores(self) -> bool:

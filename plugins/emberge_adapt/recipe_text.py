@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from emberge.wording import count_noun, printable
 
-from emberge_adapt.adapt_plan import BASE_SHARE, AdaptPlan
+from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
 from emberge_adapt.small_model import TIMED_QUERIES, TIMED_ROUNDS, TIMED_TEXTS
 
@@ -23,7 +23,7 @@ _NEAR_COPY = 0.6
 # Share of the model's score on the test that the student must have.
 KEPT_SHARE = 0.9
 # Weight of the loss that keeps texts of scored pairs near their embeddings by the base.
-_KEPT_SPACE = 0.3
+_KEPT_SPACE = 1
 _COMMENT_WIDTH = 100
 
 
@@ -291,7 +291,7 @@ class _RecipeWriter:
             yield "    find_weights:"
             yield f"      models: [{members}]"
             yield "      base: *base"
-            yield f"      base_share: {BASE_SHARE}"
+            yield f"      base_share: {self.plan.base_share}"
             yield f"      data: {_flow({'path': self.parts, 'split': 'dev'})}"
             yield f"      max_length: {self.plan.training.max_length}"
             yield f"  {MODEL}:"

@@ -119,7 +119,7 @@ def test_nothing_is_mined_among_few_rows() -> None:
 @pytest.mark.parametrize("tasks", [("retrieval",), ("sts",), ("retrieval", "sts")])
 def test_only_scored_pairs_are_kept_near_their_embeddings_by_the_base(tasks: Any) -> None:
     recipe = yaml.safe_load(write_recipe(replace(PLAN, tasks=tasks)))
-    kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 0.3}}
+    kept = {"keep_space": {"guide": {"model": "./base", "max_length": 64}, "weight": 1}}
     flags = ("symmetric", "contrast_anchors", "contrast_positives", "mask_equal_text")
     pairs = {"infonce": {"temperature": 0.05, **dict.fromkeys(flags, True)}}
     scored = {"default": pairs, "by_task": {"sts": ["cosent", kept]}}
@@ -357,10 +357,18 @@ def test_measures_that_no_machine_has_are_refused(speed: Any, memory: Any) -> No
 
 
 @pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
-@pytest.mark.parametrize("tasks", [("retrieval",), ("sts",), ("retrieval", "sts")])
-def test_the_base_has_a_tenth_where_no_weights_are_better(
-    tasks: tuple[str, ...], effort: Any
+@pytest.mark.parametrize(
+    ("tasks", "share"),
+    [
+        (("retrieval",), 0.1),
+        (("pair_classification",), 0.1),
+        (("sts",), 0.2),
+        (("retrieval", "sts"), 0.2),
+    ],
+)
+def test_the_base_has_a_larger_share_of_a_model_of_scored_pairs(
+    tasks: tuple[str, ...], effort: Any, share: float
 ) -> None:
     plan = replace(PLAN, tasks=tasks, effort=effort)
     found = yaml.safe_load(write_recipe(plan))["steps"]["found"]["find_weights"]
-    assert found["base_share"] == 0.1
+    assert found["base_share"] == share
