@@ -24,6 +24,7 @@ MODELS = {
     "intfloat/multilingual-e5-small": "e5",
     "intfloat/e5-mistral-7b-instruct": "decoder",
     "BAAI/bge-m3": "e5",
+    "BAAI/bge-reranker-v2-m3": "reranker",
     "NovaSearch/stella_en_1.5B_v5": "decoder",
     "Snowflake/snowflake-arctic-embed-l": "bge",
     "Snowflake/snowflake-arctic-embed-m-v1.5": "arctic",
@@ -44,6 +45,7 @@ def write_hub(root: Path, work: Path) -> Path:
         "arctic": tiny.checkpoint(work / "arctic", hidden_size=768),
         "granite": tiny.checkpoint(work / "granite", "modernbert", num_hidden_layers=22),
         "e5": tiny.checkpoint(work / "e5", "xlm-roberta"),
+        "reranker": tiny.reranker(work / "reranker", architecture="xlm-roberta"),
         "bert": tiny.checkpoint(work / "bert", sentence_transformer=False),
         "xlmr": tiny.transformer(work / "xlmr", "AutoModelForMaskedLM", "xlm-roberta"),
     }
