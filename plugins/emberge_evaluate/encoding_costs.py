@@ -157,7 +157,7 @@ def _load_parts(
     """Load a model, or those of a whole search: functions that embed, and one that scores pairs.
 
     Raises:
-        DataError: if the evaluator embeds no texts of a model.
+        DataError: if the evaluator embeds no texts of a model, or scores no pairs by a reranker.
     """
 
     def open_folder(part: Model) -> Model:
@@ -185,6 +185,10 @@ def _load_parts(
     if model.stack.reranker is not None:
         loader, reranker = loaders.pop()
         rerank = loader.load_pair_scorer(reranker, workspace)
+        if rerank is None:
+            raise DataError(
+                f"{type(loader).__name__} scores no pairs by {reranker.name}; leave out cost"
+            )
     return [load_embedder(loader, part) for loader, part in loaders], rerank
 
 

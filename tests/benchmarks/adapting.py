@@ -97,14 +97,14 @@ def build_scores(steps: dict[str, Any], peers: list[str]) -> dict[str, Any]:
     }
 
 
-def read_rows(step: Path) -> Iterator[dict[str, Any]]:
-    """Yield the training rows of a data step's result."""
-    catalogue = yaml.safe_load((step / "datasets.yaml").read_text("utf-8"))
+def read_rows(folder: Path, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the training rows of a folder with `datasets.yaml`, at most `limit` of each set."""
+    catalogue = yaml.safe_load((folder / "datasets.yaml").read_text("utf-8"))
     for entry in catalogue["train"]:
-        path = step / entry["file"]
+        path = folder / entry["file"]
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as lines:
-            yield from (json.loads(line) for line in lines)
+            yield from (json.loads(line) for line in itertools.islice(lines, limit))
 
 
 def train_peer(

@@ -14,20 +14,21 @@ intervals over test examples and seeds. Killed, it goes on.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import emberge
 import yaml
-from emberge.evaluating import Comparison, Scores, read_scores
+from emberge.evaluating import Scores, read_scores
+
+from tests.benchmarks.adapting import PEER, count_steps, read_rows
+from tests.benchmarks.documents import describe
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "merge_recipes" / "smaller" / "laptop.yaml"
 CATALOGUE = ROOT.parent / "shared" / "data" / "datasets.yaml"
 LAYERS = (1, 3, 5)
-PEER = "sentence-transformers"
 CUT = "not distilled"
 
 
@@ -59,21 +60,7 @@ def with_models(
 
 def read_texts(options: dict[str, Any]) -> list[str]:
     """Return the texts that the student reads: of each row its query and its document."""
-    catalogue = yaml.safe_load(CATALOGUE.read_text("utf-8"))
-    limit = options["data"]["limit"]
-    texts = []
-    for entry in catalogue["train"]:
-        texts += read_set_texts(CATALOGUE.parent / entry["file"], limit)
-    return texts
-
-
-def read_set_texts(path: Path, limit: int) -> list[str]:
-    """Return the texts of the first rows of a training set."""
-    import gzip
-    import itertools
-
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in itertools.islice(lines, limit)]
+    rows = read_rows(CATALOGUE.parent, options["data"]["limit"])
     return [text for row in rows for text in (row["query"], *row["pos"][:1])]
 
 
@@ -102,7 +89,7 @@ def train_peer(texts: list[str], *, steps: int, max_length: int, seed: int, out:
         max_steps=steps,
         per_device_train_batch_size=64,
         learning_rate=1e-4,
-        warmup_ratio=0.1,
+        warmup_steps=0.1,
         seed=seed,
         save_strategy="no",
         report_to="none",
@@ -117,19 +104,6 @@ def train_peer(texts: list[str], *, steps: int, max_length: int, seed: int, out:
     )
     trainer.train()
     student.save_pretrained(str(out))
-
-
-def count_steps(student: Path) -> int:
-    """Return the optimizer steps of a finished training."""
-    return int(json.loads((student / "artifact.json").read_text("utf-8"))["details"]["steps"])
-
-
-def describe(comparison: Comparison | None) -> str:
-    """A difference in points with its interval."""
-    if comparison is None or comparison.low is None or comparison.high is None:
-        return "-"
-    ends = f"{100 * comparison.low:+.1f}, {100 * comparison.high:+.1f}"
-    return f"{100 * comparison.difference:+.1f} [{ends}]"
 
 
 def print_rows(title: str, scores: Scores) -> None:

@@ -145,6 +145,8 @@ class TrainingCost:
 class EncodingCost:
     """Cost of embedding texts with a model on one machine: medians of rounds, tokenizer included.
 
+    Of a whole search it is the cost of all its retrievers, and for a query also of its reranker.
+
     `milliseconds` are wall time for one query at a time, `cpu_milliseconds` CPU time of all threads;
     `texts_per_second` and `texts_per_cpu_second` are for documents in batches. `machine` is the name of the
     processor or GPU, `threads` the number of torch's threads. `queries` and `texts` were embedded in each of

@@ -182,15 +182,11 @@ class MineHardNegatives(TaughtStep):
     def compare(
         self, number: int, arranged: ArrangedSet, teacher: OpenTeacher, workspace: Workspace
     ) -> Space | FoundPassages:
-        if teacher.kind == "vector" or self.range is None:
+        if teacher.kind == "vector":
             return super().compare(number, arranged, teacher, workspace)
-        from emberge.ranks import join_ranks
-
         from emberge_data.steps.search.found_passages import FoundPassages, find_passages
 
-        if not join_ranks(workspace.machine.device).is_first:
-            return FoundPassages.none()  # the first rank works alone from here
-        last = min(self.range[1], len(arranged.documents))
+        last = min(self.range[1] if self.range else self.count, len(arranged.documents))
         passages = self._passages(arranged, workspace)
         return FoundPassages.kept(
             workspace.work / "found" / str(number),

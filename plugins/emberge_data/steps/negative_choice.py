@@ -42,11 +42,7 @@ def lowest_positives(
     """Return the lowest score of a positive for each of these queries, which all have positives."""
     import numpy as np
 
-    rows, places = positives.pairs(queries)
-    scores = space.scores(queries[rows], places)
-    lowest = np.full(len(queries), np.inf)
-    np.minimum.at(lowest, rows, scores)
-    return lowest
+    return _reduce_positives(space, queries, positives, np.minimum)
 
 
 def highest_positives(
@@ -55,10 +51,22 @@ def highest_positives(
     """Return the highest score of a positive for each of these queries, which all have positives."""
     import numpy as np
 
+    return _reduce_positives(space, queries, positives, np.maximum)
+
+
+def _reduce_positives(
+    space: Space | FoundPassages,
+    queries: NDArray[np.int64],
+    positives: Lists,
+    choose_score: np.ufunc,
+) -> NDArray[np.float64]:
+    """Return one score of each query's positives, which `choose_score` chooses of two."""
+    import numpy as np
+
     rows, places = positives.pairs(queries)
-    highest = np.full(len(queries), -np.inf)
-    np.maximum.at(highest, rows, space.scores(queries[rows], places))
-    return highest
+    scores = space.scores(queries[rows], places)
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    return np.asarray(choose_score.reduceat(scores, starts))
 
 
 def compute_ceilings(

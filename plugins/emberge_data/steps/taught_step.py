@@ -37,7 +37,7 @@ class SetDescription:
 class TaughtStep(DataStep):
     """Step over sets of queries and positives, which uses the similarities of teachers.
 
-    All ranks embed the texts together, and the first rank does the rest alone.
+    All ranks embed the texts as vectors together, and the first rank does the rest alone.
     """
 
     every_rank: ClassVar[bool] = True
@@ -138,8 +138,13 @@ class TaughtStep(DataStep):
         self, sets: Sequence[ArrangedSet], workspace: Workspace
     ) -> list[list[Space | FoundPassages]]:
         """Return each set's similarities by each teacher, with one teacher in memory at a time."""
+        from emberge.ranks import join_ranks
+
+        is_first = join_ranks(workspace.machine.device).is_first
         spaces_by_set: list[list[Space | FoundPassages]] = [[] for _ in sets]
         for place, teacher in enumerate(self.teachers, 1):
+            if teacher.backbone.kind != "vector" and not is_first:
+                continue
             with (
                 workspace.part("teacher", place, len(self.teachers), teacher.model.text),
                 teacher.opened(workspace) as teacher_model,

@@ -65,9 +65,8 @@ class CrossEncoder(Backbone):
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
         named = config.get("id2label")
-        labels = (
-            len(named) if isinstance(named, dict) and named else 2
-        )  # as transformers counts them
+        # A config without names has two labels for transformers.
+        labels = len(named) if isinstance(named, dict) and named else 2
         if _has_head(config) and labels != 1:
             return EncoderFacts(
                 problems=(

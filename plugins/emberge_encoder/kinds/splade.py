@@ -113,9 +113,8 @@ def _give_static_queries(model: Any) -> Any:
 
     queries = SparseStaticEmbedding(model.tokenizer)
     router = Router.for_query_document([queries.to(model.device)], [*model])
-    with (
-        quiet_transformers()
-    ):  # the library does not know the size of a query's embedding, and says so
+    # The library warns that it does not know the size of a query's embedding.
+    with quiet_transformers():
         return SparseEncoder(
             modules=[router],
             prompts=model.prompts,

@@ -420,6 +420,16 @@ def test_models_of_every_kind_and_whole_searches_are_timed(
     assert costs["late"].index_bytes > 2 * 4 * 128  # several tokens a document
 
 
+def test_a_search_is_not_timed_without_its_reranker(
+    catalogue: Path, models: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mteb, "load_pair_scorer", lambda *_: None)
+    stack = {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}
+    scores = evaluation(catalogue, ["$search"], cost={"rounds": 1})
+    with pytest.raises(EmbergeError, match="Mteb scores no pairs by reranker; leave out cost"):
+        run(tmp_path, search={"stack": stack}, scores=scores)
+
+
 def test_a_reranker_alone_has_no_cost(
     catalogue: Path, models: Mapping[str, Path], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Passages that a model of another kind than one vector a text found, with their scores."""
+"""Passages that a sparse or multi-vector retriever found, with their scores."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class FoundPassages:
     """The allowed documents with the highest scores of each of n queries, and the scores of the positives.
 
-    `places` and `scores` are [n, k], best first, padded with -1 and -inf. Pair i of a query and one of its
-    positives is (`queries`[i], `positives`[i]) with `positive_scores`[i]. No score of another pair is known.
+    `places` and `scores_by_rank` are [n, k], best first, padded with -1 and -inf. Pair i of a query and one
+    of its positives is (`queries`[i], `positives`[i]) with `positive_scores`[i]. No score of another pair is
+    known.
     """
 
     places: NDArray[np.int64]
@@ -36,16 +37,8 @@ class FoundPassages:
     positive_scores: NDArray[np.float32]
 
     @classmethod
-    def none(cls) -> FoundPassages:
-        """Return what was found for no queries."""
-        import numpy as np
-
-        numbers, scores = np.empty(0, np.int64), np.empty(0, np.float32)
-        return cls(numbers.reshape(0, 0), scores.reshape(0, 0), numbers, numbers, scores)
-
-    @classmethod
     def kept(cls, folder: Path, find: Callable[[], FoundPassages]) -> FoundPassages:
-        """Return what `find` returns, or what it returned before and `folder` has."""
+        """Return the passages stored in `folder`; if there are none yet, find and store them."""
         import numpy as np
 
         names = [field.name for field in fields(cls)]
