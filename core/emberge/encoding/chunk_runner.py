@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from emberge.contracts import Auxiliary, AuxiliaryMetrics
 from emberge.encoding.chunks import Features, Feed
@@ -29,6 +30,11 @@ CPU_SHARE = 0.25
 GPU_SHARE = 0.6
 # Gradient and two moments of AdamW, float32.
 BYTES_A_PARAMETER = 12
+# Longest text, in tokens, whose attention is computed by plain products of matrices on a CPU in bfloat16.
+# torch's kernel of fused attention multiplies there one head and one text at a time, which costs more than
+# the products themselves (MiniLM, forward and backward pass, texts of 12, 20, 40 and 128 tokens: 1.7, 1.4,
+# 1.4 and 1.1 times as long). Products of longer texts would fill the memory.
+PLAIN_ATTENTION = 128
 
 
 def activation_budget(module: nn.Module, device: torch.device, local_ranks: int = 1) -> int:
@@ -200,8 +206,19 @@ class ChunkRunner:
 
     def run(self, index: int, features: Features) -> ChunkOutput:
         """Return a chunk's output."""
-        with self.seeded_autocast(index, seeded=self.plan.dropout):
+        with self.seeded_autocast(index, seeded=self.plan.dropout), self._choose_attention(index):
             return self.call(features)
+
+    def _choose_attention(self, index: int) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a chunk's attention is computed by the faster of torch's ways."""
+        encoder = self.feed.encoder
+        longest = int(self.lengths[self.feed.pieces[index]].max())
+        in_bfloat16 = self.feed.device.type == "cpu" and self.plan.autocast is torch.bfloat16
+        # Blocks that compute their activations again do so in the backward pass, outside of the context,
+        # and must find there what they saved.
+        if not in_bfloat16 or longest > PLAIN_ATTENTION or _recomputes_blocks(encoder.module):
+            return contextlib.nullcontext()
+        return sdpa_kernel(SDPBackend.MATH)
 
     @contextlib.contextmanager
     def seeded_autocast(self, *key: object, seeded: bool = True) -> Iterator[None]:
@@ -213,6 +230,11 @@ class ChunkRunner:
         kind = self.feed.device.type
         with torch.autocast(kind, dtype=self.plan.autocast, enabled=self.plan.autocast is not None):
             yield
+
+
+def _recomputes_blocks(module: nn.Module) -> bool:
+    """Return whether transformers' gradient checkpointing is on in a module."""
+    return any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
 
 
 class _GraphBudget:
