@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,8 @@ _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _PACKED = 3  # times that text is longer than its gzip file, about
 # Pages of a PDF file that are read where only the first documents are: each may take a tenth of a second.
 _FIRST_PAGES = 10
+# A word in a file's name: three letters, or two of a script whose words are shorter.
+_WORD = re.compile(r"[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}")
 # Characters of a byte order mark, and how the text after it is coded.
 _MARKED_CODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -168,6 +171,11 @@ def _measure(file: Path) -> int:
         return 0
 
 
+def _title_from_name(stem: str) -> str:
+    """Return the words of a file's name; "" if it has none, such as `d103` or `2024-11-02`."""
+    return stem.replace("_", " ").replace("-", " ") if _WORD.search(stem) else ""
+
+
 def _read_file(
     file: Path, name: str, skipped: _SkippedFiles, first_pages: int | None
 ) -> tuple[SourceDocument | None, float]:
@@ -177,7 +185,7 @@ def _read_file(
     if _measure(file) > limit:
         skipped.add(f"larger than {human_size(limit)}; cut it", name)
         return None, 1.0
-    title, share = file.stem.replace("_", " ").replace("-", " "), 1.0
+    title, share = _title_from_name(file.stem), 1.0
     document: SourceDocument | None
     try:
         content = read_regular(file, limit=limit)

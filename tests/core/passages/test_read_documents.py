@@ -104,6 +104,21 @@ def test_plain_text_takes_a_short_first_line_as_title(tmp_path: Path) -> None:
     assert only(tmp_path / "house_rules.txt", "No title here.\n\nText.").title == "house rules"
 
 
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("leave-policy", "leave policy"),
+        ("faq", "faq"),
+        ("休假", "休假"),
+        ("d103", ""),
+        ("2024-11-02", ""),
+        ("ab_12", ""),
+    ],
+)
+def test_a_name_without_a_word_is_no_title(tmp_path: Path, name: str, title: str) -> None:
+    assert only(tmp_path / f"{name}.md", "Text of a page.").title == title
+
+
 def pdf(text: str, pages: int = 1) -> bytes:
     """A PDF file of pages with one text, written by hand."""
     content = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET".encode()
