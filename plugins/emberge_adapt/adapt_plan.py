@@ -108,11 +108,13 @@ class AdaptPlan:
 
     @property
     def finds_weights(self) -> bool:
-        """True if the development part is large enough to find the weights of the merge by."""
-        return self.dev_rows >= FEWEST_DEV_QUERIES and not {*self.tasks} & {
-            "classification",
-            "clustering",
-        }
+        """True if the development part can tell which weights of the merge are better.
+
+        Too few queries cannot, nor can queries made of documents: what finds first sentences is worse at
+        finding answers (docs/results/adapt.md).
+        """
+        has_queries = self.data_kind != "documents" and self.dev_rows >= FEWEST_DEV_QUERIES
+        return has_queries and not {*self.tasks} & {"classification", "clustering"}
 
     @property
     def base_share(self) -> float:
@@ -173,14 +175,16 @@ def choose_training(
     """Choose the settings of an effort's trainings on `rows` rows for a model of so many parameters.
 
     The length holds most texts whole, within the model's own `length_limit`. Few rows are seen several times,
-    so that a training has enough steps.
+    so that a training has enough steps, but few passages no more often than many: their queries are made of
+    the documents.
     """
     longest = max(facts.query_tokens.most, facts.document_tokens.most)
     rounded = -(-longest // _LENGTH_STEP) * _LENGTH_STEP
     length = min(max(rounded, _LEAST_LENGTH), _MOST_LENGTH, length_limit or _MOST_LENGTH)
     batch_size = 32
     steps = max(1, int(rows * min(list_shares(effort))) // batch_size)
-    most_epochs = _MOST_EPOCHS_OF_FEW if rows < _FEW_ROWS else _MOST_EPOCHS[effort]
+    are_few = rows < _FEW_ROWS and not facts.is_passages
+    most_epochs = _MOST_EPOCHS_OF_FEW if are_few else _MOST_EPOCHS[effort]
     epochs = min(max(1, round(_WANTED_STEPS / steps)), most_epochs)
     rates = next((rates for most, *rates in _LEARNING_RATES if parameters <= most), _SLOWEST_RATES)
     return Training(

@@ -340,6 +340,8 @@ class _RecipeWriter:
         yield f"      learning_rate: {small.learning_rate}"
         yield f"      epochs: {small.epochs}"
         yield f"      max_length: {self.plan.training.max_length}"
+        yield "      precision: fast"
+        yield "      dropout: false"
 
     def _student_data(self) -> str:
         """Return the entries of the texts that the student reads: training rows, and further documents."""

@@ -93,7 +93,7 @@ class Distil(FitOptions, Step):
     """Tokens of a text that teachers read at most; by default the default of `max_length`, or the teachers'
     own limit."""
     learning_rate: NonNegative = 1e-4
-    """The highest learning rate, reached at the end of the warm-up. For static models 1e-2 is usual."""
+    """The highest learning rate, reached at the end of the warm-up. For static models 3e-3 is usual."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
     trackers: tuple[str, ...] = ()

@@ -154,6 +154,13 @@ def test_documents_get_queries_of_their_own_structure() -> None:
     assert "documents" not in evaluated(steps)[0]
 
 
+def test_queries_made_of_documents_choose_no_weights() -> None:
+    steps = steps_of(replace(PLAN, data={"path": "handbook"}, data_kind="documents"))
+    assert "found" not in steps
+    assert steps["model"]["merge"]["models"] == ["$trained"]
+    assert steps["model"]["merge"]["keep"] == 0.5
+
+
 def test_real_queries_search_all_documents() -> None:
     data = {"path": "handbook"}
     plan = replace(PLAN, data=data, data_kind="documents", test="real.csv", test_rows=0)
@@ -296,6 +303,8 @@ def test_few_rows_are_seen_several_times() -> None:
     quick = [choose(rows=rows, effort="quick").epochs for rows in (500, 1500, 50_000)]
     assert quick == [5, 1, 1]
     assert choose(rows=5000, effort="thorough").epochs == 2  # of 60 % of the rows
+    passages = replace(FACTS, is_passages=True)
+    assert [choose(passages, rows=rows).epochs for rows in (500, 50_000)] == [2, 1]
 
 
 def test_larger_models_learn_more_slowly() -> None:
