@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Artifact
+from emberge import Artifact, Model
+from emberge.contracts import total_size
 
 SOUND = {
     "kind": "model",
@@ -46,3 +48,13 @@ def test_a_field_of_another_type_is_refused(change: dict[str, Any]) -> None:
 def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(ValueError, match="kind"):
         Artifact.of(record)
+
+
+def test_examples_behind_models_are_summed_if_every_model_knows_its_own() -> None:
+    def model(size: int | None) -> Model:
+        return Model("some", Path(), "", Artifact("model", size))
+
+    assert total_size([model(3), model(4)]) == 7
+    assert total_size([model(3), model(None)]) is None
+    assert total_size([Model("outside", Path(), "")]) is None
+    assert total_size([]) is None

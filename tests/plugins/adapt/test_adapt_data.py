@@ -115,6 +115,17 @@ def test_lengths_are_those_of_the_models_tokenizer(
     assert (facts.document_tokens.mean, facts.document_tokens.most) == (11, 11)
 
 
+def test_a_few_long_texts_do_not_decide_the_length(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    """Of 60 documents two have 102 tokens: a length of 11 holds 95 % of them whole."""
+    path = write_pairs(tmp_path / "a.csv", 58)
+    path.write_text(path.read_text("utf-8") + 2 * f"a file,{100 * 'file '}\n", "utf-8")
+    facts = read_facts(recognise_data(str(path)), bert, plugins)
+    assert facts.document_tokens.most == 11
+    assert facts.document_tokens.mean == (58 * 11 + 2 * 102) / 60
+
+
 def test_named_columns_are_read(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     path = write_pairs(tmp_path / "a.csv", heading="frage,antwort")
     data = recognise_data(str(path), read_columns(["query=frage,document=antwort"]))
@@ -172,6 +183,8 @@ def test_a_file_that_is_not_utf_8_is_named_with_its_line(
 def test_a_handful_of_rows_is_refused(tmp_path: Path, bert: Path, plugins: Plugins) -> None:
     with pytest.raises(DataError, match=r"49 rows.*add some"):
         read_facts(recognise_data(str(write_pairs(tmp_path / "a.csv", 49))), bert, plugins)
+    enough = recognise_data(str(write_pairs(tmp_path / "b.csv", 50)))
+    assert read_facts(enough, bert, plugins).rows == 50
 
 
 def write_beir(folder: Path, *parts: str, count: int = 60) -> Path:
@@ -195,6 +208,16 @@ def test_a_beir_set_gives_pairs_of_its_judgements(
     assert (facts.rows, facts.sets) == (60, ("library",))
     only_test = recognise_data(str(write_beir(tmp_path / "other", "test")))
     assert (only_test.judgements, only_test.has_own_test) == ("test", False)
+
+
+def test_documents_that_were_judged_irrelevant_answer_no_query(
+    tmp_path: Path, bert: Path, plugins: Plugins
+) -> None:
+    folder = write_beir(tmp_path / "library", "train")
+    qrels = folder / "qrels" / "train.tsv"
+    qrels.write_text(qrels.read_text("utf-8").replace("q7\td7\t1", "q7\td7\t0"), "utf-8")
+    facts = read_facts(recognise_data(str(folder)), bert, plugins)
+    assert (facts.rows, facts.documents) == (59, 59)
 
 
 def test_a_beir_set_without_judgements_is_refused(tmp_path: Path) -> None:

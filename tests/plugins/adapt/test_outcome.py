@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge.merging import FoundWeights
-from emberge_adapt import AdaptOutcome, MeasuredStep
+from emberge_adapt import AdaptOutcome, MeasuredStep, TokenLengths
 
 from tests.support.adapt_plans import FACTS, PLAN, STUDENT
 from tests.support.encoding_costs import COST as ANY_COST
@@ -83,6 +83,22 @@ def test_weights_are_named_and_it_is_said_if_nothing_tells_others_apart(out: Pat
     )
     text = "bag.draw=1 1.00 (nothing else is clearly better)"
     assert screen_of(outcome_of(out))["weights"] == text
+
+
+def test_weights_are_shown_as_shares(out: Path) -> None:
+    """Weights need not sum to 1."""
+    FoundWeights(
+        weights={"a": 1.0, "b": 3.0}, names={"a": FIRST, "b": BASE}, facts={"clear": True}
+    ).write(out / "found")
+    assert screen_of(outcome_of(out))["weights"] == "bag.draw=1 0.25, me/base 0.75"
+
+
+def test_documents_a_second_are_those_of_texts_as_they_are_cut(out: Path) -> None:
+    """1,000 trained tokens a second are 3,000 encoded ones; texts of 70 tokens are cut to 64."""
+    assert screen_of(outcome_of(out))["size"].endswith("here about 47 documents a second")
+    facts = replace(FACTS, document_tokens=TokenLengths(30, 121))
+    shorter = replace(outcome_of(out), facts=facts)
+    assert screen_of(shorter)["size"].endswith("here about 100 documents a second")
 
 
 def test_the_model_is_where_the_line_that_loads_it_says(out: Path) -> None:

@@ -40,6 +40,10 @@ def test_equal_plans_are_equal_recipes() -> None:
     assert write_recipe(PLAN) == write_recipe(replace(PLAN))
 
 
+def test_a_recipe_has_the_seed_that_was_asked_for() -> None:
+    assert yaml.safe_load(write_recipe(replace(PLAN, seed=7)))["seed"] == 7
+
+
 @pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
 def test_every_effort_is_a_sound_recipe_that_merges_with_the_base(effort: Any) -> None:
     recipe = parse_recipe(write_recipe(replace(PLAN, effort=effort)), load_plugins())
@@ -84,6 +88,14 @@ def test_a_test_of_the_users_own_is_judged_and_kept_out_of_the_training() -> Non
     assert mined["mine_hard_negatives"]["corpus"] == "docs.jsonl"
 
 
+def test_a_test_of_the_users_own_has_the_columns_that_were_named() -> None:
+    columns = {"anchor": "frage", "positive": "antwort"}
+    steps = steps_of(replace(PLAN, test="real.csv", test_rows=0, columns=columns))
+    entry = {"path": "real.csv", "columns": columns}
+    assert evaluated(steps)[0] == entry
+    assert steps["clean"]["decontaminate"]["eval_sets"] == ["$parts", entry]
+
+
 def test_the_gate_is_a_gain_over_the_base_and_a_limit_of_forgetting() -> None:
     gain, forgetting = steps_of(PLAN)["scores"]["evaluate"]["require"]
     assert gain == {"model": "$model", "better_than": "./base", "tasks": "ind"}
@@ -107,6 +119,12 @@ def test_negatives_are_mined_with_the_largest_effort(effort: Any) -> None:
     assert ("$mined" in recipe["steps"]["report"]["report"]["of"]) == is_mined
     assert recipe["x-training"]["data"] == ("$mined" if is_mined else "$clean")
     assert ("hard_negatives" in recipe["x-training"]) == is_mined
+
+
+def test_nothing_is_mined_for_scored_pairs_be_they_beside_searches() -> None:
+    for tasks in (("sts",), ("retrieval", "sts")):
+        assert "mined" not in steps_of(replace(PLAN, effort="thorough", tasks=tasks))
+    assert "mined" in steps_of(replace(PLAN, effort="thorough", tasks=("retrieval", "reranking")))
 
 
 def test_nothing_is_mined_among_few_rows() -> None:
@@ -216,6 +234,8 @@ def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(eff
     distil, scores = steps["small"]["distil"], steps["scores"]["evaluate"]
     assert (distil["teachers"], distil["student"]) == ("$model", {"layers": 3})
     assert distil["data"] == "$clean"
+    assert (distil["epochs"], float(distil["learning_rate"]), distil["max_length"]) == (4, 5e-4, 64)
+    assert (distil["precision"], distil["dropout"]) == ("fast", False)
     assert scores["models"][-1] == "$small"
     assert scores["cost"] == {"queries": 16, "texts": 64, "rounds": 3}
     assert scores["compare"][-1] == ["$small", "$model"]
@@ -239,7 +259,7 @@ def test_a_static_student_begins_at_the_vectors_of_the_models_tokens() -> None:
     steps = steps_of(plan)
     assert steps["tokens"]["static_model"] == {"teacher": "$model", "data": "$clean"}
     assert steps["small"]["distil"]["student"] == {"model": "$tokens"}
-    assert float(steps["small"]["distil"]["learning_rate"]) == 1e-2
+    assert float(steps["small"]["distil"]["learning_rate"]) == 3e-3
     assert "$tokens" in steps["report"]["report"]["of"]
 
 
@@ -302,7 +322,8 @@ def test_few_rows_are_seen_several_times() -> None:
     assert [choose(rows=rows).epochs for rows in (500, 1500, 5000, 50_000)] == [5, 2, 2, 1]
     quick = [choose(rows=rows, effort="quick").epochs for rows in (500, 1500, 50_000)]
     assert quick == [5, 1, 1]
-    assert choose(rows=5000, effort="thorough").epochs == 2  # of 60 % of the rows
+    assert choose(rows=8000).epochs == 1
+    assert choose(rows=8000, effort="thorough").epochs == 2  # of 60 % of the rows
     passages = replace(FACTS, is_passages=True)
     assert [choose(passages, rows=rows).epochs for rows in (500, 50_000)] == [2, 1]
 
@@ -329,6 +350,20 @@ def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
     assert thorough.disk - once.disk == 3 * 4 * 22_000_000
     slow = MeasuredStep(tokens_per_second=500, memory=None)
     assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
+
+
+def test_texts_are_trained_at_the_measured_speed_and_encoded_three_times_as_fast() -> None:
+    """1,500 rows of 10 and 64 tokens: one more pass over them, and an index of both models."""
+    measured = MeasuredStep(tokens_per_second=5000, memory=None)
+
+    def seconds(plan: AdaptPlan) -> float:
+        return estimate_work(plan, FACTS, 22_000_000, measured).seconds
+
+    tokens = 1500 * (10 + 64)
+    longer = replace(PLAN, training=replace(PLAN.training, epochs=PLAN.training.epochs + 1))
+    assert seconds(longer) - seconds(PLAN) == pytest.approx(tokens / 5000)
+    indexed = replace(PLAN, index="vectors.npy")
+    assert seconds(indexed) - seconds(PLAN) == pytest.approx(2 * tokens / 15_000)
 
 
 def test_an_estimate_grows_with_the_student_its_passes_and_its_documents() -> None:

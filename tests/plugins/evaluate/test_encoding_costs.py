@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -24,6 +24,13 @@ from tests.support.given_scores import Given
 from tests.support.glance import Glance
 
 FEW = CostOptions(queries=3, texts=5, rounds=2)
+
+
+class Elapsed(NamedTuple):
+    """Seconds of a given clock."""
+
+    wall: float
+    cpu: float
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +158,82 @@ def test_the_texts_are_those_of_the_data_and_the_same_each_time(
     assert len({text for _, texts in singles for text in texts} & of_data["query"]) == 3
     assert documents[0] == "document"
     assert len({*documents[1]} & of_data["document"]) == 5
+
+
+def test_the_order_of_the_data_does_not_choose_the_texts(
+    catalogue: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are thirty documents, of which five are timed."""
+    timed: list[set[str]] = []
+    texts, load = Mteb.texts, Mteb.load_embedder
+
+    def note(self: Mteb, model: Model, workspace: Any) -> Any:
+        embed = load(self, model, workspace)
+        assert embed is not None
+
+        def noted(some: Sequence[str], side: Any) -> Any:
+            timed[-1].update(some)
+            return embed(some, side)
+
+        return noted
+
+    monkeypatch.setattr(Mteb, "load_embedder", note)
+    for turn in (1, -1):
+        monkeypatch.setattr(Mteb, "texts", lambda *given, turn=turn: [*texts(*given)][::turn])
+        timed.append(set())
+        _evaluate(catalogue, bench, cost=replace(FEW, rounds=turn + 2)).run(bench)
+    assert timed[0] == timed[1]
+
+
+def test_times_are_medians_in_milliseconds_and_texts_in_a_second(
+    catalogue: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rounds of three queries and a batch of five texts, by a clock of given times."""
+    del bench.many["$small"]
+    rounds = [
+        [Elapsed(0.010, 0.03), Elapsed(0.020, 0.05), Elapsed(0.9, 0.9), Elapsed(0.5, 1.0)],
+        [Elapsed(0.040, 0.01), Elapsed(0.050, 0.02), Elapsed(0.1, 0.4), Elapsed(1.0, 2.5)],
+        [Elapsed(0.001, 0.09), Elapsed(0.030, 0.08), Elapsed(0.2, 0.7), Elapsed(2.5, 5.0)],
+    ]
+    times = iter([elapsed for one in rounds for elapsed in one])
+
+    def time_call(run: Any) -> Elapsed:
+        run()
+        return next(times)
+
+    monkeypatch.setattr(encoding_costs, "time_call", time_call)
+    _evaluate(catalogue, bench, cost=replace(FEW, rounds=3)).run(bench)
+    (cost,) = read_costs(bench.folder).values()
+    # Medians of the rounds are 20, 50 and 30 ms, and 50, 20 and 80 ms of CPU time.
+    assert (cost.milliseconds, cost.cpu_milliseconds) == (30, 50)
+    assert (cost.texts_per_second, cost.texts_per_cpu_second) == (5 / 1.0, 5 / 2.5)
+
+
+def test_another_number_of_threads_or_backbone_is_measured_again(
+    catalogue: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load = Mteb.load_embedder
+
+    def note(self: Mteb, model: Model, workspace: Any) -> Any:
+        loaded.append(model.name)
+        return load(self, model, workspace)
+
+    monkeypatch.setattr(Mteb, "load_embedder", note)
+    del bench.many["$small"]
+    once = replace(FEW, rounds=1)
+    reference = ModelRef("$large")
+    for limit in (None, 8, None):
+        backbone = None if limit is None else replace(BACKBONE, max_length=limit)
+        model = EvaluatedModel(model=reference, backbone=backbone)
+        replace(_evaluate(catalogue, bench, cost=once), models=(model,)).run(bench)
+    assert len(loaded) == 2
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    _evaluate(catalogue, bench, cost=once).run(bench)
+    assert len(loaded) == 3
+    (cost,) = read_costs(bench.folder).values()
+    assert cost.threads == threads + 1
 
 
 def test_a_rehearsal_measures_one_round(catalogue: Path, bench: Bench) -> None:

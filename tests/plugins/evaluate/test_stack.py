@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,29 @@ import numpy as np
 import pytest
 from emberge import (
     EmbergeError,
+    Evaluator,
+    Model,
+    ModelRef,
     RequirementError,
+    TaskInfo,
+    TaskScore,
+    Workspace,
     check_recipe,
     load_plugins,
     parse_recipe,
     run_recipe,
 )
+from emberge.contracts import SearchStack
 from emberge.evaluating import read_scores
 from emberge_encoder import CrossEncoder, Splade
+from emberge_evaluate import Reranker, Retriever, Stack
 from emberge_mteb import Mteb
 from sentence_transformers import CrossEncoder as StockCrossEncoder
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from tests.support import tiny
-from tests.support.bench import write_catalogue
+from tests.support.bench import Bench, model_at, write_catalogue
+from tests.support.given_scores import TASKS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*with so few:UserWarning")
 
@@ -207,6 +217,68 @@ def test_weights_are_those_that_serve_development_data_best(
         0.5,
         0.5,
     ]  # all weights are as good, and these are the most even ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearWeights(Evaluator):
+    """Scores of searches by how near their weights are to some; it keeps the searches."""
+
+    wanted: tuple[float, ...]
+    asked: list[SearchStack] = field(default_factory=list, hash=False)
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return TASKS[:1]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        assert model.stack is not None
+        self.asked.append(model.stack)
+        squares = [(a - b) ** 2 for a, b in zip(model.stack.weights, self.wanted, strict=True)]
+        yield from (TaskScore(task, 1 - sum(squares)) for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "trials"),
+    [((0.33, 0.67), [0.3, 0.7], 11), ((0.48, 0.32, 0.2), [0.4, 0.4, 0.2], 21)],
+)
+def test_shares_of_two_models_are_tenths_and_of_more_fifths_without_the_reranker(
+    models: Mapping[str, Path],
+    tmp_path: Path,
+    wanted: tuple[float, ...],
+    found: list[float],
+    trials: int,
+) -> None:
+    development = NearWeights(wanted=wanted)
+    names = ("dense", "other", "dense")[: len(wanted)]
+    bench = Bench(tmp_path)
+    artifact = Stack(
+        retrievers=tuple(Retriever(model=ModelRef(str(models[name]))) for name in names),
+        reranker=Reranker(model=ModelRef(str(models["reranker"]))),
+        fusion="weighted",
+        development=development,
+    ).run(bench)
+    record = artifact.details["stack"]
+    assert record["weights"] == found
+    assert len(development.asked) == len({stack.weights for stack in development.asked}) == trials
+    assert all(stack.reranker is None for stack in development.asked)
+    parts = [model["part"] for model in record["models"]]
+    assert parts == [*["retriever"] * len(wanted), "reranker"]
+    contents = [model_at(models[name]).fingerprint for name in (*names, "reranker")]
+    assert [model["fingerprint"] for model in record["models"]] == contents
+    assert list(artifact.parents) == contents
+
+
+@pytest.mark.parametrize(("count", "refused"), [(1, True), (2, False), (4, False), (5, True)])
+def test_weights_are_found_for_two_to_four_models(
+    catalogue: Path, models: Mapping[str, Path], count: int, refused: bool
+) -> None:
+    development = {"mteb": {"data": [{"path": str(catalogue), "only": ["retrieval"]}]}}
+    retrievers = [str(models["dense"])] * count
+    stack = {"retrievers": retrievers, "reranker": str(models["reranker"])}
+    found = problems(search={"stack": {**stack, "fusion": "weighted", "development": development}})
+    assert any("for 2 to 4 retrievers" in problem for problem in found) == refused
+    assert bool(found) == refused
 
 
 def test_a_retriever_finds_its_documents_once_for_all_stacks(

@@ -66,6 +66,11 @@ def training(place: Path, model: str, **options: Any) -> dict[str, Any]:
             {"backbone": "multi_vector", "loss": "similarity_distillation"},
             "needs a guide",
         ),
+        (
+            "reranker",
+            {"backbone": "cross_encoder", "loss": "similarity_distillation"},
+            "the model gives a score for each pair of texts",
+        ),
     ],
 )
 def test_a_training_that_does_not_suit_its_kind_is_refused(

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from emberge import Embeddings, Loss
+from emberge import Embeddings, Guide, Loss, ModelRef
 from emberge_train.losses.kl_distillation import KLDistillation
 from emberge_train.losses.margin_mse import MarginMSE
 
@@ -48,6 +48,12 @@ def test_kl_distillation_by_hand() -> None:
     assert float(loss(_row(teacher), {})) == pytest.approx(expected, rel=1e-9)
     rescaled = dataclasses.replace(loss, rescale=True)
     assert float(rescaled(_row(teacher), {})) == pytest.approx(expected / 16, rel=1e-9)
+
+
+def test_a_guide_is_given_to_a_loss_that_lacks_one() -> None:
+    first, second = (Guide(model=ModelRef(text)) for text in ("./first", "./second"))
+    assert KLDistillation().with_guide(second).guide == second
+    assert KLDistillation(guide=first).with_guide(second).guide == first
 
 
 @pytest.mark.parametrize("loss", [MarginMSE(), KLDistillation()])

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from emberge import Loss, check_recipe, load_plugins, load_recipe
 from emberge.training import FitOptions
+from emberge_train import SimilarityDistillation
 from emberge_train.losses.score_arithmetic import scale_warnings, temperature_warnings
 from emberge_train.training_warnings import option_warnings
 
@@ -134,6 +135,11 @@ def test_losses_that_take_a_scale_or_two_temperatures_are_doubted(place: Path) -
     assert len(kl(temperature=20).warnings()) == 1
     assert len(kl(temperature=20, teacher_temperature=20).warnings()) == 2
     assert kl(temperature=20, similarity="dot").warnings() == [], "scores of logits may be as large"
+    similarity = SimilarityDistillation(teacher_temperature=20)
+    (warning,) = similarity.warnings()
+    assert warning.startswith("teacher_temperature 20:")
+    (warning,) = SimilarityDistillation(temperature=20).warnings()
+    assert warning.startswith("temperature 20:")
 
 
 def test_no_loss_doubts_its_own_defaults() -> None:

@@ -61,14 +61,22 @@ def stock_scores(model: Any, queries: list[str], documents: list[str]) -> np.nda
     return np.asarray(table.to_dense() if table.is_sparse else table)
 
 
-@pytest.mark.parametrize("name", [*KINDS])
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [("splade", ("the ", "list of ")), ("splade", ("", "")), ("colbert", ("", ""))],
+)
 def test_negatives_are_what_the_librarys_similarity_lists(
-    folders: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folders: Mapping[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    prompts: tuple[str, str],
 ) -> None:
     backbone, option, stock = KINDS[name]
     monkeypatch.setattr(text_search, "_FEWEST", 7)  # several blocks of passages
     monkeypatch.setattr(text_search, "_SCORES", 7)
     teacher = {"model": str(folders[name]), "backbone": option}
+    teacher |= dict(zip(("query_prompt", "document_prompt"), prompts, strict=True))
     path = recipe(tmp_path, teacher, range=list(RANKS), margin=MARGIN)
     assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
     made = tmp_path / "out" / "made"
@@ -79,7 +87,9 @@ def test_negatives_are_what_the_librarys_similarity_lists(
     model = stock(str(tmp_path / "saved"), device="cpu", local_files_only=True)
     texts = sentences(2 * ROWS)
     queries, documents = texts[:ROWS], texts[ROWS:]
-    scores = stock_scores(model, queries, documents)
+    scores = stock_scores(
+        model, [prompts[0] + text for text in queries], [prompts[1] + text for text in documents]
+    )
     reached = 0
     for number, row in enumerate(found):
         own = float(scores[number, number])
@@ -95,6 +105,26 @@ def test_negatives_are_what_the_librarys_similarity_lists(
     assert f"rows: {share} have a positive among the first {RANKS[1]} passages." in table
     assert "| score by |" in table
     assert "cosine by |" not in table
+
+
+def test_a_query_gets_no_positive_however_many_passages_are_listed(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """Of six passages the first query has three, which leave it three others."""
+    data = tmp_path / "rows.jsonl"
+    rows = [{"query": "a list", "pos": ["rows of text", "a file", "the long list"]}]
+    rows += [{"query": f"{word} list", "pos": [f"{word} file"]} for word in ("old", "new", "red")]
+    teacher = {"model": str(folders["splade"]), "backbone": "splade"}
+    path = recipe(tmp_path, teacher, range=[1, 6], margin=None)
+    content = json.loads(path.read_text("utf-8"))
+    content["steps"]["made"]["mine_hard_negatives"] |= {"count": 5}
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    path.write_text(json.dumps(content), "utf-8")
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 0
+    (file,) = (tmp_path / "out" / "made").glob("*.jsonl")
+    found = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert sorted(found[0]["neg"]) == ["new file", "old file", "red file"]
+    assert all(len(row["neg"]) == 5 and not {*row["pos"]} & {*row["neg"]} for row in found[1:])
 
 
 def test_options_that_need_the_scores_of_any_pair_are_refused(

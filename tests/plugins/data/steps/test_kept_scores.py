@@ -112,6 +112,13 @@ def test_rows_get_their_scores_and_figures_are_of_the_teachers_own(tmp_path: Pat
     assert {one.note for one in _yield_outcomes(level, float, _Figures())} == {"scored"}
 
 
+def test_a_negative_between_two_positives_is_above_one_of_them(tmp_path: Path) -> None:
+    scores = PairScores(tmp_path, SET)
+    scores.fill(lambda _: ([0.9, 0.5, 0.6, 0.3, 0.8, 0.7, 0.2], 0))
+    found = [one.note for one in _yield_outcomes(scores, float, _Figures())]
+    assert found == ["scored, a negative above a positive", "scored", "scored"]
+
+
 @pytest.mark.parametrize(
     ("score_range", "warned"),
     [

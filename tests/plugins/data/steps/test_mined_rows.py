@@ -24,6 +24,7 @@ from emberge_data.steps.negative_choice import passages_of, places_of_passages
 from emberge_data.steps.search.exact import SearchMemory
 from emberge_data.steps.search.exclusions import Lists
 from emberge_data.steps.search.space import Side, Space
+from emberge_data.steps.taught_step import describe_spread
 from emberge_data.steps.teacher import Teacher
 from numpy.typing import NDArray
 
@@ -293,6 +294,12 @@ def test_where_nothing_passes_the_scores_seen_are_told(tmp_path: Path) -> None:
         "median 0.7 and the nearest other passages 0.79 to 0.9, median 0.79); raise margin (0.1), widen "
         "range, or name a corpus"
     )
+
+
+def test_a_spread_is_of_finite_numbers() -> None:
+    """Of a query without a passage the best score is -inf."""
+    assert describe_spread(np.array([3, -np.inf, 1, np.nan, 2])) == "1 to 3, median 2"
+    assert describe_spread(np.array([-np.inf])) == "none"
 
 
 def test_too_few_passages_are_refused_but_in_a_rehearsal(tmp_path: Path) -> None:

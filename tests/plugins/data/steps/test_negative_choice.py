@@ -165,6 +165,18 @@ def test_draws_depend_on_the_texts_and_not_on_what_is_beside_them() -> None:
     assert (found != other).any()
 
 
+def test_queries_that_are_alike_draw_passages_of_their_own() -> None:
+    """Else the passages of the lowest draws would be the negatives of every query."""
+    vectors = np.random.default_rng(3).normal(size=(40, 5)).astype(np.float32)
+    space = Space(np.tile(vectors[:1], (20, 1)), vectors)
+    given = passages(space, [[0]] * 20)
+    drawn = ChoiceOptions(count=2, margin=None, ranks=(1, 30), sampling="random")
+    filled = ChoiceOptions(count=9, margin=0.5, ranks=(1, 9), fill=True)
+    for choice in (drawn, filled):
+        places = choose([space], np.arange(20), given, choice).places
+        assert len({tuple(row) for row in places.tolist()}) > 10
+
+
 def test_an_empty_place_is_filled_from_a_large_corpus_too() -> None:
     draw = np.random.default_rng(2)
     space = Space(on_a_circle(1.0), on_a_circle(0.9, *draw.uniform(-1, 0.95, 5000)))

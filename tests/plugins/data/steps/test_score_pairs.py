@@ -339,9 +339,10 @@ def test_encoders_are_no_cross_encoders(place: Path, minilm: Path) -> None:
 
 
 def test_odd_options_are_refused_at_their_line(place: Path, plugins: Plugins) -> None:
-    (found,) = problems(place, plugins, "{model: ./cross}", "score_range: [1, 0]")
-    assert found.severity == "error"
-    assert found.where.endswith("recipe.yaml:7")
+    for score_range in ("[1, 0]", "[1, 1]"):
+        (found,) = problems(place, plugins, "{model: ./cross}", f"score_range: {score_range}")
+        assert found.severity == "error"
+        assert found.where.endswith("recipe.yaml:7")
     with pytest.raises(RecipeError, match=r"recipe.yaml:7: .*'batch_size'"):
         problems(place, plugins, "{model: ./cross}", "batch_size: 0")
 

@@ -273,6 +273,17 @@ def test_wrong_options_are_found_before_work_starts(
     assert named in found
 
 
+def test_a_range_may_have_as_many_ranks_as_negatives_are_mined(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(tmp_path / "rows.jsonl", pairs(20))
+    for last, code in ((5, 0), (4, 2)):
+        options = {"count": 3, "range": [3, last]}
+        path = recipe(tmp_path, "mine_hard_negatives", str(bert), str(data), **options)
+        assert main(["check", str(path)]) == code
+    assert "end it at 5 or later" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("kind", ["mine_hard_negatives", "filter_negatives", "consistency_filter"])
 @pytest.mark.parametrize(
     ("rows", "task"),
