@@ -38,7 +38,7 @@ def read_steps(seeds: Sequence[int]) -> dict[str, Any]:
     steps: dict[str, Any] = {name: recipe["steps"][name] for name in ("three_cut", "three")}
     options = steps["three"]["distil"]
     options["data"] = {**options["data"], "path": str(CATALOGUE)}
-    options["learning_rate"] = float(options["learning_rate"])  # PyYAML takes 3e-4 for text
+    options["learning_rate"] = float(options["learning_rate"])  # PyYAML takes 1e-3 for text
     steps["three"]["foreach"] = {"seed": list(seeds)}
     for name in ("scores", "on_teachers_index"):
         steps[name] = recipe["steps"][name]
@@ -64,7 +64,9 @@ def read_texts(options: dict[str, Any]) -> list[str]:
     return [text for row in rows for text in (row["query"], *row["pos"][:1])]
 
 
-def train_peer(texts: list[str], *, steps: int, max_length: int, seed: int, out: Path) -> None:
+def train_peer(
+    texts: list[str], *, steps: int, batch_size: int, max_length: int, seed: int, out: Path
+) -> None:
     """Train the layers of MiniLM by sentence-transformers' script for fewer layers, for so many steps."""
     import torch
     from datasets import Dataset
@@ -87,7 +89,7 @@ def train_peer(texts: list[str], *, steps: int, max_length: int, seed: int, out:
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(out.with_suffix(".work")),
         max_steps=steps,
-        per_device_train_batch_size=64,
+        per_device_train_batch_size=batch_size,
         learning_rate=1e-4,
         warmup_steps=0.1,
         seed=seed,
@@ -138,7 +140,13 @@ def main() -> None:
         if not peer.exists():
             step_count = count_steps(options.out / f"three.seed={seed}")
             train_peer(
-                texts, steps=step_count, max_length=distil["max_length"], seed=seed, out=peer
+                texts,
+                steps=step_count,
+                batch_size=2
+                * distil["sampler"]["batch_shuffle"]["batch_size"],  # rows have two texts
+                max_length=distil["max_length"],
+                seed=seed,
+                out=peer,
             )
     scored = {
         name: with_models(steps[name], teacher, "$three_cut", peers)
