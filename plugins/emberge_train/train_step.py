@@ -40,7 +40,7 @@ from emberge.contracts import (
     prediction_problems,
 )
 from emberge.results import write_bags
-from emberge.training import KEPT_STATE, FitOptions, FitResult, choose_negatives
+from emberge.training import KEPT_STATE, Averaging, FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
@@ -76,9 +76,8 @@ class Train(FitOptions, Step):
 
     The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset from which
     the sampler selected only some rows, the row numbers in `bags/<dataset>.npy`. If the backbone trains an
-    adapter, the result is the adapter, and `$id` means the model with the adapter. With `keep_state` it also
-    has `training_state`, from which a training with `from_state` continues: publishing, loading and merging
-    the model leave that folder out.
+    adapter, the result is the adapter, and `$id` means the model with the adapter. A kept state is in
+    `training_state`, which is left out where the model is loaded, merged or published.
 
     Example:
         trained:
@@ -492,6 +491,7 @@ class Train(FitOptions, Step):
                 ),
                 "learning_rate": rate,
                 **self._describe_state(options),
+                **({"average": _describe_average(self.average)} if self.average else {}),
                 "sampler": [repr(part) for part in sampler],
                 **(_read_adapter_ranks(workspace.folder) if adapts else {}),
             },
@@ -548,6 +548,16 @@ def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
             nested = is_dataclass(value) and not isinstance(value, type)
             changed[option.name] = dataclasses.asdict(value) if nested else value
     return {**changed, **inner}
+
+
+def _describe_average(average: Averaging) -> dict[str, Any]:
+    """Return the options of an average that have an effect."""
+    options = {
+        name: value for name, value in dataclasses.asdict(average).items() if value is not None
+    }
+    return (
+        options if average.weights == "ema" else {k: v for k, v in options.items() if k != "decay"}
+    )
 
 
 def _average_last_losses(losses: Sequence[tuple[str, float]]) -> float:
