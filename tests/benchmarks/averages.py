@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m pytest -m benchmark -s tests/benchmarks/averages.py
 
-all-MiniLM-L6-v2, float32, batches of 32 questions and passages of squad with at most 64 tokens. Both trainings
+all-MiniLM-L6-v2, float32, batches of 32 questions and passages of squad, 64 tokens at most. Both trainings
 run the same batches in turn, an average over all steps in one of them; the first step of each, in which the
 mean is copied, is left out. Printed are medians of CPU seconds a step over interleaved rounds, the median of
 the ratios of the same step of a round, and the update of the mean alone, which is the same for any batch.

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge.errors import CheckpointError, EmbergeError
-from emberge.files import (
-    read_json,
-    replace_folder,
-    require_inside,
-    require_regular,
-    write_json,
-)
+from emberge.files import read_json, replace_folder, require_inside, require_regular, write_json
 from emberge.tensor_files import TensorSpec, read_header
 from emberge.training.fit_options import FitOptions
 from emberge.wording import join_some, printable
@@ -69,8 +63,9 @@ def find_kept_state(folder: Path) -> Path:
 
     Raises:
         CheckpointError: if it kept none.
+        UnsoundFileError: if the state's folder is a link out of the result.
     """
-    state = folder / KEPT_STATE
+    state = require_inside(folder / KEPT_STATE, folder)
     if not (state / _FACTS).is_file():
         raise CheckpointError(
             f"from_state: {printable(folder)} has no {KEPT_STATE}/{_FACTS}: it is no training that kept its "

@@ -237,6 +237,14 @@ def test_a_folder_without_a_state_is_refused_with_the_option_that_keeps_one(
         find_kept_state(tmp_path / "out")
 
 
+def test_a_state_behind_a_link_out_of_the_result_is_refused(tmp_path: Path) -> None:
+    state = pulled(Pulled(3), tmp_path)
+    os.rename(state, tmp_path / "elsewhere")
+    state.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EmbergeError, match="outside of"):
+        find_kept_state(tmp_path / "out")
+
+
 def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
     point = Pulled(3)
     with torch.no_grad():
