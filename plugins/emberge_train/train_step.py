@@ -40,7 +40,7 @@ from emberge.contracts import (
     prediction_problems,
 )
 from emberge.results import write_bags
-from emberge.training import KEPT_STATE, Averaging, FitOptions, FitResult, choose_negatives
+from emberge.training import Averaging, FitOptions, FitResult, KeptState, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
@@ -129,7 +129,7 @@ class Train(FitOptions, Step):
         if not self.from_state or self.model.step is not None:
             return ""
         text = self.model.adapter or self.model.main
-        state = self.model.folder / Path(text).expanduser() / KEPT_STATE
+        state = self.model.folder / Path(text).expanduser() / KeptState.FOLDER
         return HashCache().of_tree(state) if state.is_dir() else ""
 
     def _choose_options(self, **changes: Any) -> FitOptions:
@@ -212,24 +212,27 @@ class Train(FitOptions, Step):
 
     def _list_state_problems(self, context: Preflight) -> list[str]:
         """Return why this training cannot continue from the state that its model kept or will keep."""
-        from emberge.training import find_kept_state, kept_state_problems
-
-        if self.model.step is None:
-            folder = context.adapter(self.model) or context.model(self.model)
-            try:
-                state: Path | Mapping[str, Any] | None = folder and find_kept_state(folder)
-            except CheckpointError as error:
-                return [str(error)]
-        else:
-            expected_result = context.expected(self.model)
-            if expected_result is None:
-                return []  # the earlier step has problems of its own
-            state = expected_result.artifact.details.get(KEPT_STATE)
-            if state is None or self.model.part is not None:
+        if self.model.step is not None:
+            state = self._expect_state(context)
+            if state is None:
                 return [
                     f"from_state: {self.model} keeps no state; name a training with keep_state: true"
                 ]
-        return [] if state is None else list(kept_state_problems(state, self._choose_options()))
+            return list(state.find_problems(self._choose_options()))
+        folder = context.adapter(self.model) or context.model(self.model)
+        try:
+            state = KeptState.find(folder) if folder is not None else None
+        except CheckpointError as error:
+            return [str(error)]
+        return [] if state is None else list(state.find_problems(self._choose_options()))
+
+    def _expect_state(self, context: Preflight) -> KeptState | None:
+        """Return the state that the step `model` will keep; None if it keeps none."""
+        expected_result = context.expected(self.model)
+        if expected_result is None or self.model.part is not None:
+            return None
+        facts = expected_result.artifact.details.get(KeptState.FOLDER)
+        return KeptState(facts) if facts else None
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         for loss in self._list_losses():
@@ -368,9 +371,7 @@ class Train(FitOptions, Step):
 
     def _describe_state(self, options: FitOptions) -> dict[str, Any]:
         """Return the artifact's detail about the state that the result keeps, if it keeps one."""
-        from emberge.training import describe_moments
-
-        return {KEPT_STATE: describe_moments(options)} if options.keep_state else {}
+        return {KeptState.FOLDER: KeptState.of(options).facts} if options.keep_state else {}
 
     def _expect_work(
         self, context: Preflight, checked: CheckedData, ahead: TrainingPreview
@@ -427,10 +428,10 @@ class Train(FitOptions, Step):
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge.data import step_datasets
-        from emberge.training import FitJob, find_kept_state, fit
+        from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
-        kept_state = find_kept_state(model.adapter or model.folder) if self.from_state else None
+        kept_state = KeptState.find(model.adapter or model.folder) if self.from_state else None
         if model.adapter is not None and kept_state is None:
             raise CheckpointError(
                 f"{model.name}: training starts from a whole model, not an adapter"
@@ -465,7 +466,7 @@ class Train(FitOptions, Step):
                 guides=workspace.model,
                 files=workspace.data,
                 early_stopping=stopping,
-                from_state=kept_state,
+                from_state=kept_state.folder if kept_state else None,
                 rehearsal=rehearsal,
             )
             result = fit(

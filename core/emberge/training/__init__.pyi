@@ -13,10 +13,7 @@ from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state
 from .loop.fit import fit as fit
 from .loop.fit import train as train
-from .loop.kept_state import KEPT_STATE as KEPT_STATE
-from .loop.kept_state import describe_moments as describe_moments
-from .loop.kept_state import find_kept_state as find_kept_state
-from .loop.kept_state import kept_state_problems as kept_state_problems
+from .loop.kept_state import KeptState as KeptState
 from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session

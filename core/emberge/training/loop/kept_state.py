@@ -8,8 +8,9 @@ the folder may be a stranger's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import read_json, replace_folder, require_inside, require_regular, write_json
@@ -20,8 +21,6 @@ from emberge.wording import join_some, printable
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEPT_STATE = "training_state"
-"""Folder of the state in a training's result."""
 _FACTS = "state.json"
 _TENSORS = "tensors.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -31,47 +30,55 @@ _MOST_STEPS = 2**24
 _NAMED = 3
 
 
-def describe_moments(options: FitOptions) -> dict[str, Any]:
-    """Return the optimizer and the options on which its moments depend, as JSON values."""
-    return {
-        "optimizer": "adamw",
-        "adam_beta1": options.adam_beta1,
-        "adam_beta2": options.adam_beta2,
-        "adam_epsilon": options.adam_epsilon,
-    }
+@dataclass(frozen=True)
+class KeptState:
+    """State that a training keeps in its result, or will keep: what is known without its tensors.
 
-
-def kept_state_problems(state: Path | Mapping[str, Any], options: FitOptions) -> Iterator[str]:
-    """Yield a problem for each option with which the moments of a kept state were not computed.
-
-    `state` is the state's folder, of which no tensors are read, or what `describe_moments` returned.
-
-    Raises:
-        CheckpointError: if the folder's JSON file cannot be read.
+    `facts` are the optimizer and the options on which its moments depend, as JSON values. `folder` is None
+    before the training has run.
     """
-    facts = _read_facts(state) if isinstance(state, Path) else state
-    for name, value in describe_moments(options).items():
-        if (kept := facts.get(name)) != value:
-            yield (
-                f"from_state: the state was kept by a training with {name}: {printable(str(kept), 80)}, and "
-                f"this one has {value}; write the same here, or leave from_state out"
-            )
 
+    FOLDER: ClassVar[str] = "training_state"
+    """Name of the state's folder in a result."""
+    facts: Mapping[str, Any]
+    folder: Path | None = None
 
-def find_kept_state(folder: Path) -> Path:
-    """Return the folder of the state that a training kept in its result `folder`.
-
-    Raises:
-        CheckpointError: if it kept none.
-        UnsoundFileError: if the state's folder is a link out of the result.
-    """
-    state = require_inside(folder / KEPT_STATE, folder)
-    if not (state / _FACTS).is_file():
-        raise CheckpointError(
-            f"from_state: {printable(folder)} has no {KEPT_STATE}/{_FACTS}: it is no training that kept its "
-            "state; write keep_state: true in that training, or leave from_state out"
+    @classmethod
+    def of(cls, options: FitOptions) -> Self:
+        """Return the state that a training with these options keeps."""
+        return cls(
+            {
+                "optimizer": "adamw",
+                "adam_beta1": options.adam_beta1,
+                "adam_beta2": options.adam_beta2,
+                "adam_epsilon": options.adam_epsilon,
+            }
         )
-    return state
+
+    @classmethod
+    def find(cls, result: Path) -> Self:
+        """Return the state in a training's result, of which no tensor is read.
+
+        Raises:
+            CheckpointError: if the training kept none, or its JSON file cannot be read.
+            UnsoundFileError: if a link leads out of the result.
+        """
+        folder = require_inside(result / cls.FOLDER, result)
+        if not (folder / _FACTS).is_file():
+            raise CheckpointError(
+                f"from_state: {printable(result)} has no {cls.FOLDER}/{_FACTS}: it is no training that kept "
+                "its state; write keep_state: true in that training, or leave from_state out"
+            )
+        return cls(_read_facts(folder), folder)
+
+    def find_problems(self, options: FitOptions) -> Iterator[str]:
+        """Yield a problem for each option with which the state's moments were not computed."""
+        for name, value in self.of(options).facts.items():
+            if (kept := self.facts.get(name)) != value:
+                yield (
+                    f"from_state: the state is of a training with {name}: {printable(str(kept), 80)}, and "
+                    f"this one has {value}; write the same here, or leave from_state out"
+                )
 
 
 def _read_facts(folder: Path) -> Mapping[str, Any]:
@@ -97,7 +104,7 @@ def write_kept_state(folder: Path, tensors: Mapping[str, Tensor], options: FitOp
 
     def fill(side: Path) -> None:
         save_file({n: t.detach().contiguous() for n, t in tensors.items()}, side / _TENSORS)
-        write_json(side / _FACTS, describe_moments(options), durable=False)
+        write_json(side / _FACTS, KeptState.of(options).facts, durable=False)
 
     if wrong := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
         raise EmbergeError(
@@ -118,7 +125,7 @@ def read_kept_state(
     """
     from safetensors.torch import load_file
 
-    for problem in kept_state_problems(folder, options):
+    for problem in KeptState(_read_facts(folder)).find_problems(options):
         raise CheckpointError(f"{printable(folder)}: {problem}")
     path = folder / _TENSORS
     try:

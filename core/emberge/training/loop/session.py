@@ -40,7 +40,7 @@ from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock, latest_state, save_state
-from emberge.training.loop.kept_state import KEPT_STATE
+from emberge.training.loop.kept_state import KeptState
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
 from emberge.training.plan.lazy_rows import in_pieces
@@ -284,7 +284,7 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     weights = hashlib.sha256()
     folder, state = job.checkpoint, job.from_state
     paths = sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")])
-    paths = [path for path in paths if path.parent.name != KEPT_STATE]
+    paths = [path for path in paths if path.parent.name != KeptState.FOLDER]
     for path in [*paths, *(sorted(state.glob("*.safetensors")) if state is not None else ())]:
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())

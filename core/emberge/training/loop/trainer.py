@@ -23,7 +23,7 @@ from emberge.training.loop.checkpoints import (
     save_state,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge.training.loop.kept_state import KEPT_STATE, read_kept_state, write_kept_state
+from emberge.training.loop.kept_state import KeptState, read_kept_state, write_kept_state
 from emberge.training.loop.metrics import MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
     adamw,
@@ -298,7 +298,7 @@ class Trainer:
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
         """Write the last, mean or best model, and return the paths of the kept models in the result."""
         if folder is not None and self.options.keep_state:
-            self._keep_state(folder / KEPT_STATE)
+            self._keep_state(folder / KeptState.FOLDER)
         self.average.place()
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)

@@ -17,13 +17,12 @@ from emberge.errors import EmbergeError
 from emberge.model_folder import copy_model, model_fingerprint, published_files
 from emberge.ranks import ALONE
 from emberge.training import (
-    KEPT_STATE,
     Averaging,
     FitOptions,
+    KeptState,
     PlannedBatch,
     PlannedPart,
     Trainee,
-    find_kept_state,
     train,
 )
 from emberge_encoder import Lora, TextEncoder
@@ -89,7 +88,7 @@ def pulled(point: Pulled, root: Path, state: Path | None = None, **options: Any)
         progress=lambda *_: None,
         from_state=state,
     )
-    return root / "out" / KEPT_STATE
+    return root / "out" / KeptState.FOLDER
 
 
 @pytest.mark.parametrize("average", [None, Averaging(share=0.5)], ids=["plain", "average"])
@@ -232,9 +231,9 @@ def test_a_folder_without_a_state_is_refused_with_the_option_that_keeps_one(
     tmp_path: Path,
 ) -> None:
     pulled(Pulled(3), tmp_path, keep_state=False)
-    assert not (tmp_path / "out" / KEPT_STATE).exists()
+    assert not (tmp_path / "out" / KeptState.FOLDER).exists()
     with pytest.raises(EmbergeError, match="keep_state: true"):
-        find_kept_state(tmp_path / "out")
+        KeptState.find(tmp_path / "out")
 
 
 def test_a_state_behind_a_link_out_of_the_result_is_refused(tmp_path: Path) -> None:
@@ -242,7 +241,7 @@ def test_a_state_behind_a_link_out_of_the_result_is_refused(tmp_path: Path) -> N
     os.rename(state, tmp_path / "elsewhere")
     state.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(EmbergeError, match="outside of"):
-        find_kept_state(tmp_path / "out")
+        KeptState.find(tmp_path / "out")
 
 
 def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
@@ -251,7 +250,7 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path) -> None:
         point.unused.fill_(float("inf"))
     with pytest.raises(EmbergeError, match=r"unused.*not finite.*keep_state"):
         pulled(point, tmp_path)
-    assert not (tmp_path / "out" / KEPT_STATE).exists()
+    assert not (tmp_path / "out" / KeptState.FOLDER).exists()
 
 
 # ── models ──────────────────────────────────────────────────────────────────────────────────────
@@ -281,10 +280,10 @@ def test_a_model_is_the_same_with_and_without_its_state(bert: Path, tmp_path: Pa
     before = model_fingerprint(out)
     copy_model(out, tmp_path / "copy")
     names = {path.relative_to(out).parts[0] for path in published_files(out)}
-    assert KEPT_STATE not in names
+    assert KeptState.FOLDER not in names
     assert "model.safetensors" in names
-    assert not (tmp_path / "copy" / KEPT_STATE).exists()
-    os.rename(out / KEPT_STATE, tmp_path / "elsewhere")
+    assert not (tmp_path / "copy" / KeptState.FOLDER).exists()
+    os.rename(out / KeptState.FOLDER, tmp_path / "elsewhere")
     assert model_fingerprint(out) == before
 
 
@@ -298,10 +297,12 @@ def test_a_fit_continues_from_the_weights_and_not_from_their_mean(
     # The base of an adapter is the model that it was trained on.
     start = first if lora is None else bert
     still = FitOptions(**{**OPTIONS, "learning_rate": 0.0, "max_steps": 2, "token_budget": 80})
-    state = find_kept_state(first)
+    state = KeptState.find(first).folder
     given = {"backbone": backbone, "options": still, "from_state": state}
     second = fitted(start, tmp_path / "second", **given)
-    kept, again = (load_file(out / KEPT_STATE / "tensors.safetensors") for out in (first, second))
+    kept, again = (
+        load_file(out / KeptState.FOLDER / "tensors.safetensors") for out in (first, second)
+    )
     assert kept.keys() == again.keys()
     weights = [name for name in kept if name.startswith(("model.", "loss."))]
     assert any(".lora_" in name for name in weights) == (lora is not None)
@@ -318,7 +319,7 @@ def test_another_backbone_is_refused_by_its_parameters(bert: Path, tmp_path: Pat
             first,
             tmp_path / "second",
             backbone=TextEncoder(lora=Lora(rank=2)),
-            from_state=find_kept_state(first),
+            from_state=KeptState.find(first).folder,
         )
 
 
@@ -332,9 +333,9 @@ def test_work_of_another_state_is_not_continued(bert: Path, tmp_path: Path) -> N
             raise KeyboardInterrupt
 
     options = FitOptions(**OPTIONS, max_steps=4, token_budget=80, save_steps=1)
-    given = {"options": options, "from_state": find_kept_state(first)}
+    given = {"options": options, "from_state": KeptState.find(first).folder}
     with pytest.raises(KeyboardInterrupt):
         fitted(first, tmp_path / "second", progress=kill, **given)
-    given["from_state"] = find_kept_state(other)
+    given["from_state"] = KeptState.find(other).folder
     with pytest.raises(EmbergeError, match="the weights it starts from have changed"):
         fitted(first, tmp_path / "second", **given)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import PerDataset
-from emberge.training import KEPT_STATE, Averaging, FitOptions
+from emberge.training import Averaging, FitOptions, KeptState
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
@@ -174,7 +174,7 @@ def test_an_average_and_a_kept_state_are_those_of_one_rank(bert: Path, tmp_path:
     raw = _trained(tmp_path / "one/out/checkpoints/step-18/model.safetensors")
     assert any((means[0][name] - raw[name]).abs().max() > 1e-4 for name in raw)
     assert_exact(means[1], means[0])
-    states = [tmp_path / name / "out" / KEPT_STATE for name in ("one", "cut")]
+    states = [tmp_path / name / "out" / KeptState.FOLDER for name in ("one", "cut")]
     kept = [_trained(state / "tensors.safetensors") for state in states]
     weights = [{n: t for n, t in one.items() if n.startswith("model.")} for one in kept]
     assert_exact(weights[1], weights[0])
