@@ -135,7 +135,7 @@ def read_kept_state(
     specs, _ = read_header(path)
     _require_names(path, set(specs), parameters)
     _require_shapes(path, specs, parameters)
-    tensors = load_file(path)
+    tensors: dict[str, Tensor] = load_file(path)
     for name, tensor in tensors.items():
         if fault := _find_fault(name, tensor, parameters):
             raise CheckpointError(f"{printable(path)}: {name} {fault}; keep the state again")
