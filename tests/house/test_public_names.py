@@ -34,6 +34,7 @@ MOST = dict.fromkeys(FACES, 30) | {
     "emberge.evaluating": 32,
     "emberge.numerics": 39,
     "emberge.recipes": 31,
+    "emberge.training": 31,
 }
 PAIRS = [(face, name) for face, names in FACES.items() for name in sorted(names)]
 

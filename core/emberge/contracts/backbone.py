@@ -346,6 +346,11 @@ class Backbone:
         """True if the backbone's encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
+    @property
+    def folds_adapter(self) -> bool:
+        """True if the encoders add what they trained to other weights when they are saved."""
+        return False
+
     def for_route(self, route: str) -> Backbone:
         """Return the backbone that loads one route of a folder with an encoder for each kind of text.
 

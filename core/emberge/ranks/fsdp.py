@@ -87,6 +87,12 @@ def whole(tensor: Tensor) -> Tensor:
     return full.detach().cpu()
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a split tensor, in the same memory; any other tensor as it is."""
+    part: Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return part
+
+
 def put(like: Tensor, value: Tensor) -> Tensor:
     """Return a whole tensor `value`, split among the ranks and placed as the tensor `like` is."""
     value = value.to(like.device)
@@ -147,8 +153,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
     factor = torch.clamp(limit / (total + 1e-6), max=1.0)
     for parameter in with_grad:
         assert parameter.grad is not None
-        local = parameter.grad
-        (local.to_local() if isinstance(local, DTensor) else local).mul_(factor)
+        local_part(parameter.grad).mul_(factor)
     return total
 
 

@@ -1,16 +1,19 @@
 """Public names of training, each with the module that defines it."""
 
+from .fit_options import Averaging as Averaging
 from .fit_options import BatchOptions as BatchOptions
 from .fit_options import EarlyStopping as EarlyStopping
 from .fit_options import FitJob as FitJob
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
 from .fit_options import choose_negatives as choose_negatives
+from .loop.averages import measure_damping as measure_damping
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state
 from .loop.fit import fit as fit
 from .loop.fit import train as train
+from .loop.kept_state import KeptState as KeptState
 from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session

@@ -15,7 +15,7 @@ from emberge.data import read_texts
 from emberge.devices import find_machine
 from emberge.files import write_text
 from emberge.merging import whole_faults
-from emberge.model_folder import model_fingerprint
+from emberge.model_folder import hashed_files, model_fingerprint
 from emberge.recipes import is_folder, locate_model
 
 from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts
@@ -198,7 +198,8 @@ def published_passport(folder: Path, plugins: Plugins) -> Mapping[str, str]:
         PluginError: if no backbone can load the model.
         CheckpointError: if the model cannot embed.
     """
-    weights = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    files = [file for file in hashed_files(folder) if file.suffix == ".safetensors"]
+    weights = sum(file.stat().st_size for file in files)
     if weights > SMALL or not has_space(folder):
         return {}
     space = ModelSpace(folder.name, folder, plugins.find("text_encoder", "backbone").type())
