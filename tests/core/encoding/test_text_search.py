@@ -40,3 +40,19 @@ def test_a_text_is_stored_apart_as_a_query_and_as_a_document(colbert: Path, tmp_
     (document,) = stored.tokenise(["a list"])
     (query,) = stored.tokenise(["a list"], queries=True)
     assert len(document.ids) < len(query.ids) == 12
+
+
+def test_texts_of_several_chunks_have_the_scores_and_vectors_of_each_alone(colbert: Path) -> None:
+    """Of texts that run together the longest decides their padding, which belongs to no text."""
+    texts = [LONG, "a list", "rows of text", f"{LONG} and {LONG}", "a file"]
+    loaded = embedder(colbert, MultiVector())
+    for budget in (20, 2048):
+        loaded.token_budget = budget
+        search = TextSearch(loaded)
+        asked = search.embed_queries(texts)
+        alone = [search.score(asked, [text])[:, 0] for text in texts]
+        np.testing.assert_allclose(search.score(asked, texts), np.stack(alone, axis=1), atol=1e-5)
+        for text, vectors in zip(texts, search.embed(texts), strict=True):
+            (own,) = search.embed([text])
+            assert vectors.shape == own.shape
+            np.testing.assert_allclose(vectors, own, atol=1e-5)

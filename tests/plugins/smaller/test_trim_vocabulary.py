@@ -238,6 +238,15 @@ def test_a_tokenizer_without_a_type_is_known_by_its_parts(
     assert len(json.loads(cut_to_named(vocabulary).text)["model"]["vocab"]) < len(vocabulary.base)
 
 
+def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) -> None:
+    """The library numbers an added token by the number of the others: here between two of them."""
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 9}, unk_token="[UNK]"))
+    tokenizer.add_tokens(["emberge"])
+    assert tokenizer.token_to_id("emberge") == 3
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    assert [cut.token_to_id(token) for token in ("[UNK]", "a", "b", "emberge")] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_gets_its_new_id(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(wholes[kind] / "tokenizer.json"))
