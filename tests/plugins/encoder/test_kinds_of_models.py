@@ -267,6 +267,49 @@ def test_tokens_of_other_settings_are_kept_apart(folders: Mapping[str, Path]) ->
     assert len(prints) == 3
 
 
+@pytest.mark.parametrize(("backbone", "name"), [(Splade(), "splade"), (MultiVector(), "colbert")])
+def test_queries_and_documents_keep_their_places_in_a_batch(
+    folders: Mapping[str, Path], backbone: Backbone, name: str
+) -> None:
+    encoder = backbone.load(folders[name], device="cpu", dtype="float32")
+    encoder.module.eval()
+    query, first, second = tokenise(encoder, [QUERIES[:1], POSITIVES[:1], NEGATIVES[:1]])
+    with torch.no_grad():
+        found = forward(encoder, [first, query, second], (), None).embeddings
+        alone = [forward(encoder, [text], (), None).embeddings for text in (first, query, second)]
+    for vectors, own in zip(found, alone, strict=True):
+        tokens = vectors[: own.shape[1]] if own.ndim == 3 else vectors
+        torch.testing.assert_close(tokens, own[0], atol=1e-6, rtol=0)
+
+
+def test_the_second_text_of_a_pair_has_the_type_that_its_tokenizer_gives(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders["reranker"], tmp_path / "typed")
+    path = folder / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_input_names": names}))
+    encoder = CrossEncoder().load(folder, device="cpu", dtype="float32")
+    (pair,) = tokenise(encoder, [QUERIES[:1], POSITIVES[:1]])
+    assert pair.types is not None
+    assert sorted({*pair.types}) == [0, 1]
+    stock = StockCrossEncoder(str(folder), device="cpu", local_files_only=True)
+    scores = stock.predict(list(zip(QUERIES, POSITIVES, strict=True)), activation_fn=nn.Identity())
+    found = embed(CrossEncoder(), folder, [QUERIES, POSITIVES])
+    np.testing.assert_allclose(found[:, 0].numpy(), scores, atol=1e-6)
+
+
+def test_new_weights_are_the_same_whatever_was_drawn_before(folders: Mapping[str, Path]) -> None:
+    heads = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        encoder = CrossEncoder().load(folders["plain"], device="cpu", dtype="float32")
+        heads.append(dict(encoder.module.named_parameters()))
+        assert torch.initial_seed() == seed
+    assert heads[0].keys() == heads[1].keys()
+    assert all(torch.equal(weight, heads[1][name]) for name, weight in heads[0].items())
+
+
 def test_texts_are_padded_on_the_tokenizers_side(
     folders: Mapping[str, Path], tmp_path: Path
 ) -> None:
