@@ -390,8 +390,9 @@ def require_equal(
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
     assert ours[1].keys() == theirs[1].keys()
     scale = max(float(gradient.abs().max()) for gradient in theirs[1].values())
+    # Gradients of margins cancel in float32: 1.1e-5 of the largest was seen, and more with more threads.
     for name, gradient in theirs[1].items():
-        assert float((ours[1][name] - gradient).abs().max()) <= 1e-5 * scale, name
+        assert float((ours[1][name] - gradient).abs().max()) <= 1e-4 * scale, name
 
 
 TEACHER = torch.tensor([[0.9, 0.2], [0.7, 0.4], [0.8, 0.1]])
