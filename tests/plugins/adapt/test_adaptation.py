@@ -196,6 +196,19 @@ def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
     )  # other tests compare the speeds that the first run printed
 
 
+def test_the_speed_of_another_machine_is_measured_again(run: Run) -> None:
+    measure = run.out / "measured.json"
+    content = measure.read_text("utf-8")
+    key = {**json.loads(content)["key"], "workers": 99}
+    other = {"key": key, "measured": {"tokens_per_second": 1e12, "memory": None}}
+    measure.write_text(json.dumps(other), "utf-8")
+    assert run.repeat()[0] == run.code
+    found = json.loads(measure.read_text("utf-8"))
+    assert found["key"] == json.loads(content)["key"]
+    assert found["measured"]["tokens_per_second"] < 1e12
+    measure.write_text(content, "utf-8")  # as the test above
+
+
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
     run: Run, bert: Path
 ) -> None:

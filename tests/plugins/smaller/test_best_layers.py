@@ -124,6 +124,22 @@ def test_layers_spread_evenly_are_taken_if_the_search_ends_worse(tmp_path: Path)
     assert choice.layers == choice.even == (1, 3)
 
 
+def test_of_layers_that_cost_the_same_the_earlier_goes(tmp_path: Path) -> None:
+    """Layers 1 and 2 are equal: the model without one is the model without the other."""
+    whole = _deep(tmp_path / "whole")
+    weights = load_file(whole / "model.safetensors")
+    for name in [name for name in weights if ".layer.1." in name]:
+        if weights[name].ndim > 1:
+            weights[name] = weights[name] * 0
+        weights[name.replace(".layer.1.", ".layer.2.")] = weights[name].clone()
+    save_file(weights, whole / "model.safetensors", {"format": "pt"})
+    choice = _choose(whole, 3, tmp_path / "choice")
+    assert choice.removals[0].cosine_without["1"] == choice.removals[0].cosine_without["2"]
+    assert choice.removals[0].layer == 1
+    assert (choice.even, choice.even_cosine) == ((0, 1, 3), choice.cosine)
+    assert choice.layers == (0, 2, 3)
+
+
 def test_the_first_layer_stays_where_no_other_takes_its_place(tmp_path: Path) -> None:
     whole = tiny.checkpoint(tmp_path / "whole", "modernbert", num_hidden_layers=LAYERS)
     choice = _choose(whole, 2, tmp_path / "choice")
@@ -136,6 +152,15 @@ def test_few_of_many_texts_are_measured(tmp_path: Path) -> None:
     many = [f"{text} {number}" for number in range(20) for text in TEXTS]
     assert _choose(whole, 3, tmp_path / "choice", many).texts == 256
     assert _choose(whole, 3, tmp_path / "choice").texts == len(TEXTS)
+
+
+def test_the_texts_that_are_measured_are_spread_over_all(tmp_path: Path) -> None:
+    """Of 512 texts every second one."""
+    whole = _deep(tmp_path / "whole")
+    many = [f"{TEXTS[number % 24]} {TEXTS[number // 24]}" for number in range(512)]
+    choice = _choose(whole, 3, tmp_path / "choice", many)
+    assert choice == _choose(whole, 3, tmp_path / "again", many[::2])
+    assert choice != _choose(whole, 3, tmp_path / "first", many[:256])
 
 
 # ── in recipes ──────────────────────────────────────────────────────────────────────────────────
@@ -199,6 +224,17 @@ def test_a_recipe_takes_the_best_and_keeps_the_costs(place: Path, text: str) -> 
         for new, old in enumerate(wanted.layers):
             name = "encoder.layer.%d.output.dense.weight"
             assert torch.equal(found[name % new], before[name % old])
+
+
+def test_a_teacher_that_reads_few_tokens_chooses_layers_by_them(place: Path) -> None:
+    more = "      teacher_length: 4\n      epochs: 1\n      learning_rate: 0\n"
+    details = read_artifact(_run(place, STUDENT + more)).details
+    stack = LayerStack(Checkpoint(place / "whole"))
+    short, whole = (
+        choose_best(stack, 2, TEXTS, TextEncoder(), Bench(place / f"{length}"), max_length=length)
+        for length in (4, None)
+    )
+    assert details["chosen_layers"]["cosine"] == short.cosine != whole.cosine
 
 
 def test_the_student_begins_with_the_best_layers(place: Path) -> None:

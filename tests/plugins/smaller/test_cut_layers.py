@@ -181,6 +181,7 @@ def test_a_first_layer_that_is_unlike_the_others_stays_first(tmp_path: Path) -> 
     ("layers", "fix"),
     [
         ((0, 7), "has no layer 7; it has 4 layers, 0 to 3"),
+        ((0, 4), "has no layer 4; it has 4 layers, 0 to 3"),
         ((-1,), "has no layer -1"),
         ((2, 0), r"write \[0, 2\]"),
         ((1, 1), "layer 1 is named twice"),

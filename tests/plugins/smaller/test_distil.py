@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from emberge import Machine, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import CheckpointError, Machine, check_recipe, load_plugins, parse_recipe, run_recipe
 from emberge.encoding import TextEmbedder
 from emberge.results import ancestry, read_artifact
 from safetensors.torch import load_file, save_file
@@ -111,22 +111,45 @@ def test_a_student_of_layers_comes_nearer_to_its_teacher(place: Path, deep: Path
     assert artifact["details"]["distilled"]["student"] == "layers (0, 2)"
 
 
-def test_it_is_the_training_of_the_same_layers_with_a_guide(place: Path) -> None:
-    """Byte for byte: `cut_layers`, then `train` with the teacher as the guide of the loss."""
-    by_hand = """
+@pytest.mark.parametrize(
+    ("teachers", "guide", "distil", "train"),
+    [
+        ("./teacher", "model: ./teacher", "", ""),
+        (
+            "[./teacher, ./b, ./c]",
+            "model: ./teacher, ensemble: [./b, ./c], max_length: 6",
+            "teacher_length: 6",
+            "",
+        ),
+        (
+            "./teacher",
+            "model: ./teacher",
+            "backbone: {text_encoder: {max_length: 5}}",
+            "backbone: {text_encoder: {max_length: 5}}",
+        ),
+    ],
+    ids=["plain", "several that read few tokens", "a student that reads few tokens"],
+)
+def test_it_is_the_training_of_the_same_layers_with_a_guide(
+    place: Path, teachers: str, guide: str, distil: str, train: str
+) -> None:
+    """Byte for byte: `cut_layers`, then `train` with the teachers as the guide of the loss."""
+    by_hand = f"""
 steps:
   cut:
-    cut_layers: {model: ./teacher, layers: [0, 2]}
+    cut_layers: {{model: ./teacher, layers: [0, 2]}}
   small:
     train:
       model: $cut
-      data: {path: read.jsonl, task: text}
-      loss: {embedding_distillation: {guide: {model: ./teacher}}}
-      sampler: {batch_shuffle: {batch_size: 8}}
+      data: {{path: read.jsonl, task: text}}
+      loss: {{embedding_distillation: {{guide: {{{guide}}}}}}}
+      sampler: {{batch_shuffle: {{batch_size: 8}}}}
       learning_rate: 0.003
-      epochs: 6
+      epochs: 2
+      {train}
 """
-    one, two = _run(place, _student()), _run(place, by_hand, "hand")
+    text = _student(teachers, more=distil).replace("epochs: 6", "epochs: 2")
+    one, two = _run(place, text), _run(place, by_hand, "hand")
     first, second = (load_file(result / "model.safetensors") for result in (one, two))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -147,6 +170,43 @@ def test_teachers_embed_the_texts_once(place: Path, monkeypatch: pytest.MonkeyPa
     other = _student(student="{layers: 1}").replace("epochs: 6", "epochs: 1")
     _run(place, other, "out")  # another student, in the same OUT
     assert counts == [24]
+
+
+def test_students_in_one_out_begin_at_layers_of_their_own(place: Path) -> None:
+    """Be it other layers of the same number, or a teacher in the place of one of its name."""
+
+    def first_layer(layers: str) -> Any:
+        text = _student(student=f"{{layers: {layers}}}").replace("rate: 0.003", "rate: 0")
+        return load_file(_run(place, text.replace("epochs: 6", "epochs: 1")) / "model.safetensors")[
+            "encoder.layer.0.output.dense.weight"
+        ]
+
+    def layer(name: str, number: int) -> Any:
+        weights = load_file(place / name / "model.safetensors")
+        return weights[f"encoder.layer.{number}.output.dense.weight"]
+
+    assert torch.equal(first_layer("[0, 2]"), layer("teacher", 0))
+    assert torch.equal(first_layer("[1, 2]"), layer("teacher", 1))
+    (place / "teacher").unlink()
+    (place / "teacher").symlink_to((place / "b").resolve())
+    assert torch.equal(first_layer("[1, 2]"), layer("b", 1))
+
+
+def test_a_teacher_that_turns_out_to_be_an_adapter_is_refused(place: Path) -> None:
+    """Its base's layers would be those of another model."""
+    adapter = """
+steps:
+  thin:
+    train:
+      model: ./teacher
+      data: {path: find.jsonl, task: retrieval}
+      sampler: {batch_shuffle: {batch_size: 8}}
+      loss: infonce
+      backbone: {text_encoder: {lora: {rank: 2}}}
+      max_steps: 1
+"""
+    with pytest.raises(CheckpointError, match="thin: is an adapter; merge it"):
+        _run(place, adapter + _student("$thin").removeprefix("\nsteps:"))
 
 
 def test_out_may_be_a_relative_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +323,14 @@ def test_a_teachers_problem_is_shown_once(place: Path) -> None:
     (place / "mute" / "modules.json").write_text(modules)
     errors = _errors(place, _student("./mute", "{model: ./b}"))
     assert errors.count("remote code") == 1
+
+
+def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
+    """A loss of vectors under a dataset's name decides that teachers must share a space."""
+    loss = "loss: {by_dataset: {find: embedding_distillation}}"
+    assert _errors(place, _student(data=PAIRS, more=loss)) == ""
+    errors = _errors(place, _student("[./teacher, ./narrow]", data=PAIRS, more=loss))
+    assert "share no space" in errors
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
+from tests.support.glance import Glance
 from tests.support.whole import files
 
 TEXTS = ["the list of files", "sort a table by its key column", "health"]
@@ -295,10 +296,17 @@ def test_a_student_of_scores_is_refused(place: Path) -> None:
     assert not _errors(place, DISTIL % ("embedding_distillation", "./bert"))
 
 
-@pytest.mark.parametrize("documents", ["./bert", "./other"])
-def test_a_student_of_another_teacher_gets_a_warning(place: Path, documents: str) -> None:
+@pytest.mark.parametrize(
+    ("student", "documents"),
+    [("layers: 2", "./bert"), ("layers: 2", "./other"), ("model: ./other", "./bert")],
+)
+def test_a_student_of_another_teacher_gets_a_warning(
+    place: Path, student: str, documents: str
+) -> None:
+    """Wherever the student began: its space is that of its teacher, `./bert`."""
     plugins = load_plugins(block=("index",))
     text = "steps:\n" + DISTIL % ("embedding_distillation", documents)
+    text = text.replace("layers: 2", student)
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     results = run_recipe(recipe, place / "out", plugins, quiet=True)
     artifact = read_artifact(results["both"].path)
@@ -325,3 +333,17 @@ def test_the_whole_is_counted(bert: Path, tmp_path: Path) -> None:
     folder = _pair(bert, bert, tmp_path / "run")
     one, both = (count_parameters(Checkpoint(f)).total for f in (bert, folder))
     assert both == 2 * one
+
+
+def test_the_check_announces_the_parameters_of_both(bert: Path, tmp_path: Path) -> None:
+    wide = tiny.checkpoint(tmp_path / "wide", "bert", num_hidden_layers=5)
+    glance = Glance()
+    glance.plugins = load_plugins()
+    step = PairEncoders(queries=ModelRef(str(bert)), documents=ModelRef(str(wide)))
+    assert list(step.check(glance)) == []
+    (expected,) = glance.expectations
+    assert expected.parameters is not None
+    first, second = (count_parameters(Checkpoint(folder)) for folder in (bert, wide))
+    assert expected.parameters.total == first.total + second.total
+    assert expected.parameters.active == first.active + second.active
+    assert expected.parameters.computed == first.computed + second.computed

@@ -16,6 +16,7 @@ from emberge.encoding import TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_smaller.token_vectors import (
     count_probabilities,
+    count_rows,
     guess_probabilities,
     list_tokens_of_texts,
     read_tokenizer,
@@ -23,6 +24,7 @@ from emberge_smaller.token_vectors import (
 )
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, models
 
 from tests.support.training_data import texts
 
@@ -132,6 +134,33 @@ def test_weights_by_hand() -> None:
         weigh_tokens(vectors, p, coefficient=0.25, dimension=3)
 
 
+def test_the_mean_that_is_taken_off_is_that_of_tokens_as_often_as_they_occur() -> None:
+    """A token of probability 3/4 counts three times in the mean of two tokens."""
+    vectors = np.array([[4, 0], [0, 8]], np.float32)
+    found = weigh_tokens(vectors, np.array([0.75, 0.25]), coefficient=0.25, dimension=None)
+    assert np.allclose(found, [[1 / 4, -2 / 4], [-3 / 2, 6 / 2]], atol=1e-6)
+
+
+def test_the_largest_entry_of_each_principal_axis_is_positive() -> None:
+    """An axis has two directions, and libraries return either."""
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    found = weigh_tokens(vectors, np.full(40, 1 / 40), coefficient=1e9, dimension=8)
+    centred = vectors - vectors.mean(0)
+    axes = np.linalg.lstsq(centred, found, rcond=None)[0].T
+    assert all(axis[np.abs(axis).argmax()] > 0 for axis in axes)
+
+
+def test_the_teachers_prompts_are_the_static_models(place: Path, bert: Path) -> None:
+    prompted = place / "prompted"
+    shutil.copytree(bert, prompted)
+    prompts = {"query": "find: ", "document": "text: "}
+    path = prompted / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**settings, "prompts": prompts}))
+    folder = _run(place, TOKENS.replace("./teacher", "./prompted"))["tokens"].path
+    assert SentenceTransformer(str(folder)).prompts == prompts
+
+
 def test_without_counts_a_tokens_place_is_its_rank() -> None:
     assert np.allclose(guess_probabilities(["the", "of", "cat"]), np.array([6, 3, 2]) / 11)
     # Two characters before the words take no rank of theirs.
@@ -151,6 +180,19 @@ def test_the_most_frequent_words_of_a_vocabulary_count_little() -> None:
     assert weights["the"] < 0.05
     assert weights["of"] < 0.1
     assert weights["embroidery"] > 0.9
+
+
+def test_special_tokens_are_left_out_and_words_that_were_added_are_not() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "list": 7}, unk_token="the"))
+    tokenizer.add_tokens(["emberge"])
+    tokenizer.add_special_tokens(["[CLS]"])
+    added = tokenizer.token_to_id("emberge")
+    assert list_tokens_of_texts(tokenizer) == {0: "the", added: "emberge", 7: "list"}
+
+
+def test_a_table_has_a_row_for_the_largest_id() -> None:
+    """Of ids with gaps too: 0 and 7 take eight rows."""
+    assert count_rows(Tokenizer(models.WordLevel({"the": 0, "list": 7}, unk_token="the"))) == 8
 
 
 def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:

@@ -19,6 +19,9 @@ from emberge.model_folder import Checkpoint
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear, TaskArithmetic
 from emberge_smaller import CutTokenizer, SubwordVocabulary, TrimVocabulary, choose_tokens
+from emberge_smaller.vocabulary.corpus_tokens import CorpusTokens
+from emberge_smaller.vocabulary.token_ids import renumber_ids
+from emberge_smaller.vocabulary.trim_vocabulary_step import require_known
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, models, processors
@@ -235,6 +238,94 @@ def test_a_tokenizer_without_a_type_is_known_by_its_parts(
     assert len(json.loads(cut_to_named(vocabulary).text)["model"]["vocab"]) < len(vocabulary.base)
 
 
+def test_added_tokens_come_after_the_others_though_ids_had_gaps(tmp_path: Path) -> None:
+    """The library numbers an added token by the number of the others: here between two of them."""
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 9}, unk_token="[UNK]"))
+    tokenizer.add_tokens(["emberge"])
+    assert tokenizer.token_to_id("emberge") == 3
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    assert [cut.token_to_id(token) for token in ("[UNK]", "a", "b", "emberge")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_gets_its_new_id(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(wholes[kind] / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<fill>"])  # behind the words, so that its id changes
+    old = tokenizer.token_to_id("<fill>")
+    tokenizer.enable_padding(pad_id=old, pad_token="<fill>")
+    cut = Tokenizer.from_str(cut_to_named(vocabulary_of(tmp_path, tokenizer)).text)
+    assert cut.padding["pad_id"] == cut.token_to_id("<fill>") < old
+
+
+def test_the_unknown_piece_of_unigram_gets_its_new_id(tmp_path: Path) -> None:
+    pieces = [("a", -1.0), ("list", -2.0), ("<unk>", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=False))
+    cut = cut_to_named(vocabulary_of(tmp_path, tokenizer))
+    assert json.loads(cut.text)["model"]["unk_id"] == 1
+    assert Tokenizer.from_str(cut.text).encode("aж").ids == [0, 1]
+
+
+def test_added_tokens_are_listed_by_their_new_ids(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    whole = shutil.copytree(wholes["WordPiece"], tmp_path / "whole")
+    path = whole / "tokenizer_config.json"
+    listed = {"102": {"content": "[SEP]"}, "99999": {"content": "<no>"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens_decoder": listed}))
+    folder, _, _ = trim(whole, corpus, tmp_path / "run")
+    new = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("[SEP]")
+    found = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    assert found == {str(new): {"content": "[SEP]"}}
+    assert new != 102
+
+
+def test_older_files_of_bpe_are_cut_as_tokenizer_json_is(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    """`merges.txt` begins with its version: readers take the second line for the first merge."""
+    whole = shutil.copytree(wholes["BPE"], tmp_path / "whole")
+    content = json.loads((whole / "tokenizer.json").read_text("utf-8"))["model"]
+    (whole / "vocab.json").write_text(json.dumps(content["vocab"]))
+    (whole / "merges.txt").write_text("#version: 0.2\n")
+    folder, _, _ = trim(whole, corpus, tmp_path / "run")
+    cut = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]
+    version, *merges = (folder / "merges.txt").read_text("utf-8").splitlines()
+    assert version == "#version: 0.2"
+    assert [merge.split(" ") for merge in merges] == cut["merges"]
+    assert json.loads((folder / "vocab.json").read_text("utf-8")) == cut["vocab"]
+
+
+def test_ids_that_mean_no_token_stay_and_a_size_is_no_longer_rounded_up() -> None:
+    config = {"pad_token_id": -1, "text": {"eos_token_id": 7}, "pad_vocab_size_multiple": 64}
+    changed = renumber_ids(config, {7: 3}, (100, 40))
+    expected = {"pad_token_id": -1, "text": {"eos_token_id": 3}, "pad_vocab_size_multiple": 1}
+    assert changed == expected
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, False), (10, True)])
+def test_a_script_counts_from_a_thousandth_of_the_letters_on(
+    count: int, kept: bool, tmp_path: Path
+) -> None:
+    tokens = ["[UNK]", "a", "ж", "я"]
+    model = models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]")
+    vocabulary = vocabulary_of(tmp_path, Tokenizer(model))
+    assert (3 in choose_tokens(vocabulary, np.array([0, 5000, count, 0]), "scripts", ())) == kept
+
+
+def test_the_share_of_unknown_tokens_is_of_all_but_the_special_ones(
+    wholes: dict[str, Path],
+) -> None:
+    """Nine unknown tokens beside 91 words, and the ends of texts."""
+    vocabulary = SubwordVocabulary.read(Checkpoint(wholes["WordPiece"]))
+    counts = np.zeros(vocabulary.size, np.int64)
+    for token, count in (("[UNK]", 9), ("list", 91), ("[CLS]", 50), ("[SEP]", 50)):
+        counts[vocabulary.ids[token]] = count
+    assert require_known(vocabulary, counts, rehearsal=True) == pytest.approx(0.09)
+    counts[vocabulary.ids["[UNK]"]] = 11
+    with pytest.raises(DataError, match="11% of its tokens are unknown"):
+        require_known(vocabulary, counts, rehearsal=True)
+
+
 def test_the_word_none_is_no_unknown_token(tmp_path: Path) -> None:
     model = models.BPE({"None": 0, "a": 1}, [])
     assert vocabulary_of(tmp_path, Tokenizer(model)).unknown_token is None
@@ -333,6 +424,22 @@ def test_a_kept_token_of_bpe_keeps_each_token_on_the_way_to_it_and_no_other(
     assert tokenizer.encode("bcad").tokens == ["b", "c", "a", "d"]
 
 
+def test_of_a_merge_that_is_listed_twice_the_last_rank_counts(tmp_path: Path) -> None:
+    """As in the tokenizers library, which writes no merge twice and reads such files: `bc` comes first."""
+    bpe(tmp_path, [("b", "c"), ("a", "bc"), ("ab", "c"), ("a", "b")])
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["merges"].insert(0, ["a", "b"])
+    path.write_text(json.dumps(content))
+    assert Tokenizer.from_file(str(path)).encode("dbcab").tokens == ["d", "bc", "ab"]
+    assert Tokenizer.from_file(str(path)).encode("dabca").tokens == ["d", "abc", "a"]
+    vocabulary = SubwordVocabulary.read(Checkpoint(tmp_path))
+    counts = np.zeros(vocabulary.size, np.int64)
+    counts[vocabulary.ids["abc"]] = 1
+    kept = choose_tokens(vocabulary, counts, "alphabet", ())
+    assert CutTokenizer(vocabulary, kept).merges == [("b", "c"), ("a", "bc")]
+
+
 @pytest.mark.parametrize("floor", ["scripts", "alphabet", "corpus"])
 def test_single_characters_are_kept_as_the_floor_says(
     floor: str, wholes: dict[str, Path], corpus: Path, tmp_path: Path
@@ -366,6 +473,34 @@ def test_prompts_of_the_model_are_covered_with_each_text(
     assert token_texts(folder, texts) == token_texts(prompted, texts)
     plain, _, _ = trim(wholes["BPE"], corpus, tmp_path / "plain")
     assert token_texts(plain, texts) != token_texts(prompted, texts)
+
+
+def test_tokens_beyond_the_models_length_are_kept_too(
+    wholes: dict[str, Path], corpus: Path, tmp_path: Path
+) -> None:
+    """A model of a larger length may read the same texts."""
+    long = " ".join([*["list"] * 80, "manhattan"])
+    texts = write_texts(tmp_path / "long.jsonl", [*library_texts(600), long])
+    folder, _, _ = trim(wholes["WordPiece"], texts, tmp_path / "run")
+    assert token_texts(folder, [long]) == token_texts(wholes["WordPiece"], [long])
+    plain, _, _ = trim(wholes["WordPiece"], corpus, tmp_path / "plain")
+    assert token_texts(plain, [long]) != token_texts(wholes["WordPiece"], [long])
+
+
+def test_a_text_is_covered_if_it_is_so_alone_and_after_each_prompt(
+    wholes: dict[str, Path], tmp_path: Path
+) -> None:
+    """After a prompt a byte-level word begins with a space, and is another token."""
+    prompted = shutil.copytree(wholes["BPE"], tmp_path / "prompted")
+    path = prompted / "config_sentence_transformers.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "prompts": {"query": "find: "}}))
+    encoder = BACKBONE.load(prompted, device="cpu", dtype="float32")
+    vocabulary = SubwordVocabulary.read(Checkpoint(prompted))
+    tokens = CorpusTokens.write(encoder, ["a list"], tmp_path / "tokens")
+    alone, after = vocabulary.ids["a"], vocabulary.ids["Ġa"]
+    for dropped, covered in ((alone, False), (after, False), (vocabulary.ids["z"], True)):
+        rows = [number for number in sorted(vocabulary.texts) if number != dropped]
+        assert tokens.mark_covered(rows, vocabulary.size).tolist() == [covered]
 
 
 def test_files_of_the_old_vocabulary_in_other_formats_are_left_out_and_said(

@@ -240,6 +240,7 @@ def test_mined_rows_have_new_negatives_and_no_scores_of_old_ones(tmp_path: Path)
         ({"count": 1, "margin": 0.99}, ["x", "y", "x"]),
         ({"count": 1, "range": (2, 2)}, ["b", "", "b"]),
         ({"count": 1, "range": (2, 2), "on_short": "fill"}, ["b", "y", "b"]),
+        ({"count": 3, "on_short": "fill"}, ["by", "y", "by"]),
     ],
 )
 def test_options_decide_which_passages_are_negatives(
@@ -247,7 +248,8 @@ def test_options_decide_which_passages_are_negatives(
 ) -> None:
     found = outcomes(mine(**options), workspace(tmp_path), *ROWS)
     assert [after and after[1] for after, _ in found] == expected
-    few = "no negative" if options["count"] == 1 else "fewer than 2 negatives"
+    count = options["count"]
+    few = "no negative" if count == 1 else f"fewer than {count} negatives"
     short = [after is None or len(after[1]) < options["count"] for after, _ in found]
     if options.get("existing") != "keep":
         assert [note == few for _, note in found] == short

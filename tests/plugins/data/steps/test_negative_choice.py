@@ -62,6 +62,14 @@ def test_without_a_margin_all_but_the_positives_are_taken() -> None:
     assert chosen == [1, 2]
 
 
+def test_a_passage_at_the_threshold_itself_is_a_negative() -> None:
+    """With a margin of 1 one that scores as the positive does, be ranks counted or not."""
+    cosines = (0.8, 0.8, 0.9, 0.7)
+    for ranks in (None, (1, 4)):
+        choice = ChoiceOptions(count=3, margin=1.0, ranks=ranks)
+        assert one_query(choice, *cosines, positives=[0]) == [1, 3]
+
+
 def test_ranks_count_what_is_allowed_before_the_threshold() -> None:
     cosines = (0.99, 0.8, 0.795, 0.75, 0.7, 0.65)
     choice = ChoiceOptions(count=2, ranks=(2, 4))
