@@ -348,7 +348,7 @@ class Backbone:
 
     @property
     def folds_adapter(self) -> bool:
-        """True if the encoders add what they trained to other weights when they are saved."""
+        """True if saving an encoder adds its trained adapter to the weights of the model."""
         return False
 
     def for_route(self, route: str) -> Backbone:

@@ -214,8 +214,8 @@ class ChunkRunner:
         encoder = self.feed.encoder
         longest = int(self.lengths[self.feed.pieces[index]].max())
         in_bfloat16 = self.feed.device.type == "cpu" and self.plan.autocast is torch.bfloat16
-        # Blocks that compute their activations again do so in the backward pass, outside of the context,
-        # and must find there what they saved.
+        # With gradient checkpointing a block runs again in the backward pass, outside of this context. It
+        # would compute attention in the other way there, and torch refuses activations that differ.
         if not in_bfloat16 or longest > PLAIN_ATTENTION or _recomputes_blocks(encoder.module):
             return contextlib.nullcontext()
         return sdpa_kernel(SDPBackend.MATH)

@@ -89,7 +89,7 @@ class Averaging:
         return math.ceil((_USUAL_WINDOW if self.share is None else self.share) * steps)
 
     def count_points(self, steps: int) -> int:
-        """Return the number of models that are averaged in a training that has `steps` steps."""
+        """Return how many models are averaged in a training of `steps` steps."""
         return 1 + (self.count_steps(steps) - 1) // self.every
 
     def find_problem(self, steps: int) -> str:

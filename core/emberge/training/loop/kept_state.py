@@ -32,7 +32,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class KeptState:
-    """State that a training keeps in its result, or will keep: what is known without its tensors.
+    """Facts about the state that a training keeps in its result, or will keep; no tensors.
 
     `facts` are the optimizer and the options on which its moments depend, as JSON values. `folder` is None
     before the training has run.
@@ -57,7 +57,7 @@ class KeptState:
 
     @classmethod
     def find(cls, result: Path) -> Self:
-        """Return the state in a training's result, of which no tensor is read.
+        """Return the state in a training's result, without reading its tensors.
 
         Raises:
             CheckpointError: if the training kept none, or its JSON file cannot be read.
