@@ -23,9 +23,7 @@ from emberge.training import (
     FitOptions,
     FitResult,
     PlannedBatch,
-    PlannedPart,
     SaveClock,
-    Trainee,
     train,
 )
 from emberge.training.loop.averages import TrajectoryMean, measure_damping
@@ -38,6 +36,7 @@ from torch import Tensor
 
 from tests.support import tiny
 from tests.support.fitting import run_fit
+from tests.support.pulls import Pull
 from tests.support.training_data import retrieval, similarity
 
 Array = NDArray[np.float64]
@@ -70,7 +69,7 @@ def coefficients(averaging: Averaging, count: int) -> Array:
     return np.asarray(factors[:-1] - factors[1:])
 
 
-class Walk(Trainee):
+class Walk(Pull):
     """A matrix and a number that are pulled to other targets at each step."""
 
     ranks = ALONE
@@ -91,14 +90,6 @@ class Walk(Trainee):
     @property
     def steps(self) -> int:
         return STEPS
-
-    @property
-    def tasks(self) -> Mapping[str, str]:
-        return {"points": "pull"}
-
-    def batch(self, step: int) -> PlannedBatch:
-        part = PlannedPart("points", np.array([step]), in_batch=False)
-        return PlannedBatch(step, 0, 0, (part,))
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         loss = (self.number * self.matrix - self.targets[batch.step]).square().sum()

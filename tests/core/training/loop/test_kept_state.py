@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import PerDataset
@@ -21,8 +20,6 @@ from emberge.training import (
     FitOptions,
     KeptState,
     PlannedBatch,
-    PlannedPart,
-    Trainee,
     train,
 )
 from emberge_encoder import Lora, TextEncoder
@@ -31,6 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support.fitting import run_fit
+from tests.support.pulls import Pull
 from tests.support.training_data import retrieval
 
 OPTIONS: dict[str, Any] = {
@@ -41,7 +39,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class Pulled(Trainee):
+class Pulled(Pull):
     """A vector that is pulled to a target of each step, from the step `begins` of a long row on."""
 
     ranks = ALONE
@@ -60,14 +58,6 @@ class Pulled(Trainee):
     @property
     def steps(self) -> int:
         return self.count
-
-    @property
-    def tasks(self) -> Mapping[str, str]:
-        return {"points": "pull"}
-
-    def batch(self, step: int) -> PlannedBatch:
-        part = PlannedPart("points", np.array([step]), in_batch=False)
-        return PlannedBatch(step, 0, 0, (part,))
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         loss = (self.point - self.targets[self.begins + batch.step]).pow(4).sum()

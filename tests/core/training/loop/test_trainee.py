@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from emberge.encoding import PassResult
@@ -15,20 +14,20 @@ from emberge.training import (
     FitOptions,
     FitResult,
     PlannedBatch,
-    PlannedPart,
     SaveClock,
-    Trainee,
     TrainingError,
     train,
 )
 from torch import Tensor
+
+from tests.support.pulls import Pull
 
 STEPS = 12
 TARGET = torch.tensor([1.0, -2.0, 0.5])
 OPTIONS = FitOptions(learning_rate=0.3, warmup_ratio=0.25, weight_decay=0.0, max_grad_norm=None)
 
 
-class Point(Trainee):
+class Point(Pull):
     """A vector that is pulled to a target, and is best where its scores say so."""
 
     ranks = ALONE
@@ -47,14 +46,6 @@ class Point(Trainee):
     @property
     def steps(self) -> int:
         return STEPS
-
-    @property
-    def tasks(self) -> Mapping[str, str]:
-        return {"points": "pull"}
-
-    def batch(self, step: int) -> PlannedBatch:
-        part = PlannedPart("points", np.array([step]), in_batch=False)
-        return PlannedBatch(step, 0, 0, (part,))
 
     def backward(self, batch: PlannedBatch) -> PassResult:
         self.seen.append(self.point.detach().clone())
