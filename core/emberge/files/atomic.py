@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ _ADVICE = {
     errno.EPERM: "choose another place",
     errno.EROFS: "choose another place",
 }
+_WAIT = 0.05  # seconds between two looks at a folder that another process is filling
 # Room for a model's configs and tokenizer, in addition to its weights.
 _SIDE_FILES_SIZE = 1 << 20
 
@@ -188,11 +190,14 @@ def clear_torn(folder: Path, *, deep: bool = False) -> None:
 def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Return the folder, filled atomically by `fill` if it does not exist yet.
 
-    Two processes may fill it at once; the work of the one that ends second is discarded.
+    If another process is filling it, its result is waited for, or its end. Two that begin in the same moment
+    both fill it, and the work of the one that ends second is discarded.
 
     Raises:
         NotOursError: if the folder is another user's, or a link.
     """
+    while not folder.is_dir() and _is_being_filled(folder):
+        time.sleep(_WAIT)
     if folder.is_dir():
         require_ours(folder)
         return folder
@@ -250,6 +255,21 @@ def _require_one_writer(path: Path, own: Path) -> None:
             raise CheckpointError(
                 f"{path}: another process is writing it; wait for it, stop it or choose another name"
             )
+
+
+def _is_being_filled(folder: Path) -> bool:
+    """Return whether a process of this user has a side folder of `folder` locked."""
+    if not folder.parent.is_dir():
+        return False
+    for side in _find_sides(folder):
+        with suppress(OSError):  # gone, a link, or another user's
+            handle = os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(handle).st_uid == os.geteuid() and not _lock(handle):
+                    return True
+            finally:
+                os.close(handle)
+    return False
 
 
 def _find_sides(path: Path) -> list[Path]:

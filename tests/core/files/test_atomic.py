@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,8 +122,9 @@ def test_a_folder_is_filled_once(tmp_path: Path) -> None:
         atomic.fill_once(tmp_path / "m", _fail)
     assert _names(tmp_path) == []
 
-    def slow(side: Path) -> None:  # another process fills it meanwhile
-        atomic.fill_once(tmp_path / "m", _fill("first"))
+    def slow(side: Path) -> None:  # another process began in the same moment, and ends first
+        (tmp_path / "m").mkdir()
+        _fill("first")(tmp_path / "m")
         _fill("second")(side)
 
     atomic.fill_once(tmp_path / "m", slow)
@@ -130,6 +133,41 @@ def test_a_folder_is_filled_once(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["m"]
     atomic.fill_once(tmp_path / "not" / "there" / "m", _fill("new"))
     assert (tmp_path / "not" / "there" / "m" / "inner" / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_folder_that_another_process_fills_is_waited_for(
+    tmp_path: Path, is_finished: bool
+) -> None:
+    """If the other one fails, the folder is filled after all; what a killed one left holds up nobody."""
+    begun, end = threading.Event(), threading.Event()
+    filled: list[str] = []
+
+    def fill(side: Path) -> None:
+        begun.set()
+        assert end.wait(60)
+        if not is_finished:
+            raise OSError("full")
+        _fill("first")(side)
+
+    def fill_too(side: Path) -> None:
+        filled.append("second")
+        _fill("second")(side)
+
+    (tmp_path / f".m.{'0' * 16}.part").mkdir()
+    with ThreadPoolExecutor(2) as pool:  # a lock is of one opened file, so threads are as processes
+        first = pool.submit(atomic.fill_once, tmp_path / "m", fill)
+        assert begun.wait(60)
+        second = pool.submit(atomic.fill_once, tmp_path / "m", fill_too)
+        with pytest.raises(TimeoutError):
+            second.result(0.5)
+        assert filled == []
+        end.set()
+        second.result(60)
+    assert (first.exception() is None) == is_finished
+    assert filled == ([] if is_finished else ["second"])
+    text = (tmp_path / "m" / "inner" / "a").read_text()
+    assert text == ("first" if is_finished else "second")
 
 
 def test_a_folder_that_cannot_be_published_is_an_error(tmp_path: Path) -> None:
