@@ -9,4 +9,7 @@ from emberge import hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
-    return {"find_weights": "emberge_weights.find_weights:FindWeights"}
+    return {
+        "find_weights": "emberge_weights.find_weights:FindWeights",
+        "find_mixture": "emberge_weights.mixture.find_mixture:FindMixture",
+    }

@@ -70,7 +70,7 @@ def before_length_one(backbone: Backbone) -> Backbone:
 def member_inputs(
     models: Sequence[Model], weights: Sequence[float | PerTensor]
 ) -> list[MergeInput]:
-    """Return the models with a positive weight, or with weights by tensor, as inputs of a merge."""
+    """Return the models with a weight other than 0, or with weights by tensor, as inputs of a merge."""
     return [
         MergeInput(
             f"{model.name} ({number})",
@@ -80,7 +80,7 @@ def member_inputs(
             adapter=model.adapter,
         )
         for number, (model, weight) in enumerate(zip(models, weights, strict=True), 1)
-        if not isinstance(weight, float) or weight > 0
+        if not isinstance(weight, float) or weight != 0
     ]
 
 

@@ -86,7 +86,7 @@ def test_languages_are_sampled_by_their_size_to_the_power_of_three_tenths() -> N
     heat = steps("rope_xlmr")["adapted"].sampler[-1].temperature
     sampler = Temperature(temperature=heat, tail="wrap")
     languages = {DatasetInfo(n, "text", size): range(size) for n, size in SIZES.items()}
-    shares = sampler.shares(sampler.batches_by_dataset(languages, 0))
+    shares = sampler.compute_shares(sampler.batches_by_dataset(languages, 0))
     assert shares == pytest.approx([0.5707, 0.2860, 0.1433], abs=5e-5)
 
 

@@ -8,8 +8,8 @@ schema and the tables of options show the limits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Generic, TypeVar
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32
@@ -111,6 +111,7 @@ def unsound_number(value: object) -> str:
 # Covariant: options are read and never changed, so an option of a narrow kind of component is also
 # an option of every wider kind.
 T = TypeVar("T", covariant=True)
+C = TypeVar("C")
 
 
 def component(name: str, **options: Any) -> Any:
@@ -176,3 +177,14 @@ class PerDataset(Generic[T]):
         options = {"default": self.default, "by_task": self.by_task, "by_dataset": self.by_dataset}
         stated = {name: value for name, value in options.items() if value not in (None, {})}
         return repr(self.default) if stated.keys() <= {"default"} else repr(stated)
+
+    @staticmethod
+    def narrow(options: C, names: Collection[str]) -> C:
+        """Return a component's options with only these datasets' `by_dataset` entries."""
+        changes: dict[str, Any] = {}
+        for option in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
+            value = getattr(options, option.name)
+            if isinstance(value, PerDataset):
+                entries = {name: one for name, one in value.by_dataset.items() if name in names}
+                changes[option.name] = replace(value, by_dataset=entries)
+        return replace(options, **changes)  # type: ignore[type-var]

@@ -24,6 +24,7 @@ from .plan.batch_sequences import InOrder as InOrder
 from .plan.batch_sequences import InTurn as InTurn
 from .plan.batch_sequences import Shuffled as Shuffled
 from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
+from .plan.found_mixture import FoundMixture as FoundMixture
 from .plan.lazy_rows import RowSubset as RowSubset
 from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows

@@ -19,12 +19,13 @@ from emberge import (
     StepRef,
     Workspace,
 )
+from emberge.data import one_by_one
 from emberge.wording import prose, table_lines
 
 from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Ranking
 from emberge_boom.study.gather_study import gather_study
 from emberge_boom.study.study import FILE, Interaction, Study, cluster_lines, write_study
-from emberge_boom.study.study_checks import check_training, one_by_one
+from emberge_boom.study.study_checks import check_training
 from emberge_boom.study.study_run import StudyOptions, StudyRun
 from emberge_boom.study.tree import Linkage
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from emberge import (
     Artifact,
@@ -30,7 +29,6 @@ from emberge.training import FitOptions
 from emberge_boom.study.affinity import Steps, mean_loss
 
 LOSSES = "losses.json"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +80,14 @@ class StudyRun(StudyOptions, Step):
             rows = min(rows, workspace.rehearsal.rows)
         datasets = self._load(workspace, self.data, rows)
         names = [dataset.info.name for dataset in datasets]
-        narrowed = narrow_options(self, names)
+        narrowed = PerDataset.narrow(self, names)
         job = FitJob(
             backbone=self.backbone,
             checkpoint=model.folder,
             datasets=datasets,
             sampler=[
-                narrow_options(sampler.resolved(workspace.data), names) for sampler in self.sampler
+                PerDataset.narrow(sampler.resolved(workspace.data), names)
+                for sampler in self.sampler
             ],
             losses=narrowed.loss,
             options=FitOptions.of(narrowed),
@@ -137,17 +136,6 @@ class StudyRun(StudyOptions, Step):
             store=workspace.store,
             warn=workspace.warn,
         )
-
-
-def narrow_options(options: T, names: Collection[str]) -> T:
-    """Return the options with only these datasets' `by_dataset` entries."""
-    changes: dict[str, Any] = {}
-    for option in fields(options):  # type: ignore[arg-type]  # a component, which is a dataclass
-        value = getattr(options, option.name)
-        if isinstance(value, PerDataset):
-            entries = {name: entry for name, entry in value.by_dataset.items() if name in names}
-            changes[option.name] = replace(value, by_dataset=entries)
-    return replace(options, **changes)  # type: ignore[type-var]
 
 
 def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:

@@ -151,7 +151,7 @@ class Shares(OneDataset):
         """Return the power of a dataset's size that its share follows."""
         return 1.0
 
-    def shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
+    def compute_shares(self, datasets: Sequence[DatasetBatches]) -> list[float]:
         """Return each dataset's share; the shares sum to 1."""
         limit = math.inf if self.size_limit is None else self.size_limit
         sizes = [min(len(dataset.rows), limit) for dataset in datasets]
@@ -165,7 +165,7 @@ class Shares(OneDataset):
     def counts(self, datasets: Sequence[DatasetBatches]) -> list[int]:
         """Return the number of batches of each dataset in an epoch."""
         examples = self.epoch_examples or sum(len(dataset.rows) for dataset in datasets)
-        shares = self.shares(datasets)
+        shares = self.compute_shares(datasets)
         sizes = [min(dataset.size, len(dataset.rows)) for dataset in datasets]
         if self.share_of == "examples":
             batch_counts = [s * examples / size for s, size in zip(shares, sizes, strict=True)]

@@ -174,7 +174,7 @@ def test_shorter_sets_begin_again_in_another_order() -> None:
 def test_shares_by_hand(sampler: Proportional, shares: list[float]) -> None:
     pool = pool_of(("a", "retrieval", 8000), ("b", "sts", 2000), ("c", "sts", 200))
     datasets = sampler.batches_by_dataset(pool, 0)
-    assert sampler.shares(datasets) == pytest.approx(shares, abs=2e-4)
+    assert sampler.compute_shares(datasets) == pytest.approx(shares, abs=2e-4)
     counted = Counter(names(sampler.batches(pool, 0)))
     for name, share in zip("abc", shares, strict=True):
         assert counted[name] == pytest.approx(share * 10_200 / 32, abs=1.1)
@@ -184,7 +184,7 @@ def test_languages_are_drawn_by_the_power_of_their_sizes_that_xlm_r_was_adapted_
     """Sizes to the power of 0.3, for example 1000, 100 and 10 (the worked number of methods C.1, T-C2)."""
     pool = pool_of(("en", "text", 1000), ("sw", "text", 100), ("yo", "text", 10))
     sampler = Temperature(temperature=1 / 0.3, batch_size=size(1))
-    shares = sampler.shares(sampler.batches_by_dataset(pool, 0))
+    shares = sampler.compute_shares(sampler.batches_by_dataset(pool, 0))
     assert [round(share, 4) for share in shares] == [0.5707, 0.2860, 0.1433]
 
 
