@@ -32,14 +32,18 @@ from emberge import (
 from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
 from emberge.merging import MergeInput, MergePlan
 from emberge.model_folder import read_settings
-from emberge.wording import count_noun, human_size
+from emberge.wording import human_size
 
 from emberge_weights.members import plan_of, plan_problems
-from emberge_weights.weight_sets import FEWEST, Metric, SetEntry, WeightSet, read_set, unusable
+from emberge_weights.weight_sets import (
+    Metric,
+    SetEntry,
+    WeightSet,
+    describe_few,
+    read_set,
+    unusable,
+)
 
-# Standard deviation over queries of the difference of a specialist and a mean of specialists, in points of
-# nDCG@10: 5 to 10 for all-MiniLM-L6-v2 on nl2bash and squad.
-_SPREAD = 10.0
 # Fewer have no rank correlation to speak of.
 FEWEST_TRIALS = 5
 # Share of queries up to which sets may have some in common.
@@ -145,7 +149,8 @@ def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         sets = [] if faults else list(_read_sets(step, entries, context))
         keys[option] = {weight_set.name: weight_set.keys for weight_set in sets}
         if option == "data" and not faults:
-            yield from (context.problem(fault, option) for fault in _check_size(sets))
+            few = (describe_few(one.name, one.unit, one.count) for one in sets)
+            yield from (context.problem(fault, option) for fault in few if fault)
             keys["their test halves"] = _test_halves(step, context)
     for option in ("elsewhere", "tests", "their test halves"):
         for fault, severe in _check_overlaps(keys["data"], keys.get(option, {}), option):
@@ -225,18 +230,6 @@ def _set_faults(
         sets, faults = check_eval_sets(context, entry, entry.split)
         yield from faults
         yield from (fault for weight_set in sets if (fault := unusable(weight_set, step.metric)))
-
-
-def _check_size(sets: Sequence[_SeenSet]) -> Iterator[str]:
-    for weight_set in sets:
-        count = weight_set.count
-        if count < FEWEST:
-            smallest_gain = 2 * _SPREAD / count**0.5
-            yield (
-                f"set '{weight_set.name}' has {count_noun(count, weight_set.unit)}; with so few, "
-                f"differences below about {smallest_gain:.0f} points cannot be told from chance, and "
-                f"weights found are chance; take a set with {FEWEST} or more"
-            )
 
 
 def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:

@@ -26,7 +26,7 @@ from emberge.data import check_eval_sets
 
 from emberge_weights.mixture.groups import Group, group_datasets
 from emberge_weights.mixture.short_training import ShortTraining, ShortTrainingOptions
-from emberge_weights.weight_sets import FEWEST, SetEntry, read_sets, unusable
+from emberge_weights.weight_sets import SetEntry, describe_few, read_sets, unusable
 
 # Beyond so many groups their trainings cost about as much as the training whose mixture is sought.
 MANY = 20
@@ -164,9 +164,12 @@ class FindMixture(ShortTrainingOptions, Step):
                     f"{fault}; or hold rows out of its training data by the step split",
                     "development",
                 )
-            for one in sets:
-                if (reason := unusable(one, "task")) is not None:
-                    yield context.problem(reason, "development")
+            reasons = [reason for one in sets if (reason := unusable(one, "task"))]
+            if not (faults or reasons) and context.data(entry.path) is not None:
+                for one in read_sets([entry], context.data, context.readers, "task"):
+                    reasons += filter(None, [describe_few(one.name, one.unit, len(one.queries))])
+            for reason in reasons:
+                yield context.problem(reason, "development")
             if entry.split == "test":
                 yield context.warning(
                     "a mixture is chosen on a test half; what is reported on it will look better than it is",
@@ -200,11 +203,9 @@ class FindMixture(ShortTrainingOptions, Step):
         rows = workspace.rehearsal.rows if workspace.rehearsal else None
         sets = list(read_sets(self.development, workspace.data, workspace.readers, "task", rows))
         for one in sets:
-            if len(one.queries) < FEWEST and rows is None:
-                raise DataError(
-                    f"set '{one.name}' has {len(one.queries)} of the {FEWEST} queries or pairs that can tell "
-                    "a mixture from chance; take a larger one"
-                )
+            few = describe_few(one.name, one.unit, len(one.queries))
+            if few is not None and rows is None:
+                raise DataError(few)
         specialists = {
             name: [
                 workspace.model(ModelRef(self._runs[f"set={name},seed={draw}"].text))
@@ -212,11 +213,13 @@ class FindMixture(ShortTrainingOptions, Step):
             ]
             for name in groups
         }
+        total = sum(self.shares.values())
+        given = {name: self.shares[name] / total if total else 1 / len(groups) for name in groups}
         trained = {name: workspace.artifact(self._runs[f"set={name},seed=1"])[1] for name in groups}
         judge = MixtureJudge(
             specialists=specialists,
             base=workspace.model(self.model),
-            shares={name: self.shares.get(name, 1 / len(groups)) for name in groups},
+            shares=given,
             scales=self.scales,
             sets=sets,
             backbone=self.backbone,

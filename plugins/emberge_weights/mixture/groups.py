@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from emberge import DataEntry, DataError, suggest
@@ -44,6 +45,10 @@ def _check_clusters(
     """Require that clusters name datasets, each of them once."""
     named = [name for names in clusters.values() for name in names]
     for cluster, names in clusters.items():
+        if not re.fullmatch(r"[\w.-]+", cluster):
+            raise DataError(
+                f"clusters: '{cluster}' has other characters than letters, digits, . _ -"
+            )
         if not names:
             raise DataError(f"clusters: '{cluster}' names no dataset")
         if cluster in entries and cluster not in named:
