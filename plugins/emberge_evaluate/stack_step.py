@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from emberge import (
     ALL_KINDS,
@@ -22,6 +22,8 @@ from emberge import (
     NonNegative,
     Preflight,
     Problem,
+    Requires,
+    Share,
     Step,
     Workspace,
     component,
@@ -63,6 +65,10 @@ class Stack(Step):
     Without `weights` the best ones are found on the tasks of `development`, by the mean of their scores,
     before any reranking: shares in steps of 0.1 for two models, and of 0.2 for more.
 
+    A reranker that was trained on little data is often worse alone than beside the retriever: with
+    `reranker_share: 0.3` the first documents are ordered by 0.3 of its score and 0.7 of the retriever's, both
+    scaled to 0 to 1. `find_share: true` finds the share on `development`, in steps of 0.1.
+
     Documents that a retriever finds and scores of pairs are kept in OUT's store, so that stacks that share
     models, as of several depths, compute each of them once.
 
@@ -85,32 +91,51 @@ class Stack(Step):
     """The model that orders the first documents anew; without it, several retrievers are fused."""
     depth: Count = 100
     """Number of documents of each query that the reranker orders."""
+    reranker_share: Share = 1.0
+    """Share of the reranker's scores in the order of these documents; the rest is the retrievers' scores."""
+    find_share: Annotated[bool, Requires("development")] = False
+    """Find the reranker's share on `development`."""
     fusion: Literal["reciprocal_rank", "weighted"] = "reciprocal_rank"
     """Fusion of the lists of several retrievers."""
     weights: tuple[NonNegative, ...] = ()
     """Weight of each retriever's scores for `weighted`, in their order."""
     development: Evaluator | None = None
-    """Evaluation that finds the weights of `weighted`: `{mteb: {data: {path: ./sets, split: dev}}}`."""
+    """Evaluation that finds the weights of `weighted`, and the reranker's share:
+    `{mteb: {data: {path: ./sets, split: dev}}}`."""
     k: Count = 60
     """Constant of `reciprocal_rank`."""
 
     def describes(self, artifact: Artifact | None = None) -> SearchStack:
         reranker = self.reranker
-        weights = self.weights if artifact is None else artifact.details["stack"]["weights"]
+        weights, share = self.weights, self.reranker_share
+        if artifact is not None:
+            weights = tuple(artifact.details["stack"]["weights"])
+            share = artifact.details["stack"]["reranker_share"]
         return SearchStack(
             tuple(StackedModel(one.model, one.backbone) for one in self._finders),
             None if reranker is None else StackedModel(reranker.model, reranker.backbone),
             self.depth,
-            tuple(weights),
+            weights,
             self.k,
+            share,
         )
+
+    @property
+    def _finds_weights(self) -> bool:
+        """True if the retrievers' weights are found on development data."""
+        return self.fusion == "weighted" and self.development is not None and not self.weights
 
     @property
     def _finders(self) -> tuple[Retriever, ...]:
         return (*([self.retriever] if self.retriever is not None else []), *self.retrievers)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
-        for fault, option in (*self._check_parts(), *self._check_fusion(), *self._check_kinds()):
+        for fault, option in (
+            *self._check_parts(),
+            *self._check_fusion(),
+            *self._check_share(),
+            *self._check_kinds(),
+        ):
             yield context.problem(fault, option)
         stack = self.describes()
         for member in stack.models:
@@ -161,16 +186,27 @@ class Stack(Step):
             )
         if self.weights and not any(self.weights):
             yield "all weights are 0, so no document is better than another", "weights"
-        for option in ("weights", "development"):
-            if getattr(self, option) and not is_weighted:
-                yield f"{option} is for `fusion: weighted`", option
-        if self.weights and are_found:
+        if self.weights and not is_weighted:
+            yield "weights is for `fusion: weighted`", "weights"
+        if are_found and not (is_weighted or self.find_share):
+            yield "development is for `fusion: weighted` and `find_share`", "development"
+        if self.weights and are_found and not self.find_share:
             yield "weights are given, so none are found; leave one of the two out", "development"
-        if are_found and not 1 < count <= _MOST_FOUND:
+        if self._finds_weights and not 1 < count <= _MOST_FOUND:
             yield (
                 f"weights are found for 2 to {_MOST_FOUND} retrievers, not for {count}",
                 "retrievers",
             )
+
+    def _check_share(self) -> Iterator[tuple[str, str]]:
+        """Yield (problem, option) if the reranker's share has no effect, or is given and found."""
+        option = "find_share" if self.find_share else "reranker_share"
+        if self.reranker is None and (self.find_share or self.reranker_share != 1):
+            yield f"{option} is for a search with a reranker", option
+        if self.find_share and self.reranker_share != 1:
+            yield "the reranker's share is given, and found; leave one of the two out", option
+        if self.reranker is not None and self.reranker_share == 0:
+            yield "a reranker with the share 0 changes nothing; leave it out", option
 
     def _check_kinds(self) -> Iterator[tuple[str, str]]:
         """Yield (problem, option) for each model whose backbone cannot do its part."""
@@ -191,9 +227,22 @@ class Stack(Step):
     def run(self, workspace: Workspace) -> Artifact:
         stack = self.describes()
         found = None
-        if self.development is not None:
-            found = _find_weights(self.development, stack, workspace)
-            stack = replace(stack, weights=found[0])
+        if self.development is not None and self._finds_weights:
+            trials = [
+                replace(stack, reranker=None, weights=weights)
+                for weights in _list_weights(len(stack.retrievers))
+            ]
+            best, found = _find_best(self.development, trials, workspace)
+            stack = replace(stack, weights=best.weights)
+        if self.development is not None and self.find_share:
+            trials = [replace(stack, reranker_share=tenths / 10) for tenths in range(11)]
+            best, found = _find_best(self.development, trials, workspace)
+            stack = replace(stack, reranker_share=best.reranker_share)
+            if best.reranker_share == 0:
+                workspace.warn(
+                    f"the reranker {self.reranker.model if self.reranker else ''} is best left out: on the "
+                    "development data no share of it is better than the retrievers alone"
+                )
         models = [workspace.model(member.model) for member in stack.models]
         record: dict[str, Any] = {
             "format": 1,
@@ -210,7 +259,8 @@ class Stack(Step):
             "fusion": self.fusion,
             "weights": list(stack.weights),
             "k": stack.rank_constant,
-            **({"development_score": found[1]} if found is not None else {}),
+            "reranker_share": stack.reranker_share,
+            **({"development_score": found} if found is not None else {}),
         }
         text = json.dumps(record, indent=1, ensure_ascii=False)
         (workspace.folder / _FILE).write_text(text + "\n", encoding="utf-8")
@@ -218,10 +268,10 @@ class Stack(Step):
         return Artifact(kind="search", parents=parents, details={"stack": record})
 
 
-def _find_weights(
-    evaluator: Evaluator, stack: SearchStack, workspace: Workspace
-) -> tuple[tuple[float, ...], float]:
-    """Return the weights of the best mean score, and the score; of equal ones, the most even weights.
+def _find_best(
+    evaluator: Evaluator, trials: Sequence[SearchStack], workspace: Workspace
+) -> tuple[SearchStack, float]:
+    """Return the search of the best mean score, and the score; of equal ones, that of the most even weights.
 
     Raises:
         DataError: if there is nothing to score on.
@@ -229,16 +279,22 @@ def _find_weights(
     tasks = evaluator.plan(workspace)
     if not tasks:
         raise DataError("development: has no tasks to find weights on")
-    score_by_weights: dict[tuple[float, ...], float] = {}
-    trials = _list_weights(len(stack.retrievers))
-    for number, weights in enumerate(trials, 1):
-        tried = replace(stack, reranker=None, weights=weights)
-        model = Model("fusion", workspace.work, f"{weights}", stack=tried)
-        with workspace.part("weights", number, len(trials), ", ".join(map(str, weights))):
+    means = []
+    for number, tried in enumerate(trials, 1):
+        varied = f"{tried.weights} {tried.reranker_share}"
+        model = Model("fusion", workspace.work, varied, stack=tried)
+        with workspace.part("weights", number, len(trials), varied):
             scores = [score.score for score in evaluator.evaluate(model, tasks, workspace)]
-        score_by_weights[weights] = sum(scores) / len(scores)
-    best = max(score_by_weights, key=lambda weights: (score_by_weights[weights], -max(weights)))
-    return best, score_by_weights[best]
+        means.append(sum(scores) / len(scores))
+    best = max(
+        range(len(trials)),
+        key=lambda trial: (
+            means[trial],
+            -max(trials[trial].weights, default=0.0),
+            -abs(trials[trial].reranker_share - 0.5),
+        ),
+    )
+    return trials[best], means[best]
 
 
 def _list_weights(count: int) -> list[tuple[float, ...]]:

@@ -78,15 +78,15 @@ class StackSearch:
         depth = self._stack.depth
         given["top_k"] = max(top_k, depth)
         lists = [self._find(number, queries, given) for number in range(len(self._contents))]
-        orders = {query: self._fuse([hits[query] for hits in lists]) for query in queries["id"]}
+        fused = {query: self._fuse([hits[query] for hits in lists]) for query in queries["id"]}
+        orders = {query: _order(scores) for query, scores in fused.items()}
         if self._reranker is not None:
             first = {query: order[:depth] for query, order in orders.items()}
             self._reranker.index(self._corpus, **self._given)
             scores = self._reranker.search(queries, **{**given, "top_ranked": first})
-            orders = {
-                query: [*sorted(first[query], key=_falling(scores[query])), *order[depth:]]
-                for query, order in orders.items()
-            }
+            for query, order in orders.items():
+                mixed = self._mix(scores[query], fused[query], first[query])
+                orders[query] = [*sorted(first[query], key=_falling(mixed)), *order[depth:]]
         return {
             query: {name: float(len(order) - place) for place, name in enumerate(order)}
             for query, order in orders.items()
@@ -109,15 +109,25 @@ class StackSearch:
         content = repr((self._task, *part, self._contents[number]))
         return keep_hits(self._store, content, find)
 
-    def _fuse(self, lists: Sequence[Mapping[str, float]]) -> list[str]:
-        """Return the order of all documents that the retrievers found for one query."""
+    def _fuse(self, lists: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+        """Return the scores of all documents that the retrievers found for one query."""
         if len(lists) == 1:
-            return _order(lists[0])
+            return lists[0]
         if self._stack.weights:
-            return _order(_add(map(_scale, lists), self._stack.weights))
+            return _add(map(_scale, lists), self._stack.weights)
         constant = self._stack.rank_constant
         ranks = ({n: 1 / (constant + i) for i, n in enumerate(_order(one), 1)} for one in lists)
-        return _order(_add(ranks, [1.0] * len(lists)))
+        return _add(ranks, [1.0] * len(lists))
+
+    def _mix(
+        self, reranked: Mapping[str, float], found: Mapping[str, float], names: Sequence[str]
+    ) -> Mapping[str, float]:
+        """Return the reranker's scores of a query's documents, mixed with those of the retrievers."""
+        share = self._stack.reranker_share
+        if share == 1:
+            return reranked
+        sides = ({name: scores[name] for name in names} for scores in (reranked, found))
+        return _add(map(_scale, sides), (share, 1 - share))
 
 
 def _falling(scores: Mapping[str, float]) -> Any:

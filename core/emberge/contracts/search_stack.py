@@ -24,7 +24,8 @@ class SearchStack:
 
     The lists of several retrievers are fused, by reciprocal ranks or, with `weights`, by a weighted sum of
     scores, each list's scores scaled to 0 to 1. `rank_constant` is added to each rank (Cormack et al., 2009).
-    The reranker reorders the first `depth` documents of each query; the others keep their order.
+    The reranker reorders the first `depth` documents of each query; the others keep their order. Below 1,
+    `reranker_share` mixes its scores with the retrievers', both scaled to 0 to 1 over these documents.
     """
 
     retrievers: tuple[StackedModel, ...]
@@ -32,6 +33,7 @@ class SearchStack:
     depth: int = 100
     weights: tuple[float, ...] = ()
     rank_constant: int = 60
+    reranker_share: float = 1.0
 
     @property
     def models(self) -> tuple[StackedModel, ...]:

@@ -134,6 +134,116 @@ def test_the_first_documents_are_in_the_rerankers_order(
     assert found["dense"] == pytest.approx(np.mean(alone), abs=1e-5)
 
 
+def scaled(row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray((row - row.min()) / (row.max() - row.min()))
+
+
+def mixed(tables: Mapping[str, np.ndarray[Any, Any]], share: float, depth: int) -> float:
+    """The score of a search whose first documents have a share of the reranker's scores."""
+    gains = []
+    for query, row in enumerate(tables["dense"]):
+        order = sorted_rows(row)
+        first = np.array(order[:depth])
+        both = share * scaled(tables["reranker"][query][first]) + (1 - share) * scaled(row[first])
+        gains.append(gain([*first[np.argsort(-both, kind="stable")], *order[depth:]], query))
+    return float(np.mean(gains))
+
+
+@pytest.mark.parametrize(("share", "depth"), [(0.3, 20), (0.7, 8)])
+def test_a_reranker_with_a_share_counts_beside_the_retriever(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+    share: float,
+    depth: int,
+) -> None:
+    parts = {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}
+    stack = {"stack": {**parts, "depth": depth, "reranker_share": share}}
+    found = run(tmp_path, search=stack, scores=evaluation(catalogue, ["$search"]))
+    assert found["search"] == pytest.approx(mixed(tables, share, depth), abs=1e-5)
+    assert found["search"] != pytest.approx(mixed(tables, 1.0, depth), abs=1e-3)
+
+
+def test_the_share_of_a_reranker_is_the_one_that_serves_development_data_best(
+    catalogue: Path,
+    models: Mapping[str, Path],
+    tables: Mapping[str, np.ndarray[Any, Any]],
+    tmp_path: Path,
+) -> None:
+    development = {"mteb": {"data": [{"path": str(catalogue), "only": ["retrieval"]}]}}
+    stack = {
+        "retriever": str(models["dense"]),
+        "reranker": str(models["reranker"]),
+        "depth": 20,
+        "development": development,
+        "find_share": True,
+    }
+    with pytest.warns(UserWarning, match="weights are found on the test half of retrieval"):
+        found = run(tmp_path, search={"stack": stack}, scores=evaluation(catalogue, ["$search"]))
+    expected = {tenths: mixed(tables, tenths / 10, 20) for tenths in range(11)}
+    record = json.loads((tmp_path / "search" / "stack.json").read_text())
+    best = max(expected.values())
+    assert expected[round(10 * record["reranker_share"])] == pytest.approx(best, abs=1e-5)
+    assert found["search"] == record["development_score"] == pytest.approx(best, abs=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessIsMore(Evaluator):
+    """Scores of searches by how small the reranker's share is."""
+
+    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
+        return TASKS[:1]
+
+    def evaluate(
+        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
+    ) -> Iterator[TaskScore]:
+        assert model.stack is not None
+        assert model.stack.reranker is not None
+        yield from (TaskScore(task, 1 - model.stack.reranker_share) for task in tasks)
+
+
+def test_a_reranker_without_use_is_told(models: Mapping[str, Path], tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    artifact = Stack(
+        retriever=Retriever(model=ModelRef(str(models["dense"]))),
+        reranker=Reranker(model=ModelRef(str(models["reranker"]))),
+        development=LessIsMore(),
+        find_share=True,
+    ).run(bench)
+    assert artifact.details["stack"]["reranker_share"] == 0
+    assert ["is best left out" in warning for warning in bench.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"reranker_share": 0.5}, "reranker_share is for a search with a reranker"),
+        ({"reranker": "reranker", "reranker_share": 0.0}, "the share 0 changes nothing"),
+        ({"reranker": "reranker", "find_share": True}, "find_share"),
+        (
+            {"reranker": "reranker", "find_share": True, "reranker_share": 0.5, "development": {}},
+            "is given, and found",
+        ),
+        ({"reranker": "reranker", "development": {}}, "`fusion: weighted` and `find_share`"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused(
+    catalogue: Path, models: Mapping[str, Path], options: dict[str, Any], fault: str
+) -> None:
+    stack: dict[str, Any] = {"retrievers": [str(models["dense"]), str(models["other"])], **options}
+    if "reranker" in stack:
+        stack["reranker"] = str(models["reranker"])
+    if "development" in stack:
+        data = [{"path": str(catalogue), "only": ["retrieval"]}]
+        stack["development"] = {"mteb": {"data": data}}
+    try:
+        found = problems(search={"stack": stack})
+    except EmbergeError as error:
+        found = [str(error)]
+    assert any(fault in problem for problem in found)
+
+
 def fused(tables: Sequence[np.ndarray[Any, Any]], weights: Sequence[float], k: int) -> float:
     gains = []
     for query in range(len(tables[0])):
