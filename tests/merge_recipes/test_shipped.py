@@ -75,7 +75,7 @@ def test_with_nothing_here_recipes_of_hub_models_pass_and_are_summed_up(tmp_path
     if not (ROOT.parent / "shared" / "data").is_dir():
         names = [name for name in names if "shared/data" not in TEXTS.get(name, "")]
     assert len(names) > 10
-    for name, (code, said) in check(names, tmp_path / "cache", "http://127.0.0.1:9").items():
+    for code, said in check(names, tmp_path / "cache", "http://127.0.0.1:9").values():
         assert code == 0, said
         labels = [line[2:12].strip() for line in said.partition("in sum, ")[2].splitlines()[1:]]
         assert {*LABELS} <= {*labels}, said
