@@ -114,10 +114,12 @@ def print_rows(title: str, scores: Scores) -> None:
     if pooled is None:
         raise RuntimeError(f"{title}: the scores of seeds are not pooled")
     teacher, cut, ours = (name for name in pooled.models if name != PEER)
-    whole = pooled.value(teacher, "mean") or 1
-    shares = [100 * (pooled.value(name, "mean") or 0) / whole for name in (ours, PEER, cut)]
+    whole = pooled.value(teacher, "task")
+    if not whole:
+        raise RuntimeError(f"{title}: the teacher has no score")
+    shares = [100 * (pooled.value(name, "task") or 0) / whole for name in (ours, PEER, cut)]
     cells = [f"{share:.1f} %" for share in shares]
-    cells += [describe(pooled.difference(ours, "mean", other)) for other in (PEER, cut)]
+    cells += [describe(pooled.difference(ours, "task", other)) for other in (PEER, cut)]
     print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
 

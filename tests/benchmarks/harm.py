@@ -128,7 +128,7 @@ def main() -> None:
     print("| without | gain of the training |")
     print("|---|---|")
     for name in ("shuffled", "stsb_zh"):
-        gain = pooled.difference(f"without_{name}", "mean", "with_all")
+        gain = pooled.difference(f"without_{name}", "task", "with_all")
         print(f"| {name} | {describe(gain)} |", flush=True)
 
 

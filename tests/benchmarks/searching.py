@@ -85,7 +85,7 @@ def build_gate(reranker: str, seeds: list[int], queries: int) -> dict[str, Any]:
 def print_gate(label: str, scores: Scores) -> None:
     """Print a row of the table: the gain of a search over its retriever, and the verdict of its gate."""
     retriever, search = scores.models
-    gain = scores.difference(search, "mean", retriever)
+    gain = scores.difference(search, "task", retriever)
     (verdict,) = scores.requirements
     print(f"| {label} | {describe(gain)} | {'passed' if verdict.met else 'refused'} |", flush=True)
 
