@@ -108,18 +108,21 @@ def train_peer(
     student.save_pretrained(str(out))
 
 
-def print_rows(title: str, scores: Scores) -> None:
-    """Print the table's rows of one way to serve: shares of the teacher, and differences in points."""
+def print_rows(title: str, scores: Scores, index: str = "") -> None:
+    """Print the table's rows of one way to serve: shares of the teacher, and differences in points.
+
+    `index` is the end of the names of models that are scored on another model's documents.
+    """
     pooled = scores.pooled
     if pooled is None:
         raise RuntimeError(f"{title}: the scores of seeds are not pooled")
-    teacher, cut, ours = (name for name in pooled.models if name != PEER)
-    whole = pooled.value(teacher, "task")
-    if not whole:
-        raise RuntimeError(f"{title}: the teacher has no score")
-    shares = [100 * (pooled.value(name, "task") or 0) / whole for name in (ours, PEER, cut)]
-    cells = [f"{share:.1f} %" for share in shares]
-    cells += [describe(pooled.difference(ours, "task", other)) for other in (PEER, cut)]
+    ours, peer, cut = (f"{name}{index}" for name in ("three", PEER, "three_cut"))
+    whole = pooled.value(pooled.models[0], "task")  # the teacher is the first of the models
+    values = [pooled.value(name, "task") for name in (ours, peer, cut)]
+    if not whole or None in values:
+        raise RuntimeError(f"{title}: {ours}, {peer}, {cut} or their teacher have no score")
+    cells = [f"{100 * (value or 0) / whole:.1f} %" for value in values]
+    cells += [describe(pooled.difference(ours, "task", other)) for other in (peer, cut)]
     print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
 
@@ -158,7 +161,8 @@ def main() -> None:
     print(f"| | distilled | {PEER} | {CUT} | less {PEER} | less {CUT} |")
     print("|---|---|---|---|---|---|")
     print_rows("everything by the student", read_scores(options.out / "scores"))
-    print_rows("documents of the teacher", read_scores(options.out / "on_teachers_index"))
+    on_index = read_scores(options.out / "on_teachers_index")
+    print_rows("documents of the teacher", on_index, " on teacher")
 
 
 if __name__ == "__main__":
