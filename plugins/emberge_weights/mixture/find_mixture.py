@@ -16,6 +16,7 @@ from emberge import (
     NumberRange,
     PerDataset,
     Positive,
+    PositiveShare,
     Preflight,
     Problem,
     Step,
@@ -73,7 +74,7 @@ class FindMixture(ShortTrainingOptions, Step):
 
     development: tuple[SetEntry, ...]
     """Evaluation sets to judge by, of all domains that count; their `dev` halves are used."""
-    shares: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, PositiveShare] = field(default_factory=dict)
     """Shares of the mixture that is judged, by dataset or cluster; they sum to 1 and are equal by default."""
     clusters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of clusters, and the datasets that each trains together; other datasets are trained alone."""
@@ -88,12 +89,6 @@ class FindMixture(ShortTrainingOptions, Step):
         super().__post_init__()
         if not self.scales:
             raise ValueError("scales names no length; 1 is the specialists' mean")
-        for name, share in self.shares.items():
-            if not 0 < share <= 1:
-                raise ValueError(
-                    f"shares: that of '{name}' is above 0 and at most 1, not {share:g}; leave out of `data` "
-                    "what is to have none"
-                )
         if self.shares and abs(sum(self.shares.values()) - 1) > _ROUNDING:
             raise ValueError(f"shares sum to {sum(self.shares.values()):g}, not to 1")
 

@@ -153,7 +153,7 @@ GIVEN = "{first: 0.25, second: 0.2501, shuffled: 0.5}"
         (
             GIVEN,
             "{first: 1.25, second: -0.25}",
-            "that of 'first' is above 0 and at most 1, not 1.25",
+            "a number above 0 and at most 1, not the number 1.25",
         ),
         (GIVEN, "{first: 0.5, secnd: 0.5}", "there is no 'secnd'; did you mean 'second'"),
         (GIVEN, "{first: 0.5, second: 0.5}", "shuffled has none; give it one"),
