@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
@@ -125,6 +125,20 @@ class Component:
         type_ = _import_place(self.source, self.added)
         require_contract(self.source, self.kind, self.name, type_, KINDS[self.kind][1])
         return type_
+
+    def build_like(self, other: object, **changes: Any) -> Any:
+        """Return the component with the options that another one has as well, and with `changes`.
+
+        Raises:
+            PluginError: as `type`.
+        """
+        own_names = {option.name for option in fields(self.type)}
+        shared = {
+            option.name: getattr(other, option.name)
+            for option in fields(other)  # type: ignore[arg-type]  # a component
+            if option.name in own_names
+        }
+        return self.type(**{**shared, **changes})
 
     def is_of(self, type_: Any) -> bool:
         """Return whether the component has the type `type`, without importing anything."""

@@ -240,8 +240,8 @@ class Stack(Step):
             stack = replace(stack, reranker_share=best.reranker_share)
             if best.reranker_share == 0:
                 workspace.warn(
-                    f"the reranker {self.reranker.model if self.reranker else ''} is best left out: on the "
-                    "development data no share of it is better than the retrievers alone"
+                    "the reranker is best left out: on the development data no share of it is better than "
+                    "the retrievers alone"
                 )
         models = [workspace.model(member.model) for member in stack.models]
         record: dict[str, Any] = {

@@ -185,13 +185,8 @@ class Distil(FitOptions, Step):
 
     def _build_training(self, plugins: Any, model: ModelRef) -> Step:
         """Return the step `train` of the student in the folder `model`, guided by the teachers."""
-        step_type = plugins.find("train", "step").type
-        shared_names = {option.name for option in dataclasses.fields(self)} & {
-            option.name for option in dataclasses.fields(step_type)
-        }
-        options = {name: getattr(self, name) for name in shared_names}
         losses = _with_guide(self.loss, self._build_guide())
-        training: Step = step_type(**{**options, "model": model, "loss": losses})
+        training: Step = plugins.find("train", "step").build_like(self, model=model, loss=losses)
         return training
 
     def _choose(self, stack: LayerStack, number: int, workspace: Workspace) -> LayerChoice:

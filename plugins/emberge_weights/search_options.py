@@ -146,10 +146,10 @@ def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
         entries: Sequence[SetEntry] = getattr(step, option)
         faults = list(_set_faults(step, entries, context))
         yield from (context.problem(fault, option) for fault in faults)
-        sets = [] if faults else list(_read_sets(step, entries, context))
+        sets = [] if faults else list(read_seen_sets(entries, step.metric, context))
         keys[option] = {weight_set.name: weight_set.keys for weight_set in sets}
         if option == "data" and not faults:
-            few = (describe_few(one.name, one.unit, one.count) for one in sets)
+            few = (one.describe_few() for one in sets)
             yield from (context.problem(fault, option) for fault in few if fault)
             keys["their test halves"] = _test_halves(step, context)
     for option in ("elsewhere", "tests", "their test halves"):
@@ -170,7 +170,8 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
             names = [*_list_with_test_half(entry, context)]
             test_entries += [replace(entry, only=tuple(names), split="test")] if names else []
     return {
-        weight_set.name: weight_set.keys for weight_set in _read_sets(step, test_entries, context)
+        weight_set.name: weight_set.keys
+        for weight_set in read_seen_sets(test_entries, step.metric, context)
     }
 
 
@@ -187,7 +188,7 @@ def _list_with_test_half(entry: SetEntry, context: Preflight) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _SeenSet:
+class SeenSet:
     """Facts of a set that a check remembers: name, number of queries or pairs, and their hashes."""
 
     name: str
@@ -195,18 +196,22 @@ class _SeenSet:
     count: int
     keys: frozenset[bytes]
 
+    def describe_few(self) -> str | None:
+        """Return why the set is too small to choose by; None if it is not."""
+        return describe_few(self.name, self.unit, self.count)
 
-def _read_sets(
-    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
-) -> Iterator[_SeenSet]:
-    """Yield the sets of entries; searches of one recipe that share a set read it once."""
+
+def read_seen_sets(
+    entries: Sequence[SetEntry], metric: Metric, context: Preflight
+) -> Iterator[SeenSet]:
+    """Yield the sets of entries; steps of one recipe that share a set read it once."""
     for entry in entries:
         for eval_set in pick_eval_sets(
             entry, readers=context.readers, resolve=context.data, split=entry.split
         ):
             files = [file for _, file in eval_set.files()]
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-            yield _read_seen_set(entry, eval_set, step.metric, tuple(context.readers), state)
+            yield _read_seen_set(entry, eval_set, metric, tuple(context.readers), state)
 
 
 @functools.lru_cache(maxsize=256)
@@ -216,9 +221,9 @@ def _read_seen_set(
     metric: Metric,
     readers: tuple[Reader, ...],
     state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
-) -> _SeenSet:
+) -> SeenSet:
     weight_set = read_set(eval_set, entry, readers, metric)
-    return _SeenSet(
+    return SeenSet(
         weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
     )
 

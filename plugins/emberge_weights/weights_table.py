@@ -33,15 +33,15 @@ def _write_head(facts: Facts) -> Iterator[str]:
     kept = "." if is_cautious else ", so the equal weights stay."
     conclusion = "weights were chosen." if facts["clear"] else f"that is no more than chance{kept}"
     yield (
-        f"Choosing among {facts['candidates']:,} weightings gains {_show_change(headroom)} points over equal "
+        f"Choosing among {facts['candidates']:,} weightings gains {show_change(headroom)} points over equal "
         f"weights on queries that were not chosen by: {conclusion}"
     )
     if facts["clear"]:
         kind = "merged for real" if score["real"] is not None else "foretold"
-        yield f"On all queries, {kind}, the choice gains {_show_change(score['over_equal'])}."
+        yield f"On all queries, {kind}, the choice gains {show_change(score['over_equal'])}."
     if is_cautious:
         yield (
-            f"Equal weights gain {_show_change(over_base)} over the base alone, which is no more than chance "
+            f"Equal weights gain {show_change(over_base)} over the base alone, which is no more than chance "
             "either, so the base has a half."
         )
     yield ""
@@ -53,7 +53,7 @@ def _write_members(facts: Facts) -> Iterator[str]:
             member["name"],
             f"{member['weight']:.3f}",
             _format_points(member["alone"]),
-            _show_change(member["worth"]),
+            show_change(member["worth"]),
             f"{member['examples']:,}" if "examples" in member else "",
             f"{member['seconds']:,.0f} s" if "seconds" in member else "",
             member.get("licence", ""),
@@ -78,7 +78,7 @@ def _write_layers(facts: Facts) -> Iterator[str]:
     yield "## By layer"
     yield ""
     yield (
-        f"Weights by layer gain {_show_change(layers['gain'])} points over one for all layers on queries "
+        f"Weights by layer gain {show_change(layers['gain'])} points over one for all layers on queries "
         f"that they were not fitted to: {conclusion}"
     )
     yield ""
@@ -144,12 +144,12 @@ def _write_trials(facts: Facts) -> Iterator[str]:
         [
             "the best of them in the data",
             _format_points(tests["swept"]),
-            _show_change(tests["over_swept"]),
+            show_change(tests["over_swept"]),
         ],
         [
             "the best of them in the tests",
             _format_points(tests["best"]),
-            _show_change(tests["over_best"]),
+            show_change(tests["over_best"]),
         ],
     ]
     yield from _write_rows(["weights", "tests", "the choice over it"], rows)
@@ -180,7 +180,8 @@ def _format_points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 
-def _show_change(gain: Mapping[str, float]) -> Markdown:
+def show_change(gain: Mapping[str, float]) -> Markdown:
+    """Return a difference in points with its interval."""
     low, high = 100 * gain["low"], 100 * gain["high"]
     return Markdown(f"{100 * gain['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from emberge.contracts import PerTensor
 from emberge.errors import CheckpointError
-from emberge.files import write_text
+from emberge.files import read_json, write_text
 
 WEIGHTS_FILE = "weights.json"
 _LEAST_WEIGHT = 1e-9
@@ -38,7 +38,7 @@ class FoundWeights:
         """
         path = path / WEIGHTS_FILE if path.is_dir() else path
         try:
-            content = json.loads(path.read_text("utf-8"))
+            content = read_json(path)
             models = {str(entry["fingerprint"]): entry for entry in content.pop("models")}
             weights = {key: float(entry["weight"]) for key, entry in models.items()}
             names = {key: str(entry["name"]) for key, entry in models.items()}
@@ -49,7 +49,7 @@ class FoundWeights:
             }
         except OSError:
             raise CheckpointError(f"{path}: there is no such file of weights") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise CheckpointError(
                 f"{path}: it is no file of weights; name the result of `find_weights`"
             ) from None

@@ -23,10 +23,11 @@ from emberge import (
     StepRef,
     Workspace,
 )
-from emberge.data import check_eval_sets
+from emberge.data import check_datasets, check_eval_sets
 
 from emberge_weights.mixture.groups import Group, group_datasets
 from emberge_weights.mixture.short_training import ShortTraining, ShortTrainingOptions
+from emberge_weights.search_options import read_seen_sets
 from emberge_weights.weight_sets import SetEntry, describe_few, read_sets, unusable
 
 # Beyond so many groups their trainings cost about as much as the training whose mixture is sought.
@@ -38,12 +39,11 @@ _ROUNDING = 1e-3
 class FindMixture(ShortTrainingOptions, Step):
     """The worth of each dataset of a training, found from short trainings of each; what harms is taken out.
 
-    A merge of models that were trained from one base behaves like their ensemble, and nearly like one
+    A merge of models that were trained from one base behaves like their ensemble, and stands here for one
     training on their data. So every dataset gets a few short trainings (`seeds`, each of `max_steps` steps),
     whose models embed the texts of `development` once. The score of the mixture without one dataset is then
-    that of the weighted mean of the other models' embeddings: what the dataset is worth is the score with it
-    less the score without it. The intervals count queries and seeds and hold for all datasets together, so
-    that of 20 mixtures without harm 19 are told to be so.
+    that of the weighted mean of the other models' embeddings: a dataset is worth the score with it less the
+    score without it. The intervals count queries and seeds, and hold for all datasets together with 95 %.
 
     The result has a share for each dataset, for `sampler: {proportional: {shares: $mixture}}`: those of
     `shares` (by default equal) without the datasets that harm, if real merges confirm it. It does not choose
@@ -117,7 +117,7 @@ class FindMixture(ShortTrainingOptions, Step):
         shared_options = {option.name for option in dataclasses.fields(ShortTrainingOptions)}
         options = {name: getattr(self, name) for name in shared_options - {"data"}}
         names = tuple(entries)
-        training = ShortTraining(**options, data=tuple(entries.values()), draw=draw, names=names)
+        training = ShortTraining(**options, data=tuple(entries.values()), draw=draw)
         narrowed = PerDataset.narrow(training, names)
         sampler = tuple(PerDataset.narrow(part, names) for part in training.sampler)
         return dataclasses.replace(narrowed, sampler=sampler)
@@ -131,6 +131,8 @@ class FindMixture(ShortTrainingOptions, Step):
             return
         if self.model.adapter is not None:
             yield context.problem("a mixture is for a whole model, not an adapter", "model")
+        # Each short training loads its own sets alone: all of them are compared here.
+        yield from check_datasets(context, self.data, show=False).problems
         yield from self._check_development(context)
         groups = self._list_groups()
         count, steps = len(self._runs), self.max_steps
@@ -161,8 +163,8 @@ class FindMixture(ShortTrainingOptions, Step):
                 )
             reasons = [reason for one in sets if (reason := unusable(one, "task"))]
             if not (faults or reasons) and context.data(entry.path) is not None:
-                for one in read_sets([entry], context.data, context.readers, "task"):
-                    reasons += filter(None, [describe_few(one.name, one.unit, len(one.queries))])
+                seen = read_seen_sets([entry], "task", context)
+                reasons = [few for one in seen if (few := one.describe_few())]
             for reason in reasons:
                 yield context.problem(reason, "development")
             if entry.split == "test":

@@ -1,4 +1,4 @@
-"""Groups of datasets that are trained together: clusters, and every other dataset alone."""
+"""The datasets of each short training: those of a cluster, or a single one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from emberge import Backbone, Model, Stage, Workspace
+from emberge import Backbone, CheckpointError, Model, Stage, Workspace
 from numpy.typing import NDArray
 
 from emberge_weights.candidates import HeldOut
@@ -78,6 +78,7 @@ class MixtureJudge:
 
     def run(self) -> Judgement:
         """Return the judgement, after all models have embedded the sets and some merges were made."""
+        self._require_draws()
         plan_members(self._first, self._strategy)
         members = self._embed_members()
         weightings = leave_one_out([self.shares[name] for name in self.specialists])
@@ -127,6 +128,19 @@ class MixtureJudge:
             kept=tables[1] if len(mixtures) > 1 else (),
             confirmed=confirmed,
         )
+
+    def _require_draws(self) -> None:
+        """Require that the trainings of a group differ, as their spread is part of the intervals.
+
+        Raises:
+            CheckpointError: if two are the same model.
+        """
+        for name, models in self.specialists.items():
+            if len({model.fingerprint for model in models}) < len(models):
+                raise CheckpointError(
+                    f"trainings of '{name}' with different seeds are the same model, so their spread cannot "
+                    "be told; take a sampler that shuffles, such as batch_shuffle, and a rate above 0"
+                )
 
     @cached_property
     def _first(self) -> list[Model]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from emberge import Artifact, Workspace
 from emberge.files import write_text
 from emberge.training import FoundMixture
-from emberge.wording import Markdown, join_some, table_lines
+from emberge.wording import join_some, table_lines
 
-from emberge_weights.mixture.judge import Judgement, MergedAt
+from emberge_weights.mixture.judge import Judgement
+from emberge_weights.weights_table import show_change
 
 TABLE = "mixture.md"
 
@@ -43,8 +45,8 @@ def write_mixture(
         },
         "base": judgement.base_score,
         "scale": judgement.scale,
-        "merges": [_describe_merge(one) for one in judgement.given],
-        "merges_without_harm": [_describe_merge(one) for one in judgement.kept],
+        "merges": [asdict(one) for one in judgement.given],
+        "merges_without_harm": [asdict(one) for one in judgement.kept],
         "confirmed": judgement.confirmed.plain() if judgement.confirmed is not None else None,
         "steps": steps,
         "cpu_seconds": round(cpu_seconds, 3),
@@ -65,11 +67,7 @@ def write_mixture(
     )
 
 
-def _describe_merge(merged: MergedAt) -> dict[str, float]:
-    return {"scale": merged.scale, "foretold": merged.foretold, "real": merged.real}
-
-
-def conclude(judgement: Judgement) -> str:
+def _conclude(judgement: Judgement) -> str:
     """Return in plain words whether another mixture than the given one is better."""
     if not judgement.harmful:
         return "No dataset harms by more than chance: no mixture is known to be better than the given one."
@@ -78,7 +76,7 @@ def conclude(judgement: Judgement) -> str:
     gain = judgement.confirmed
     if gain is None:
         return "All datasets harm: the given mixture stays, and the base alone may be better than a training."
-    shown = f"{100 * gain.difference:+.2f} [{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
+    shown = show_change(gain.plain())
     if not judgement.is_changed:
         return (
             f"{names} {verb} by the embeddings, and merged for real the mixture without gains {shown}: the "
@@ -93,7 +91,7 @@ def conclude(judgement: Judgement) -> str:
 def _write_table(judgement: Judgement, facts: Mapping[str, Any]) -> Iterator[str]:
     yield "# The worth of each dataset"
     yield ""
-    yield conclude(judgement)
+    yield _conclude(judgement)
     yield ""
     rows = [
         [
@@ -101,7 +99,7 @@ def _write_table(judgement: Judgement, facts: Mapping[str, Any]) -> Iterator[str
             f"{facts['worth'][name]['rows']:,}",
             f"{judgement.given_shares[name]:.3f}",
             f"{judgement.shares[name]:.3f}",
-            Markdown(_show_points(worth.difference, worth.low, worth.high)),
+            show_change(worth.plain()),
             worth.verdict,
         ]
         for name, worth in judgement.worth.items()
@@ -136,10 +134,6 @@ def _write_table(judgement: Judgement, facts: Mapping[str, Any]) -> Iterator[str
     )
 
 
-def _show_points(difference: float, low: float, high: float) -> str:
-    return f"{100 * difference:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
-
-
 def _make_figures(judgement: Judgement) -> list[dict[str, Any]]:
     """Return figures of a report: worth by set, shares, and merges by scale."""
     names = list(judgement.worth)
@@ -161,7 +155,7 @@ def _make_figures(judgement: Judgement) -> list[dict[str, Any]]:
                     )
                 ],
             },
-            "caption": f"Points that the mixture's merge loses without the dataset. {conclude(judgement)}",
+            "caption": f"Points that the mixture's merge loses without the dataset. {_conclude(judgement)}",
         },
         {
             "title": "Shares of the mixture",

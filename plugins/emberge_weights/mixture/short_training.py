@@ -1,10 +1,10 @@
-"""A short training on one dataset, or on a cluster of datasets."""
+"""A short training on one dataset, or on all datasets of a cluster."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
 from emberge import (
     Artifact,
@@ -55,25 +55,27 @@ class ShortTraining(ShortTrainingOptions, Step):
     loads = ("torch",)
 
     draw: Count
-    names: tuple[str, ...]
-    """Labels of the datasets, for the options by dataset."""
 
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        problems = list(self._build_training(context.plugins, 0).check(context))
+        training = context.plugins.find("train", "step").build_like(self)
+        problems = list(training.check(context))  # it announces its result and its work, too
         return problems if self.draw == 1 else ()  # the others have the same
 
     def run(self, workspace: Workspace) -> Artifact:
+        training: Step = workspace.plugins.find("train", "step").build_like(self)
         seed = stable_seed(workspace.seed, f"short training {self.draw}") % 2**32
-        return self._build_training(workspace.plugins, seed).run(workspace)
+        return training.run(cast(Workspace, _OtherSeed(workspace, seed)))
 
-    def _build_training(self, plugins: object, seed: int) -> Step:
-        step_type = plugins.find("train", "step").type  # type: ignore[attr-defined]
-        shared_names = {option.name for option in dataclasses.fields(ShortTrainingOptions)} & {
-            option.name for option in dataclasses.fields(step_type)
-        }
-        options = {name: getattr(self, name) for name in shared_names}
-        training: Step = step_type(**{**options, "seed": seed})
-        return training
+
+@dataclass(frozen=True)
+class _OtherSeed:
+    """Workspace of a step, with another seed."""
+
+    workspace: Workspace
+    seed: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workspace, name)

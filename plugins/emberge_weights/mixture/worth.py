@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ class Worth:
 
     def plain(self) -> dict[str, float]:
         """Return the difference and its interval, as JSON."""
-        return {"difference": self.difference, "low": self.low, "high": self.high}
+        return asdict(self)
 
 
 def leave_one_out(shares: Sequence[float]) -> Array:
@@ -64,8 +64,7 @@ def find_worth(differences: Sequence[Array]) -> list[Worth]:
 
     The error has two sources: the units of the sets, and the trainings. The spread of trainings is pooled
     over the parts, whose trainings are equally long, and the interval follows Student's t with the degrees
-    of freedom of this spread. All intervals together hold with 95 % (Bonferroni), so that a mixture of
-    parts without harm or use is told to be one in 19 of 20 cases.
+    of freedom of this spread. All intervals together hold with 95 % (Bonferroni).
     """
     trainings, parts, _ = differences[0].shape
     by_training = np.stack(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,8 +189,11 @@ def test_the_share_of_a_reranker_is_the_one_that_serves_development_data_best(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LessIsMore(Evaluator):
-    """Scores of searches by how small the reranker's share is."""
+class ScoredBy(Evaluator):
+    """Scores of searches by a function of them; it keeps the searches."""
+
+    score: Callable[[SearchStack], float]
+    asked: list[SearchStack] = field(default_factory=list, hash=False)
 
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         return TASKS[:1]
@@ -199,8 +202,8 @@ class LessIsMore(Evaluator):
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
     ) -> Iterator[TaskScore]:
         assert model.stack is not None
-        assert model.stack.reranker is not None
-        yield from (TaskScore(task, 1 - model.stack.reranker_share) for task in tasks)
+        self.asked.append(model.stack)
+        yield from (TaskScore(task, self.score(model.stack)) for task in tasks)
 
 
 def test_a_reranker_without_use_is_told(models: Mapping[str, Path], tmp_path: Path) -> None:
@@ -208,7 +211,7 @@ def test_a_reranker_without_use_is_told(models: Mapping[str, Path], tmp_path: Pa
     artifact = Stack(
         retriever=Retriever(model=ModelRef(str(models["dense"]))),
         reranker=Reranker(model=ModelRef(str(models["reranker"]))),
-        development=LessIsMore(),
+        development=ScoredBy(score=lambda stack: 1 - stack.reranker_share),
         find_share=True,
     ).run(bench)
     assert artifact.details["stack"]["reranker_share"] == 0
@@ -329,25 +332,6 @@ def test_weights_are_those_that_serve_development_data_best(
     ]  # all weights are as good, and these are the most even ones
 
 
-@dataclass(frozen=True, kw_only=True)
-class NearWeights(Evaluator):
-    """Scores of searches by how near their weights are to some; it keeps the searches."""
-
-    wanted: tuple[float, ...]
-    asked: list[SearchStack] = field(default_factory=list, hash=False)
-
-    def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
-        return TASKS[:1]
-
-    def evaluate(
-        self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace
-    ) -> Iterator[TaskScore]:
-        assert model.stack is not None
-        self.asked.append(model.stack)
-        squares = [(a - b) ** 2 for a, b in zip(model.stack.weights, self.wanted, strict=True)]
-        yield from (TaskScore(task, 1 - sum(squares)) for task in tasks)
-
-
 @pytest.mark.parametrize(
     ("wanted", "found", "trials"),
     [((0.33, 0.67), [0.3, 0.7], 11), ((0.48, 0.32, 0.2), [0.4, 0.4, 0.2], 21)],
@@ -359,7 +343,10 @@ def test_shares_of_two_models_are_tenths_and_of_more_fifths_without_the_reranker
     found: list[float],
     trials: int,
 ) -> None:
-    development = NearWeights(wanted=wanted)
+    def nearness(stack: SearchStack) -> float:
+        return 1 - sum((a - b) ** 2 for a, b in zip(stack.weights, wanted, strict=True))
+
+    development = ScoredBy(score=nearness)
     names = ("dense", "other", "dense")[: len(wanted)]
     bench = Bench(tmp_path)
     artifact = Stack(

@@ -99,6 +99,24 @@ def test_a_set_with_other_texts_answers_harms_and_has_no_share(results: dict[str
     assert "shuffled harms and has no share: merged for real, the mixture without gains +" in table
 
 
+def test_trainings_of_a_set_differ_by_their_seeds(results: dict[str, Path]) -> None:
+    for name in ("first", "second", "shuffled"):
+        weights = {
+            (results[f"mixture.set={name},seed={draw}"] / "model.safetensors").read_bytes()
+            for draw in (1, 2, 3)
+        }
+        assert len(weights) == 3
+
+
+def test_trainings_that_do_not_differ_are_refused(place: Path, plugins: Plugins) -> None:
+    text = RECIPE[: RECIPE.index("  trained:")].replace("1e-3", "0")
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    with pytest.raises(
+        EmbergeError, match="trainings of 'first' with different seeds are the same"
+    ):
+        run_recipe(recipe, place / "equal", plugins, machine=Machine(), quiet=True)
+
+
 def test_a_merge_at_scale_one_without_harm_is_foretold(results: dict[str, Path]) -> None:
     facts = FoundMixture.read(results["mixture"]).facts
     first = facts["merges_without_harm"][0]
@@ -181,6 +199,24 @@ def test_one_dataset_is_no_mixture(place: Path, plugins: Plugins) -> None:
         ", ./second.jsonl, ./shuffled.jsonl]\n      development", "]\n      development"
     )
     assert "and there is 1" in faults(place, plugins, text)
+
+
+def test_two_datasets_of_one_name_are_refused(place: Path, plugins: Plugins) -> None:
+    (place / "other").mkdir()
+    write_pairs(place / "other" / "second.jsonl", seed=9)
+    text = RECIPE.replace(f"      shares: {GIVEN}\n", "").replace(
+        "./second.jsonl, ./shuffled.jsonl]\n      dev",
+        "./second.jsonl, ./other/second.jsonl]\n      dev",
+    )
+    assert "two datasets are named 'second'" in faults(place, plugins, text)
+
+
+def test_a_broken_row_is_told_once(place: Path, plugins: Plugins) -> None:
+    (place / "broken.jsonl").write_text("{\n")
+    text = RECIPE.replace(f"      shares: {GIVEN}\n", "").replace(
+        "./second.jsonl, ./shuffled.jsonl]\n      dev", "./broken.jsonl]\n      dev"
+    )
+    assert faults(place, plugins, text).count("broken.jsonl:1") == 1
 
 
 def test_a_set_without_development_data_is_named(place: Path, plugins: Plugins) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge.errors import DataError
-from emberge.files import write_json
+from emberge.files import read_json, write_json
 
 MIXTURE_FILE = "mixture.json"
 _ROUNDING = 1e-6
@@ -31,6 +30,9 @@ class FoundMixture:
     def __post_init__(self) -> None:
         if not self.shares or self.shares.keys() != self.datasets.keys():
             raise ValueError("each share belongs to a group of datasets")
+        members = [name for names in self.datasets.values() for name in names]
+        if not all(self.datasets.values()) or len(set(members)) < len(members):
+            raise ValueError("each dataset belongs to one group, and each group has a dataset")
         for name, share in self.shares.items():
             if not math.isfinite(share) or share < 0:
                 raise ValueError(f"the share of '{name}' is a number from 0 to 1, not {share:g}")
@@ -47,15 +49,15 @@ class FoundMixture:
         """
         path = path / MIXTURE_FILE if path.is_dir() else path
         try:
-            content = json.loads(path.read_text("utf-8"))
+            content = read_json(path)
             shares = {str(name): float(share) for name, share in content.pop("shares").items()}
             datasets = {
-                str(name): tuple(map(str, members))
+                str(name): tuple(map(str, _require_list(members)))
                 for name, members in content.pop("datasets").items()
             }
         except OSError:
             raise DataError(f"{path}: there is no such file of shares") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise DataError(
                 f"{path}: it is no file of shares; name the result of `find_mixture`"
             ) from None
@@ -70,3 +72,9 @@ class FoundMixture:
         write_json(
             folder / MIXTURE_FILE, {"shares": dict(self.shares), "datasets": datasets, **self.facts}
         )
+
+
+def _require_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("names are a list")
+    return value

@@ -26,6 +26,13 @@ def write_shares(folder: Path, content: object) -> Path:
         ({"shares": {"a": float("nan")}, "datasets": {"a": ["a"]}}, "share of 'a'"),
         ({"shares": {"a": 1.0}, "datasets": {"b": ["b"]}}, "each share belongs to a group"),
         ({"shares": {}, "datasets": {}}, "each share belongs to a group"),
+        ({"shares": {"a": 1.0}, "datasets": {"a": "ab"}}, "it is no file of shares"),
+        ({"shares": {"a": 1.0}, "datasets": {"a": []}}, "each group has a dataset"),
+        ({"shares": {"a": 10**400}, "datasets": {"a": ["a"]}}, "it is no file of shares"),
+        (
+            {"shares": {"a": 0.5, "b": 0.5}, "datasets": {"a": ["x"], "b": ["x"]}},
+            "each dataset belongs to one group",
+        ),
     ],
 )
 def test_a_file_without_sound_shares_is_refused(
