@@ -65,9 +65,9 @@ class Stack(Step):
     Without `weights` the best ones are found on the tasks of `development`, by the mean of their scores,
     before any reranking: shares in steps of 0.1 for two models, and of 0.2 for more.
 
-    A reranker that was trained on little data is often worse alone than beside the retriever: with
-    `reranker_share: 0.3` the first documents are ordered by 0.3 of its score and 0.7 of the retriever's, both
-    scaled to 0 to 1. `find_share: true` finds the share on `development`, in steps of 0.1.
+    A reranker need not decide alone: with `reranker_share: 0.3` the first documents are ordered by 0.3 of its
+    score and 0.7 of the retriever's, both scaled to 0 to 1. `find_share: true` finds the share on
+    `development`, in steps of 0.1.
 
     Documents that a retriever finds and scores of pairs are kept in OUT's store, so that stacks that share
     models, as of several depths, compute each of them once.
