@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +17,7 @@ from emberge import (
     TextLength,
 )
 from emberge.architectures import quiet_transformers
-from emberge.model_folder import read_routes
+from emberge.model_folder import read_modules, read_routes, read_settings, read_trunk_settings
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
@@ -27,6 +27,7 @@ from emberge_encoder.kinds.stock_loading import (
 )
 
 if TYPE_CHECKING:
+    from emberge.model_folder import ModuleFolder
     from torch import Tensor
 
 _SPARSE = Similarity("sparse", unit=False)
@@ -75,6 +76,11 @@ class Splade(Backbone):
             problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
+        if any(module.kind == "SparseAutoEncoder" for module in _read_modules(checkpoint)):
+            problems.append(
+                f"{checkpoint}: its sparse vectors are of an autoencoder (CSR), not over a vocabulary; begin "
+                "with the model that it came from"
+            )
         is_static = read_routes(checkpoint) is not None
         if is_static and self.query == "encoder":
             problems.append(
@@ -91,7 +97,10 @@ class Splade(Backbone):
         facts = self.describe(checkpoint)
         if facts.problems:
             raise CheckpointError(facts.problems[0])
-        model: Any = load_stock_model(SparseEncoder, checkpoint, device=device, dtype=dtype)
+        assert facts.dimension is not None  # it is known where nothing is a problem
+        is_stored = any(module.kind == "SpladePooling" for module in _read_modules(checkpoint))
+        make = SparseEncoder if is_stored else _begin_splade
+        model: Any = load_stock_model(make, checkpoint, device=device, dtype=dtype)
         if self.query == "static" and read_routes(checkpoint) is None:
             model = _give_static_queries(model)
         model.prompts |= self.prompts
@@ -99,10 +108,42 @@ class Splade(Backbone):
             model,
             checkpoint,
             similarity=_SPARSE,
-            dimension=int(model.get_embedding_dimension()),
+            dimension=facts.dimension,  # the library's is that of a token's state before the first text
             output=_read_vectors,
             max_length=self.max_length,
         )
+
+
+def _read_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
+    """Return the modules of a folder's documents; none of a plain transformer."""
+    is_routed = read_routes(checkpoint) is not None
+    return read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
+
+
+def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
+    """Return a model on a transformer with a head that predicts tokens, whatever its folder was for.
+
+    Left to itself the library would put an autoencoder onto an encoder of whole texts.
+    """
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder import SparseEncoder
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    trunk = find_trunk(Path(folder))
+    shared = {name: options[name] for name in ("local_files_only", "trust_remote_code")}
+    settings = read_trunk_settings(trunk)
+    transformer = Transformer(
+        str(trunk),
+        transformer_task="fill-mask",
+        max_seq_length=settings.get("max_seq_length"),
+        do_lower_case=settings.get("do_lower_case", False),
+        model_kwargs={**shared, **options["model_kwargs"]},
+        processor_kwargs=shared,
+        config_kwargs=shared,
+    )
+    prompts = read_settings(Path(folder)).get("prompts", {})
+    modules = [transformer, SpladePooling(pooling_strategy="max")]
+    return SparseEncoder(modules=modules, prompts=prompts, device=device)
 
 
 def _give_static_queries(model: Any) -> Any:

@@ -218,6 +218,56 @@ def test_a_folder_is_known_by_its_similarity_too(
     assert MultiVector().describe(folder).untrained
 
 
+def write_text_encoder(folder: Path, *, last: str = "Normalize") -> None:
+    """Make a folder one of an encoder of whole texts, as a training with `fresh_head` saves it."""
+    kinds = ["Transformer", "Pooling", last]
+    modules = [
+        {
+            "idx": place,
+            "name": str(place),
+            "path": f"{place}_{kind}" if place else "",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for place, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "the "}}')
+    for place, kind in enumerate(kinds[1:], 1):
+        (folder / f"{place}_{kind}").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+def test_an_encoder_of_texts_with_a_head_becomes_a_splade(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "text encoder"
+    shutil.copytree(folders["splade"], folder)
+    write_text_encoder(folder)
+    plain = Splade(max_length=5, prompts={"query": "the "})
+    expected = embed(plain, folders["splade"], [QUERIES, POSITIVES])
+    assert torch.equal(embed(Splade(), folder, [QUERIES, POSITIVES]), expected)
+    encoder = Splade().load(folder, device="cpu", dtype="float32")
+    assert encoder.prompts["query"] == "the "
+    assert encoder.dimension == expected.shape[1] == Splade().describe(folder).dimension
+    encoder.save(tmp_path / "saved")
+    stock = SparseEncoder(str(tmp_path / "saved"), device="cpu", local_files_only=True)
+    assert [type(module).__name__ for module in stock] == ["Transformer", "SpladePooling"]
+    assert Splade().describe(tmp_path / "saved").problems == ()
+    assert torch.equal(embed(Splade(), tmp_path / "saved", [QUERIES, POSITIVES]), expected)
+
+
+def test_an_autoencoder_is_no_splade(folders: Mapping[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "csr"
+    shutil.copytree(folders["splade"], folder)
+    write_text_encoder(folder, last="SparseAutoEncoder")
+    (problem,) = Splade().describe(folder).problems
+    assert "autoencoder (CSR)" in problem
+    with pytest.raises(CheckpointError, match="CSR"):
+        Splade().load(folder, device="cpu", dtype="float32")
+
+
 def test_static_queries_stay_static(folders: Mapping[str, Path], tmp_path: Path) -> None:
     static = tmp_path / "static"
     Splade(query="static").load(folders["splade"], device="cpu", dtype="float32").save(static)
