@@ -287,13 +287,18 @@ class Train(FitOptions, Step):
             yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
-        """Yield problems of the sampler with the datasets, if all datasets can be read before the run."""
+        """Yield problems of options with the datasets, if all datasets can be read before the run."""
         is_present = all(entry.path is None or context.data(entry.path) for entry in self.data)
         infos = [head.info for head in checked.heads]
         if is_present and not checked.problems:
             for sampler in self.sampler:
                 for fault in sampler.check_data(infos):
                     yield context.problem(fault, "sampler")
+            names = [info.name for info in infos]
+            for option, value in vars(self).items():
+                if isinstance(value, PerDataset):
+                    for fault in value.find_unknown(option, names):
+                        yield context.problem(fault, option)
 
     def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)

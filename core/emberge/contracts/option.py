@@ -8,9 +8,11 @@ schema and the tables of options show the limits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Generic, TypeVar
+
+from emberge.errors import suggest
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32
 _LARGEST_INT = 2**63 - 1
@@ -171,6 +173,13 @@ class PerDataset(Generic[T]):
         if dataset in self.by_dataset:
             return self.by_dataset[dataset]
         return self.by_task.get(task, self.default)
+
+    def find_unknown(self, label: str, datasets: Sequence[str]) -> Iterator[str]:
+        """Yield a problem of the option `label` for each name in `by_dataset` that is no dataset."""
+        for name in self.by_dataset:
+            if name not in datasets:
+                hint = suggest(name, datasets) or f"; there are {', '.join(datasets)}"
+                yield f"{label}: by_dataset names '{name}', which is no dataset of this training{hint}"
 
     def __repr__(self) -> str:
         # As in a recipe: artifacts and cards show samplers so.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from emberge import (
     Artifact,
@@ -135,6 +135,10 @@ class FindMixture(ShortTrainingOptions, Step):
         yield from check_datasets(context, self.data, show=False).problems
         yield from self._check_development(context)
         groups = self._list_groups()
+        for fault, option in self._check_names(
+            [name for group in groups.values() for name in group]
+        ):
+            yield context.problem(fault, option)
         count, steps = len(self._runs), self.max_steps
         lines = [f"{len(groups)} sets, {self.seeds} trainings of each: {count} trainings"]
         if steps is not None:
@@ -146,6 +150,17 @@ class FindMixture(ShortTrainingOptions, Step):
                 "together with `clusters`",
                 "data",
             )
+
+    def _check_names(self, datasets: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield (problem, option) for each name in options by dataset that none of the datasets has."""
+        components: tuple[Any, ...] = (self, *self.sampler)
+        for component in components:
+            for option in dataclasses.fields(component):
+                value = getattr(component, option.name)
+                if isinstance(value, PerDataset):
+                    place = option.name if component is self else "sampler"
+                    for fault in value.find_unknown(option.name, datasets):
+                        yield fault, place
 
     def _check_development(self, context: Preflight) -> Iterator[Problem]:
         if not self.development:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emberge import (
+    DataError,
     EmbergeError,
     Machine,
     Plugins,
@@ -21,9 +22,11 @@ from emberge.results import read_artifact
 from emberge.training import FoundMixture
 from emberge_report import figure_data
 from emberge_weights import extrapolate, find_worth, leave_one_out
+from emberge_weights.mixture.judge import MixtureJudge
 
 from tests.plugins.weights.places import write_sets
 from tests.support.bench import sentence
+from tests.support.peft_adapters import save_adapter
 from tests.support.result_folders import folders
 
 RECIPE = """
@@ -192,6 +195,87 @@ def test_what_cannot_be_judged_is_refused(
 ) -> None:
     assert old in RECIPE
     assert fault in faults(place, plugins, RECIPE.replace(old, new))
+
+
+MIXTURE = RECIPE[: RECIPE.index("  trained:")]
+
+
+def test_options_of_other_datasets_are_left_out_of_a_short_training(
+    place: Path, plugins: Plugins
+) -> None:
+    """A training on `first` knows no `second`, which options by dataset may name."""
+    loss = "{default: infonce, by_dataset: {second: {infonce: {temperature: 0.1}}}}"
+    size = "{default: 16, by_dataset: {second: 8}}"
+    length = "max_length: {default: 24, by_dataset: {second: 16}}"
+    text = MIXTURE.replace("loss: infonce", f"loss: {loss}\n      {length}").replace(
+        "sampler: {batch_shuffle: {batch_size: 16}}",
+        f"sampler: {{batch_shuffle: {{batch_size: {size}}}}}",
+    )
+    assert faults(place, plugins, text) == ""
+    for old, new in (
+        ("second: 8", "secnd: 8"),
+        ("second: 16", "secnd: 16"),
+        ("{second: {infonce", "{secnd: {infonce"),
+    ):
+        found = faults(place, plugins, text.replace(old, new))
+        assert "by_dataset names 'secnd', which is no dataset" in found
+        assert "did you mean 'second'" in found
+
+
+def test_a_problem_of_the_trainings_is_told_once(place: Path, plugins: Plugins) -> None:
+    found = faults(place, plugins, MIXTURE.replace("loss: infonce", "loss: cosent"))
+    told = [line for line in found.splitlines() if "'first'" in line]
+    assert len(told) == 1
+    assert "cosent" in told[0].lower()
+
+
+def test_many_datasets_are_advised_to_be_clustered(place: Path, plugins: Plugins) -> None:
+    for number in range(21):
+        write_pairs(place / f"set_{number}.jsonl", seed=number, rows=20)
+    names = ", ".join(f"./set_{number}.jsonl" for number in range(21))
+    text = MIXTURE.replace(f"      shares: {GIVEN}\n", "").replace(
+        "./first.jsonl, ./second.jsonl, ./shuffled.jsonl", names
+    )
+    assert "21 sets are trained alone, 3 times each" in faults(place, plugins, text)
+    fewer = text.replace(", ./set_20.jsonl", "")
+    assert "together with `clusters`" not in faults(place, plugins, fewer)
+
+
+def test_a_choice_on_a_test_half_is_warned_of(place: Path, plugins: Plugins) -> None:
+    text = MIXTURE.replace("only: [asked]", "only: [asked], split: test")
+    assert "a mixture is chosen on a test half" in faults(place, plugins, text)
+    assert "test half" not in faults(place, plugins, MIXTURE)
+
+
+def test_a_mixture_is_for_a_whole_model(place: Path, plugins: Plugins) -> None:
+    save_adapter(place / "adapter", place / "base")
+    text = MIXTURE.replace("./base", "./base+./adapter")
+    assert "a mixture is for a whole model, not an adapter" in faults(place, plugins, text)
+
+
+def test_the_judge_has_the_shares_and_lengths_of_the_recipe(
+    place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judges: list[MixtureJudge] = []
+
+    def stop(judge: MixtureJudge) -> None:
+        judges.append(judge)
+        raise DataError("far enough")
+
+    monkeypatch.setattr(MixtureJudge, "run", stop)
+    text = MIXTURE.replace("max_steps: 16", "max_steps: 1\n      max_length: 24")
+    recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
+    with pytest.raises(EmbergeError, match="far enough"):
+        run_recipe(recipe, place / "judged", plugins, machine=Machine(), quiet=True)
+    (judge,) = judges
+    assert judge.max_length == 24
+    assert judge.shares == pytest.approx({"first": 0.25, "second": 0.25, "shuffled": 0.5}, abs=1e-3)
+    assert sum(judge.shares.values()) == pytest.approx(1)
+    assert [len(models) for models in judge.specialists.values()] == [3, 3, 3]
+    few = text.replace("only: [asked]", "only: [asked], limit_queries: 20")
+    recipe = parse_recipe(few, plugins, path=place / "recipe.yaml")
+    with pytest.raises(EmbergeError, match="has 20 queries"):
+        run_recipe(recipe, place / "judged", plugins, machine=Machine(), quiet=True)
 
 
 def test_one_dataset_is_no_mixture(place: Path, plugins: Plugins) -> None:

@@ -23,19 +23,14 @@ def refuse_unknown_names(options: Mapping[str, Any], infos: Iterable[DatasetInfo
     datasets = [info.name for info in infos]
     for label, option in options.items():
         if isinstance(option, PerDataset):
-            _refuse_unknown(
-                label, "by_dataset", option.by_dataset, "dataset of this training", datasets
-            )
-            _refuse_unknown(label, "by_task", option.by_task, "kind of task", TASK_KINDS)
-
-
-def _refuse_unknown(
-    label: str, where: str, names: Iterable[str], what: str, existing: Sequence[str]
-) -> None:
-    for name in names:
-        if name not in existing:
-            hint = suggest(name, existing) or f"; there are {', '.join(existing)}"
-            raise DataError(f"{label}: {where} names '{name}', which is no {what}{hint}")
+            for fault in option.find_unknown(label, datasets):
+                raise DataError(fault)
+            for task in option.by_task:
+                if task not in TASK_KINDS:
+                    hint = suggest(task, TASK_KINDS) or f"; there are {', '.join(TASK_KINDS)}"
+                    raise DataError(
+                        f"{label}: by_task names '{task}', which is no kind of task{hint}"
+                    )
 
 
 def list_sampler_options(samplers: Sequence[Sampler]) -> dict[str, Any]:
