@@ -41,6 +41,12 @@ from emberge.wording import join_some
 
 from emberge_evaluate.encoding_costs import CostOptions, Plans, can_be_timed, measure_costs
 from emberge_evaluate.forgetting import forgetting_group, mark_elsewhere
+from emberge_evaluate.form_columns import (
+    ScoredModels,
+    columns_by_form,
+    form_problems,
+    tasks_of_columns,
+)
 from emberge_evaluate.old_indexes import columns_by_index, index_problems
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.room_for_merges import Row, headroom_problems, headroom_rows
@@ -58,7 +64,6 @@ from emberge_evaluate.score_model import (
 from emberge_evaluate.score_result import scores_of
 from emberge_evaluate.score_table import table
 from emberge_evaluate.seed_groups import Scored
-from emberge_evaluate.sizes import ScoredModels, columns_by_size, size_problems, tasks_of_columns
 
 TABLE = "scores.md"
 TaskScores = dict[str, dict[str, TaskScore]]
@@ -93,7 +98,8 @@ class Evaluate(Step):
     of them give losses of one kind. Differences from the first model have 95 % intervals of a paired
     bootstrap over `resamples` draws; `compare` adds differences of further pairs of models. Models that
     differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
-    embedding size of an evaluator (`dims`) has its own column, `model@size`, and a curve shows all sizes.
+    form of embeddings of an evaluator (`dims`, `precisions`) has its own column, such as `model@256 int8`, a
+    curve shows all of them, and each is compared with float32.
     Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model. Each index of
     another model (`documents_of`) has the column `model on old`. If the old model is scored too, the share of
     the gain that an index keeps, (model on old - old) / (model - old), is given with its interval. Training
@@ -289,7 +295,7 @@ class Evaluate(Step):
         rows = self._score_headroom(models, tasks, scores, workspace)
         models |= {name: row for name, row, _ in rows}
         scores |= {name: {**tasks_scores} for name, _, tasks_scores in rows}
-        columns = columns_by_seed(columns_by_index(columns_by_size(models, tasks, scores)))
+        columns = columns_by_seed(columns_by_index(columns_by_form(models, tasks, scores)))
         result = scores_of(
             columns,
             self.require,
@@ -437,7 +443,7 @@ def _check_one_table(tasks: Sequence[TaskInfo]) -> Iterator[str]:
     """Yield a problem for each reason why the tasks cannot share one table."""
     yield from (
         *_check_losses(tasks),
-        *size_problems(tasks),
+        *form_problems(tasks),
         *seed_problems(tasks),
         *index_problems(tasks),
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from emberge import Model, TaskInfo, TaskScore
+from emberge.contracts import StoredForm
 from emberge.evaluating import GROUP_OF, GainKept, Verdict
 from emberge.wording import join_some
 
 from emberge_evaluate.comparison import Judge
+from emberge_evaluate.form_columns import ScoredModels
 from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import Arm, Scored
-from emberge_evaluate.sizes import ScoredModels
 
 Models = Mapping[str, tuple[Scored, Model]]
 
@@ -80,14 +81,14 @@ def gains_kept(
     those of the model that embedded the index.
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    arm_on_own_index: dict[tuple[str, int | None], str] = {}
+    arm_on_own_index: dict[tuple[str, StoredForm | None], str] = {}
     for name, (scored, _) in models.items():
         if scored.index is None:
-            arm_on_own_index.setdefault((scored.reference.text, scored.size), arm_of[name])
+            arm_on_own_index.setdefault((scored.reference.text, scored.form), arm_of[name])
     seen_pairs = set()
     for name, (scored, _) in models.items():
-        old_arm = arm_on_own_index.get((scored.index_of or "", scored.size))
-        new = arm_on_own_index[scored.reference.text, scored.size]
+        old_arm = arm_on_own_index.get((scored.index_of or "", scored.form))
+        new = arm_on_own_index[scored.reference.text, scored.form]
         if old_arm is None or arm_of[name] in seen_pairs:
             continue
         seen_pairs.add(arm_of[name])
@@ -98,9 +99,9 @@ def gains_kept(
 def judge_gains(
     require: Sequence[Requirement], models: Models, arms: Sequence[Arm], judge: Judge
 ) -> Iterator[Verdict]:
-    """Yield the verdict on every requirement about an index, for each arm and size."""
+    """Yield the verdict on every requirement about an index, for each arm and form."""
     arm_of = {model: arm.name for arm in arms for model in arm.members}
-    by_reference = {(s.reference.text, s.size, s.index): arm_of[n] for n, (s, _) in models.items()}
+    by_reference = {(s.reference.text, s.form, s.index): arm_of[n] for n, (s, _) in models.items()}
     indexes = {s.index: s.index_of or "" for s, _ in models.values() if s.index is not None}
     seen_demands = set()
     for requirement in require:
@@ -111,8 +112,8 @@ def judge_gains(
             GROUP_OF.get(requirement.tasks, requirement.tasks),
         )
         model_text, old_model = requirement.model.text, requirement.on_index_of.text
-        for size in dict.fromkeys(scored.size for scored, _ in models.values()):
-            three = [(model_text, size, label), (model_text, size, None), (old_model, size, None)]
+        for form in dict.fromkeys(scored.form for scored, _ in models.values()):
+            three = [(model_text, form, label), (model_text, form, None), (old_model, form, None)]
             mixed, new, old_arm = (by_reference[place] for place in three)
             key = (mixed, on, requirement.gain_kept, requirement.confidence)
             if key not in seen_demands:

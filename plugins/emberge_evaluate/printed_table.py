@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,11 +248,18 @@ class _Evaluation:
             for task in self.scores.tasks
         ]
         parts = parts_of_group(known_tasks, GROUP_OF.get(tasks, tasks))
-        sizes = self.scores.sizes
+        forms = self.scores.forms
+        sizes = {
+            name: form.size or math.inf
+            for name, form in forms.items()
+            if form.label in ("float32", str(form.size))  # what is printed is of float32 vectors
+        }
         same = [
-            name for name, content in self.scores.fingerprints.items() if content == fingerprint
+            name
+            for name, content in self.scores.fingerprints.items()
+            if content == fingerprint and (name in sizes or name not in forms)
         ]
-        full_size = max((sizes[name] for name in same if name in sizes), default=None)
+        full_size = max((sizes[name] for name in same if name in sizes), default=math.inf)
         for name in same:
             if sizes.get(name, full_size) != (size or full_size):
                 continue

@@ -43,6 +43,7 @@ def table(scores: Scores) -> str:
     if scores.pooled is None:
         lines += [*_describe_differences(scores, "a paired bootstrap"), *_describe_linear(scores)]
     lines += _describe_gains(scores)
+    lines += _describe_forms(scores.pooled or scores)
     return "\n".join([*lines, *_describe_domains(scores), *_note_lines(scores)]) + "\n"
 
 
@@ -314,6 +315,35 @@ def _describe_gains(scores: Scores) -> Iterator[str]:
     for model in dict.fromkeys(gain.model for gain in shown_gains):
         cells = [_show_gain(gain, scores) for gain in shown_gains if gain.model == model]
         yield table_row([model, *cells])
+
+
+def _describe_forms(scores: Scores) -> Iterator[str]:
+    """Yield the lines on each form of stored vectors beside the same model's float32 vectors."""
+    if not scores.by_form:
+        return
+    shown = [one for one in scores.by_form if one.on == "task"]
+    kinds = [one for one in dict.fromkeys(one.on for one in scores.by_form) if kind_of_group(one)]
+    yield ""
+    yield (
+        f"Stored vectors beside float32, in points over all tasks, with {shown[0].confidence:.0%} intervals; "
+        "recall is the share of the first ten documents by float32 that are among the first ten:"
+    )
+    yield ""
+    has_recall = any(form.recall is not None for form in scores.forms.values())
+    kind_titles = _find_kind_means(scores)
+    head = ["model", "bytes a vector", "difference", *(kind_titles[kind] for kind in kinds)]
+    yield from _draw_table_head([*head, "recall"] if has_recall else head)
+    for model in dict.fromkeys(one.model for one in shown):
+        form = scores.forms[model]
+        cells = ["–" if form.bytes is None else f"{form.bytes:,}"]
+        cells += [
+            _show_difference(one, scores)
+            for on in ("task", *kinds)
+            for one in scores.by_form
+            if (one.model, one.on) == (model, on)
+        ]
+        recall = "–" if form.recall is None else f"{100 * form.recall:.1f} %"
+        yield table_row([model, *cells, *([recall] if has_recall else [])])
 
 
 def _show_gain(gain: GainKept, scores: Scores) -> Markdown:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from emberge import ModelRef
+from emberge.contracts import StoredForm
 
 SEED = "seed"
 
@@ -14,8 +15,8 @@ SEED = "seed"
 class Scored:
     """Model among those scored: its name in tables, its reference, and the recipe's names for it.
 
-    `given` is the arm and `called` the name that the recipe gives the model. `size` is the embedding size if
-    several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
+    `given` is the arm and `called` the name that the recipe gives the model. `form` is the form of embeddings
+    if several are scored; the names of the model and of its arm then end with it. `drawn` is the seed of the
     evaluation if there are several; the model's name then ends with it. `index` is the label of the index
     that the model searches if another model embedded it, and `index_of` is the reference of that other model.
     `headroom` marks a row that is no model: the scores of an ensemble, or of the best member for each task.
@@ -25,7 +26,7 @@ class Scored:
     reference: ModelRef
     called: str | None = None
     given: str | None = None
-    size: int | None = None
+    form: StoredForm | None = None
     drawn: int | None = None
     index: str | None = None
     index_of: str | None = None
@@ -47,8 +48,8 @@ class Scored:
         if not self.given and (self.step is None or SEED not in self.variables):
             return self.model
         name = self.given or self.called or _remove_variables(str(self.step), {SEED})
-        sized = name if self.size is None else f"{name}@{self.size}"
-        return sized if self.index is None else f"{sized} on {self.index}"
+        formed = name if self.form is None else f"{name}@{self.form.label}"
+        return formed if self.index is None else f"{formed} on {self.index}"
 
     @property
     def model(self) -> str:

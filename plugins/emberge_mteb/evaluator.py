@@ -32,7 +32,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import KeptIndex, ModelWork, SearchStack, Side
+from emberge.contracts import KeptIndex, ModelWork, SearchStack, Side, StoredForm
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
 from emberge.wording import join_some
 
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
 
 
 _PLAIN_FILES = (".jsonl", ".tsv", ".csv", ".json")
+# Options about vectors of whole texts.
+_ABOUT_VECTORS = ("dims", "precisions", "documents_of")
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,12 @@ class Mteb(Evaluator):
 
     With `dims` the model is scored at each of these sizes from one encoding: embeddings are cut to that many
     numbers, then scaled to length one, as `matryoshka` trains them (Kusupati et al., 2022, arXiv:2205.13147).
-    A step `evaluate` shows the sizes of a model side by side. All embeddings of a task stay in memory until
-    its last size is scored.
+    With `precisions` it is scored as it is served from a store of int8 or bits: by decoded vectors or by
+    codes, with or without a second look at the first documents, at each size. Ranges of int8 are those of a
+    sample of the documents, and are kept with the score. A step `evaluate` shows the forms of a model side by
+    side, with the bytes of a vector, the difference from float32, and recall: the share of the ten documents
+    that float32 finds first which are among the first ten. All embeddings of a task stay in memory until its
+    last form is scored.
 
     A folder with an encoder for each kind of text (a Router of sentence-transformers) is scored as it
     serves: queries by their route, documents by theirs, and the texts of tasks that have neither by the
@@ -159,6 +165,9 @@ class Mteb(Evaluator):
     """Dtype of the model's computation."""
     dims: tuple[Count, ...] = ()
     """Sizes of embeddings to score, such as `[768, 256]`; by default only the full size."""
+    precisions: tuple[StoredForm, ...] = ()
+    """Forms of stored vectors to score, such as `[float32, int8, binary, {precision: binary, rescore: 40}]`;
+    each at all of `dims`, except those with a `size` of their own."""
     documents_of: tuple[KeptIndex, ...] = ()
     """Indexes built with other models, which are searched in addition to the model's own index: `$old`, or
     `{model: $old, translations: [$bridge], anew: 20}`."""
@@ -175,9 +184,7 @@ class Mteb(Evaluator):
         for option in ("tasks", "only"):
             names = [f"mteb task '{name}'" for name in getattr(self, option)]
             yield from _check_repeats(names, partial(context.problem, option=option))
-        if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
-            fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
-            yield context.problem(fault, "dims")
+        yield from self._check_forms(context)
         yield from self._build_domains().check(context)
         for fault in index_faults(self.documents_of, self.backbone, context):
             yield context.problem(fault, "documents_of")
@@ -188,6 +195,30 @@ class Mteb(Evaluator):
             find_unsearched_tasks(self.preview(context) or ()) if self.documents_of else ()
         ):
             yield context.problem(fault, "documents_of")
+
+    def _check_forms(self, context: Preflight) -> Iterator[Problem]:
+        if self.dims and (min(self.dims) < 1 or len(set(self.dims)) < len(self.dims)):
+            fault = f"dims are different sizes from 1 on, not {list(self.dims)}"
+            yield context.problem(fault, "dims")
+        tasks = self.preview(context) or () if self.precisions else ()
+        for fault in self._find_form_faults(tasks):
+            yield context.problem(fault, "precisions")
+
+    def _find_form_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
+        """Yield a reason for each form of vectors that cannot be scored."""
+        others = join_some(find_tasks_without_sides(tasks))
+        if others and any(form.rescore is not None for form in self.precisions):
+            yield (
+                f"rescore orders documents of a search again, and {others} has none; score it in an "
+                "evaluation of its own"
+            )
+        for form in self.precisions:
+            yield from (f"{form.label}: {fault}" for fault in form.faults())
+        for label, count in Counter(form.label for form in self._forms).items():
+            if count > 1 and self.precisions:
+                yield f"the form {label} is named {count} times; name it once"
+        if self.precisions and self.documents_of:
+            yield "an index of another model is searched in float32; leave documents_of or precisions out"
 
     def _check_data(self, context: Preflight) -> Iterator[Problem]:
         known_sets: list[str] = []
@@ -237,7 +268,7 @@ class Mteb(Evaluator):
     def plan(self, workspace: Workspace) -> Sequence[TaskInfo]:
         contents = index_contents(self.documents_of, workspace)
         tasks = [source.info for source in self._list_sources(workspace)]
-        return self._add_sizes(self._add_indexes(tasks, contents))
+        return self._add_forms(self._add_indexes(tasks, contents))
 
     def check_model(self, checkpoint: Path, context: Preflight) -> Iterator[str]:
         if self.backbone is None:
@@ -249,8 +280,7 @@ class Mteb(Evaluator):
             return
         self._show_routes(checkpoint, context)
         yield from index_widths(self.documents_of, self.backbone, checkpoint, context)
-        if self.dims:
-            yield from self._check_widths(facts.dimension)
+        yield from self._check_widths(facts.dimension)
         if self.tasks or self.benchmark:
             yield from self._check_media(self.backbone, checkpoint)
 
@@ -264,7 +294,7 @@ class Mteb(Evaluator):
 
     def _find_stack_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
         """Yield reasons why a whole search cannot be scored with these tasks and options."""
-        options = {"dims": self.dims, "documents_of": self.documents_of}
+        options = {name: getattr(self, name) for name in _ABOUT_VECTORS}
         return stack_faults(tasks, options)
 
     def _find_kind_faults(self, tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -272,7 +302,7 @@ class Mteb(Evaluator):
         if self.backbone is None or self.backbone.kind == "vector":
             return
         yield from kind_faults(self.backbone.kind, tasks)
-        for option in ("dims", "documents_of"):
+        for option in _ABOUT_VECTORS:
             if getattr(self, option):
                 yield (
                     f"{option} is about vectors of whole texts, and models of {type(self.backbone).__name__} "
@@ -299,11 +329,13 @@ class Mteb(Evaluator):
                 yield from find_unread_media(one, checkpoint, [kind], f"mteb task '{name}'")
 
     def _check_widths(self, dimension: int | None) -> Iterator[str]:
-        oversized = [size for size in self.dims if dimension is not None and size > dimension]
+        sizes = dict.fromkeys(form.size for form in self._forms if form.size is not None)
+        oversized = [size for size in sizes if dimension is not None and size > dimension]
         if oversized:
             yield (
                 f"its embeddings have {dimension} numbers, so they cannot be scored at "
-                f"{', '.join(map(str, oversized))}; take that out of the evaluator's dims"
+                f"{', '.join(map(str, oversized))}; take that out of the evaluator's "
+                f"{'dims' if self.dims else 'precisions'}"
             )
 
     def _add_indexes(
@@ -319,9 +351,25 @@ class Mteb(Evaluator):
             for one in (task, *(task.on_index(*pair) for pair in labelled_indexes))
         ]
 
-    def _add_sizes(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
-        """Return each task at each size in turn, or the tasks as they are."""
-        return [task.at_size(size) for task in tasks for size in self.dims] or list(tasks)
+    @property
+    def _forms(self) -> list[StoredForm]:
+        """The forms of embeddings that are scored: all precisions at all sizes."""
+        precisions = self.precisions or ((StoredForm(),) if self.dims else ())
+        sized = [form for form in precisions if form.size is not None]
+        sizes: Sequence[int | None] = self.dims or [None]
+        return [
+            *(
+                replace(form, size=size)
+                for size in sizes
+                for form in precisions
+                if form.size is None
+            ),
+            *sized,
+        ]
+
+    def _add_forms(self, tasks: Sequence[TaskInfo]) -> list[TaskInfo]:
+        """Return each task in each form of embeddings in turn, or the tasks as they are."""
+        return [task.in_form(form) for task in tasks for form in self._forms] or list(tasks)
 
     def preview(self, context: Preflight) -> Sequence[TaskInfo] | None:
         tasks: list[TaskInfo] = []
@@ -338,7 +386,7 @@ class Mteb(Evaluator):
                 tasks += [_build_named_info(task) for task in named_tasks]
         except DataError:
             return None
-        return self._add_sizes(self._add_indexes(tasks))
+        return self._add_forms(self._add_indexes(tasks))
 
     def work(self, model: ModelRef, context: Preflight) -> Iterator[ModelWork]:
         tokens, unknown = self._count_tokens(context)
@@ -401,6 +449,8 @@ class Mteb(Evaluator):
                         searched_model = choose_model(task, source.asked)
                     progress.begin(texts)
                     score, units, result = score_task(mteb_task, searched_model)
+                    if self.precisions:
+                        result["stored"] = searched_model.stored
                 if not math.isfinite(score):
                     workspace.warn(
                         f"{model.name} on {task.name}: mteb gives no defined {task.metric} "
@@ -592,6 +642,7 @@ class Mteb(Evaluator):
         """
         from emberge_mteb.kept_index import Indexes
         from emberge_mteb.model import MtebModel
+        from emberge_mteb.stored_search import StoredSearch
 
         loaded = self._load(model, workspace, progress, media / "task")
 
@@ -600,11 +651,14 @@ class Mteb(Evaluator):
             assert isinstance(other_model, MtebModel)  # models of other kinds have no kept index
             return other_model
 
+        if self.precisions:
+            assert isinstance(loaded, MtebModel)  # models of other kinds are refused before
+            return StoredSearch(loaded).choose
         if isinstance(loaded, MtebModel):
             return Indexes(model, loaded, self.documents_of, workspace, load_other).searched
 
-        def choose_model(task: TaskInfo, asked: Mapping[str, str]) -> Any:
-            loaded.prepare(asked, task.size)
+        def choose_model(_: TaskInfo, asked: Mapping[str, str]) -> Any:
+            loaded.prepare(asked)
             return loaded
 
         return choose_model

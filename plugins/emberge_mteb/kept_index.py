@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # Ends of the kinds of task that have documents, which an index is of.
-_SEARCHED = ("retrieval", "reranking")
+SEARCHED = ("retrieval", "reranking")
 
 
 def index_faults(
@@ -51,7 +51,7 @@ def index_faults(
 def find_tasks_without_sides(tasks: Sequence[TaskInfo]) -> list[str]:
     """Return the names of the distinct tasks whose texts are neither queries nor documents."""
     kind_by_name = {task.plain_name: task.kind for task in tasks}
-    return [name for name, kind in kind_by_name.items() if not kind.endswith(_SEARCHED)]
+    return [name for name, kind in kind_by_name.items() if not kind.endswith(SEARCHED)]
 
 
 def find_unsearched_tasks(tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -129,7 +129,7 @@ class Indexes:
             CheckpointError: if the index was built with an adapter.
             DataError: if no translation leads from the index to the model.
         """
-        self._own.prepare(asked, task.size)
+        self._own.prepare(asked, task.form)
         index = self._indexes[task.index] if task.index is not None else None
         index_model = self._workspace.model(index.model) if index is not None else self._model
         if index is None or index_model.fingerprint == self._model.fingerprint:
@@ -144,8 +144,9 @@ class Indexes:
                 index_model, f"index-{len(self._loaded)}"
             )
         documents = self._loaded[index_model.fingerprint]
-        documents.prepare(asked, task.size)
-        on_index = OnIndex(self._own, documents, translate, index.label, task.size)
+        documents.prepare(asked, task.form)
+        size = None if task.form is None else task.form.size
+        on_index = OnIndex(self._own, documents, translate, index.label, size)
         if not index.anew:
             return on_index
         return embed_first_hits(on_index, self._own, index.anew)

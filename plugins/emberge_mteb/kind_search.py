@@ -105,7 +105,7 @@ class _SearchOfTexts:
         self._corpus: Any = None
         self.mteb_model_meta = build_model_meta(name, fingerprint)
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
+    def prepare(self, asked: Mapping[str, str]) -> None:
         """Set the next task's `instruction` and `prompt`."""
         self._texts.prepare(asked)
 

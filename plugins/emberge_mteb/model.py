@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberge import DataError, MediaKind
-from emberge.contracts import Side
+from emberge.contracts import Side, StoredForm
 from emberge.numerics import unit_rows
 
 from emberge_mteb.task_media import read_batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
+    from emberge.encoding import Ranges
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Embed: TypeAlias = "Callable[[Sequence[str], str], Matrix]"
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
+_PAIRS = ("STS", "PairClassification")  # mteb's tasks of cosines of pairs
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
@@ -57,9 +59,9 @@ def _fill_template(template: str, asked: Mapping[str, str]) -> str:
 class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
-    A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a `size`,
-    embeddings are cut to their first `size` numbers and scaled to length one (Kusupati et al., 2022,
-    arXiv:2205.13147).
+    A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a form,
+    embeddings are cut to its size and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147), and are
+    what is left of them in its precision; the ranges of int8 are those of the first texts of a task.
 
     Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
     `kinds` are the kinds of media that the model reads.
@@ -85,31 +87,55 @@ class MtebModel:
         self._embed = embed
         self.dimension = dimension
         self._prompts = prompts
-        self._similarity = similarity
+        self.compared_by = similarity
         self._count = count
         self._rows: dict[tuple[Side | None, str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
-        self._size: int | None = None
+        self._form: StoredForm | None = None
+        self._ranges: Ranges | None = None
         self._media = media
         self.mteb_model_meta = build_model_meta(name, fingerprint, kinds)
 
-    def prepare(self, asked: Mapping[str, str], size: int | None = None) -> None:
-        """Set the next task's `instruction` and `prompt`, and the embedding size at which it is scored.
+    def prepare(self, asked: Mapping[str, str], form: StoredForm | None = None) -> None:
+        """Set the next task's `instruction` and `prompt`, and the form of embeddings that is scored.
 
-        If a task is scored at several sizes, all its embeddings are kept for the next size.
+        If a task is scored in several forms, all its embeddings are kept for the next form.
         """
         if asked is not self._asked:  # another task
             shutil.rmtree(self._media, ignore_errors=True)
-            if size is not None:
+            if form is not None:
                 self._forget()
-        self._asked, self._size = asked, size
+        self._asked, self._form, self._ranges = asked, form, None
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Matrix:
-        """Return embeddings [inputs, dimension] of a loader's batches, in order, cut to the task's size."""
+        """Return embeddings [inputs, dimension] of a loader's batches, in order, in the task's form."""
         rows = self.whole(inputs, task_metadata=task_metadata, prompt_type=prompt_type)
-        return cut_rows(rows, self._size)
+        if self._form is None:
+            return rows
+        rows = cut_rows(rows, self._form.size)
+        if self._form.precision == "float32":
+            return rows
+        rows = self._store(self._form, rows)
+        is_of_pairs = task_metadata.type in _PAIRS and self._form.precision == "binary"
+        return _pad_signs(rows) if is_of_pairs else rows
+
+    def _store(self, form: StoredForm, rows: Matrix) -> Matrix:
+        """Return what is left of vectors in a form's precision."""
+        import numpy as np
+        from emberge.encoding import StoredVectors
+
+        from emberge_mteb.stored_search import sample_ranges
+
+        if form.needs_ranges and self._ranges is None:
+            self._ranges, _ = sample_ranges(rows, self.mteb_model_meta.name)
+        return StoredVectors.store(form, rows, self._ranges).values().astype(np.float32)
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """The bytes of a vector in the task's form."""
+        return {} if self._form is None else {"bytes": self._form.count_bytes(self.dimension)}
 
     def whole(self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None) -> Matrix:
         """Return embeddings [inputs, dimension] of a loader's batches, in order and whole."""
@@ -136,7 +162,7 @@ class MtebModel:
                 "and the task has neither; score it on retrieval and reranking alone"
             )
 
-        if self._size is None:
+        if self._form is None:
             self._forget()
         new_texts = [
             text for text in dict.fromkeys(texts) if (side, prompt, text) not in self._rows
@@ -157,14 +183,14 @@ class MtebModel:
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import select_similarity
 
-        return select_similarity(embeddings1, embeddings2, ScoringFunction(self._similarity))
+        return select_similarity(embeddings1, embeddings2, ScoringFunction(self.compared_by))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return similarities row by row."""
         from mteb.models.model_meta import ScoringFunction
         from mteb.similarity_functions import select_pairwise_similarity
 
-        function = ScoringFunction(self._similarity)
+        function = ScoringFunction(self.compared_by)
         return select_pairwise_similarity(embeddings1, embeddings2, function)
 
 
@@ -179,6 +205,20 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
             "modalities": ["text", *kinds],
         }
     )
+
+
+def _pad_signs(rows: Matrix) -> Matrix:
+    """Return signs with ones after them up to 4, 16, 64, … columns.
+
+    The cosines keep their order, and are sums of powers of two: pairs of one Hamming distance are equal in
+    any order of summation, and not by chance above or below each other.
+    """
+    import numpy as np
+
+    width = 4
+    while width < rows.shape[1]:
+        width *= 4
+    return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=1)
 
 
 def cut_rows(rows: Matrix, size: int | None) -> Matrix:

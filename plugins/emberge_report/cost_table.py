@@ -39,8 +39,9 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
     def find_index_bytes(model: str) -> str | None:
         if model not in costs:
             return None
-        is_cut = model in scores.sizes
-        return f"{4 * scores.sizes[model] if is_cut else costs[model].index_bytes:,.0f}"
+        form = scores.forms.get(model)
+        stored = costs[model].index_bytes if form is None or form.bytes is None else form.bytes
+        return f"{stored:,.0f}"
 
     def find_speed(model: str) -> str | None:
         embeds_documents = model in costs and model not in scores.own_index

@@ -29,9 +29,10 @@ from tests.support.sources import (
 MOST = dict.fromkeys(FACES, 30) | {
     "emberge": 110,
     # The dictionary of nouns, of which `emberge` has most.
-    "emberge.contracts": 125,
+    "emberge.contracts": 126,
     **{"emberge.data": 42, "emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 55},
-    "emberge.evaluating": 32,
+    "emberge.encoding": 31,
+    "emberge.evaluating": 33,
     "emberge.numerics": 39,
     "emberge.recipes": 31,
     "emberge.training": 32,

@@ -123,5 +123,6 @@ from .step import Preflight as Preflight
 from .step import Rehearsal as Rehearsal
 from .step import Step as Step
 from .step import Workspace as Workspace
+from .stored_form import StoredForm as StoredForm
 from .work import ModelWork as ModelWork
 from .work import ParameterCount as ParameterCount

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from emberge.contracts.dataset import Split
 from emberge.contracts.option import WholeNumber
 from emberge.contracts.reference import FileRef, ModelRef
+from emberge.contracts.stored_form import StoredForm
 from emberge.contracts.work import ModelWork
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ class TaskInfo:
     of its base. `metric` is one of `LESS_IS_BETTER` for a loss. `note` is for readers of the score (for
     example, that the corpus was cut). `fingerprint` hashes all that the score depends on except the model:
     data, options, versions; if it is empty, scores are not reused. `split` is the half of the data that is
-    scored, or None if the evaluator does not know. `size` is the number of leading dimensions of the
-    embeddings that are scored, or None for all. `seed` is the seed of an evaluation that draws random
-    numbers, such as a fine-tuning; the task's name then ends with the seed: `xnli#1`. `index` is the label of
-    the `KeptIndex` that is searched, and `index_of` is the text of the reference to that index's model; both
-    are None if a model searches its own documents.
+    scored, or None if the evaluator does not know. `form` is the form of embeddings that is scored, if it is
+    another than the model's own; the task's name then ends with it: `STS12@256`. `seed` is the seed of an
+    evaluation that draws random numbers, such as a fine-tuning; the task's name then ends with the seed:
+    `xnli#1`. `index` is the label of the `KeptIndex` that is searched, and `index_of` is the text of the
+    reference to that index's model; both are None if a model searches its own documents.
     """
 
     name: str
@@ -103,7 +104,7 @@ class TaskInfo:
     note: str = ""
     fingerprint: str = ""
     split: Split | None = None
-    size: int | None = None
+    form: StoredForm | None = None
     seed: int | None = None
     index: str | None = None
     index_of: str | None = None
@@ -130,9 +131,9 @@ class TaskInfo:
 
     @property
     def plain_name(self) -> str:
-        """Name without the index, the size and the seed, if any."""
+        """Name without the index, the form and the seed, if any."""
         without_seed = replace(self, name=self.name_without_seed)
-        return replace(without_seed, name=without_seed.name_without_size).name_without_index
+        return replace(without_seed, name=without_seed.name_without_form).name_without_index
 
     def at_seed(self, seed: int) -> TaskInfo:
         """Return a copy of the task that is run with a seed, with its own name and fingerprint."""
@@ -150,16 +151,16 @@ class TaskInfo:
         """True if lower scores are better, as for a loss."""
         return self.metric in LESS_IS_BETTER
 
-    def at_size(self, size: int) -> TaskInfo:
-        """Return a copy of the task on the first `size` dimensions, with its own name and fingerprint."""
-        content = f"{self.fingerprint}\0{size}".encode()
+    def in_form(self, form: StoredForm) -> TaskInfo:
+        """Return a copy of the task on embeddings in this form, with its own name and fingerprint."""
+        content = f"{self.fingerprint}\0{form.label}".encode()
         fingerprint = hashlib.sha256(content).hexdigest() if self.fingerprint else ""
-        return replace(self, name=f"{self.name}@{size}", size=size, fingerprint=fingerprint)
+        return replace(self, name=f"{self.name}@{form.label}", form=form, fingerprint=fingerprint)
 
     @property
-    def name_without_size(self) -> str:
-        """Name without the size, if any: `STS12` for `STS12@256`."""
-        return self.name if self.size is None else self.name.removesuffix(f"@{self.size}")
+    def name_without_form(self) -> str:
+        """Name without the form of embeddings, if any: `STS12` for `STS12@256`."""
+        return self.name if self.form is None else self.name.removesuffix(f"@{self.form.label}")
 
 
 @dataclass(frozen=True, slots=True)

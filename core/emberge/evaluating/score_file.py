@@ -17,6 +17,7 @@ from emberge.evaluating.scores import (
     CurvePoint,
     EncodingCost,
     Estimate,
+    FormFacts,
     GainKept,
     Interval,
     ScoreCurve,
@@ -53,12 +54,14 @@ def write_scores(folder: Path, scores: Scores) -> Path:
         "comparisons": _build_comparison_entries(scores.comparisons),
         "forgetting": _build_comparison_entries(scores.forgetting),
         "against_linear": _build_comparison_entries(scores.against_linear),
+        "by_form": _build_comparison_entries(scores.by_form),
         "headroom": list(scores.headroom),
         "arms": [_build_arm_entry(name, pooled) for name in pooled.models] if pooled else [],
         "arm_comparisons": _build_comparison_entries(pooled.comparisons) if pooled else [],
         "arm_forgetting": _build_comparison_entries(pooled.forgetting) if pooled else [],
         "gains_kept": [asdict(gain) for gain in scores.gains_kept],
         "arm_against_linear": _build_comparison_entries(pooled.against_linear) if pooled else [],
+        "arm_by_form": _build_comparison_entries(pooled.by_form) if pooled else [],
         "arm_headroom": list(pooled.headroom) if pooled else [],
         "curves": [_build_curve_entry(curve) for curve in scores.curves],
         "requirements": [asdict(verdict) for verdict in scores.requirements],
@@ -79,8 +82,8 @@ def _select_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
 
 def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
-    if size := scores.sizes.get(name):
-        entry["size"] = size
+    if form := scores.forms.get(name):
+        entry["form"] = {k: v for k, v in asdict(form).items() if v is not None}
     if count := scores.parameters.get(name):
         entry["parameters"] = asdict(count)
     if weights := scores.weight_bytes.get(name):
@@ -200,7 +203,8 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
             if m.get("training_cost")
         },
         curves=tuple(_read_curve(curve) for curve in content.get("curves") or ()),
-        sizes={m["name"]: int(m["size"]) for m in content["models"] if m.get("size")},
+        forms={m["name"]: FormFacts(**m["form"]) for m in content["models"] if m.get("form")},
+        by_form=_read_comparisons(content.get("by_form")),
         parameters={
             m["name"]: ParameterCount(**m["parameters"])
             for m in content["models"]
@@ -255,6 +259,7 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         comparisons=_read_comparisons(content.get("arm_comparisons")),
         forgetting=_read_comparisons(content.get("arm_forgetting")),
         against_linear=_read_comparisons(content.get("arm_against_linear")),
+        by_form=_read_comparisons(content.get("arm_by_form")),
         headroom=tuple(content.get("arm_headroom") or ()),
         requirements=(),
         shares=_read_shares(arms),
@@ -268,6 +273,7 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         parameters=_map_arms_to_facts(scores.parameters, pooled),
         weight_bytes=_map_arms_to_facts(scores.weight_bytes, pooled),
         own_index={name: arm_of[own] for name, own in own_index.items()},
+        forms=_map_arms_to_facts(scores.forms, pooled),
     )
 
 

@@ -169,6 +169,28 @@ class EncodingCost:
 
 
 @dataclass(frozen=True)
+class FormFacts:
+    """Form of a model's embeddings that was scored: its label, size and precision.
+
+    `bytes` are those of a stored vector. `recall` is the mean share of the ten documents that the model's own
+    float32 vectors find first which are among the first ten in this form; None without a search.
+    """
+
+    label: str
+    size: int | None = None
+    precision: str = "float32"
+    bytes: int | None = None
+    recall: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The form in words: "cut to 256 numbers, as int8"."""
+        if self.precision == "float32" and self.size is not None and self.label == str(self.size):
+            return f"cut to {self.size} numbers"
+        return f"as {self.label}"
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """Point of a curve: the estimate of each mean of `MEANS` over the models made with the number `at`."""
 
@@ -191,8 +213,9 @@ class Scores:
     """Scores as shares, or losses, by model and task. `fingerprints` hash the models' weights.
 
     If models were trained with several seeds, `pooled` has the scores by arm: its models are the arms,
-    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were scored at
-    several `sizes`, each model occurs once per size, as `model@size`. `forgetting` compares the base with
+    `members` are each arm's models by seed, and `spreads` are over these. If embeddings were scored in
+    several `forms`, each model occurs once per form, as `model@256 int8`, and `by_form` compares it with the
+    same model's widest float32 form. `forgetting` compares the base with
     each model made from it, on tasks in no model's training domain: how much less the model scores.
     `comparisons` are with the first model, and those of further pairs that the recipe asks for.
     `against_linear` compares merges with the linear merge of the same members. The rows of `headroom` are not
@@ -219,7 +242,8 @@ class Scores:
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     curves: tuple[ScoreCurve, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    forms: Mapping[str, FormFacts] = field(default_factory=dict)
+    by_form: tuple[Comparison, ...] = ()
     parameters: Mapping[str, ParameterCount] = field(default_factory=dict)
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
     own_index: Mapping[str, str] = field(default_factory=dict)
@@ -236,22 +260,27 @@ class Scores:
         """Return the names of an arm's models, or the model's own name."""
         return tuple(self.members.get(model, {"": model}).values())
 
-    def at_sizes(self, model: str) -> tuple[str, ...]:
-        """Return the names under which a model was scored: its own name, or one name per embedding size."""
-        names = [model, *(f"{model}@{size}" for size in dict.fromkeys(self.sizes.values()))]
+    def in_forms(self, model: str) -> tuple[str, ...]:
+        """Return the names under which a model was scored: its own, or one for each form of embeddings."""
+        labels = dict.fromkeys(form.label for form in self.forms.values())
+        names = [model, *(f"{model}@{label}" for label in labels)]
         return tuple(name for name in names if name in self.fingerprints)
 
     def requirements_on(self, model: str) -> tuple[Verdict, ...]:
         """Return the verdicts on a scored model: on its arm of seeds and its queries on old indexes too."""
-        weights, size = self.fingerprints[model], self.sizes.get(model)
+        weights, label = self.fingerprints[model], self._label_of(model)
         names = {model} | {
             name
             for name, fingerprint in self.fingerprints.items()
-            if weights and fingerprint == weights and self.sizes.get(name) == size
+            if weights and fingerprint == weights and self._label_of(name) == label
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
         return tuple(verdict for verdict in self.requirements if verdict.model in names)
+
+    def _label_of(self, model: str) -> str | None:
+        form = self.forms.get(model)
+        return None if form is None else form.label
 
     @property
     def models(self) -> tuple[str, ...]:

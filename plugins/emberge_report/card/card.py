@@ -168,9 +168,9 @@ def _list_values(data: ModelCardData) -> dict[str, Any]:
 
 
 def _list_scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
-    """Yield each evaluation with the model's name in it, once for each size of embeddings."""
+    """Yield each evaluation with the model's name in it, once for each form of embeddings."""
     for scores in facts.scores:
-        yield from ((name, scores) for name in scores.at_sizes(facts.name))
+        yield from ((name, scores) for name in scores.in_forms(facts.name))
 
 
 def _is_known(licence: str) -> bool:

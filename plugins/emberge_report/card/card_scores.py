@@ -23,10 +23,10 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     from huggingface_hub.repocard_data import EvalResult
 
     for task in scores.tasks:
-        value, size = scores.value(model, task.name), scores.sizes.get(model)
+        value, form = scores.value(model, task.name), scores.forms.get(model)
         if value is None:
             continue
-        name = task.name if size is None else f"{task.name}@{size}"
+        name = task.name if form is None else f"{task.name}@{form.label}"
         yield EvalResult(
             task_type=_make_slug(task.kind) or "feature-extraction",
             dataset_type=_make_slug(name),
@@ -47,8 +47,8 @@ def score_section(model: str, scores: Scores) -> Section:
     head = ["Task", "Metric", model, f"{100 * scores.confidence:g} % interval"]
     head += [compared, "Difference"] if compared else []
     rows = [_build_score_row(model, scores, on, compared) for on in scores.columns()]
-    size = scores.sizes.get(model)
-    title = "Scores" if size is None else f"Scores of embeddings cut to {size} numbers"
+    form = scores.forms.get(model)
+    title = "Scores" if form is None else f"Scores of embeddings {form.words}"
     kind = "Losses, of which less is better." if scores.less else "Scores ×100."
     explanation = [_EXPLAINED.format(share=f"{100 * scores.confidence:g} %")] if compared else []
     notes = [Markdown(f"{prose(t.name)}: {prose(t.note)}") for t in scores.tasks if t.note]
@@ -67,7 +67,7 @@ def cost_section(model: str, scores: Scores) -> Section | None:
     if not scores.encoding_costs:
         return None
     shown = scores.pooled or scores
-    own = {name for name in shown.models if {*shown.members_of(name)} & {*scores.at_sizes(model)}}
+    own = {name for name in shown.models if {*shown.members_of(name)} & {*scores.in_forms(model)}}
     own |= {name for name, own_index in shown.own_index.items() if own_index in own}
     head, rows = list_costs(shown)
     table_rows = [[bold(name) if name in own else name, *cells] for name, cells in rows.items()]
@@ -91,7 +91,7 @@ def forgetting_sentence(model: str, scores: Scores) -> str:
     if forgotten is None:
         return ""
     of = next(comparison for comparison in scores.forgetting if comparison.reference == model)
-    at = f" at {size} numbers" if (size := scores.sizes.get(model)) is not None else ""
+    at = f" of embeddings {form.words}" if (form := scores.forms.get(model)) is not None else ""
     group_text = f"on tasks {WHERE[of.on]}, against {prose(of.model)}"
     return Markdown(f"Forgetting{at}, {group_text}: it {loss_in_words(forgotten, scores.less)}.")
 

@@ -125,7 +125,7 @@ def _find_scores(name: str, folder: Path, out: Path) -> Iterator[Scores]:
         if artifact is None or artifact.kind != "scores":
             continue
         scores = _read_scores_of(step_folder)
-        names = scores.at_sizes(name)
+        names = scores.in_forms(name)
         if not names:
             continue
         if content is None:

@@ -60,7 +60,7 @@ def _choose_looks(report: ReportData) -> dict[str, MarkerStyle]:
     model_groups = (*report.merges, *report.trained, *report.choices)
     looks_by_model = dict(looks([m.name for m in (*model_groups, *report.models)]))
     sizes = [
-        (name, at) for _, s in report.scores for name in looks_by_model for at in s.at_sizes(name)
+        (name, at) for _, s in report.scores for name in looks_by_model for at in s.in_forms(name)
     ]
     looks_by_model |= {at: looks_by_model[name] for name, at in sizes}
     look_by_name = {name: NEUTRAL for _, scores in report.scores for name in scores.models}

@@ -1,0 +1,89 @@
+"""The form in which vectors are stored and compared: their size, their precision, and a second look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from emberge.contracts.option import Count
+
+Precision = Literal["float32", "float16", "int8", "binary"]
+
+_BITS: dict[Precision, int] = {"float32": 32, "float16": 16, "int8": 8, "binary": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredForm:
+    """Form of stored vectors, and of a search among them: `int8`, or `{precision: binary, rescore: 40}`.
+
+    `int8` has 256 steps between the least and the greatest number of each dimension, which a sample of
+    documents gives. `binary` has the signs of numbers, and is compared by Hamming distance; documents at the
+    same distance are in an order that depends on nothing but their names.
+    """
+
+    precision: Precision = "float32"
+    """The numbers of stored vectors."""
+    queries: Literal["float32", "stored"] | None = None
+    """Queries as they are, which are multiplied with the decoded documents, or in the form of the documents:
+    for `int8` the product of two vectors of codes, for `binary` Hamming distance. By default queries of
+    `binary` are stored alike, and those of other forms are not."""
+    rescore: Count | None = None
+    """Number of the first documents that are ordered again, by queries as they are."""
+    by: Literal["binary", "int8", "float32"] | None = None
+    """The stored vectors that order them again; by default those that were searched. Others are stored in
+    addition."""
+    size: Count | None = None
+    """Number of leading dimensions that are stored, scaled to length one; all by default."""
+
+    @property
+    def compares_codes(self) -> bool:
+        """True if queries are brought into the form of the documents."""
+        return self.precision in ("int8", "binary") and (
+            self.queries == "stored" or (self.queries is None and self.precision == "binary")
+        )
+
+    @property
+    def label(self) -> str:
+        """The name in tables: `256`, `int8`, `256 binary, 40 by int8`."""
+        words = [] if self.size is None else [str(self.size)]
+        if self.precision != "float32" or self.size is None:
+            words.append(self.precision)
+        if self.precision == "int8" and self.compares_codes:
+            words.append("codes")
+        elif self.precision == "binary" and not self.compares_codes:
+            words.append("by float32")
+        again = (
+            ""
+            if self.rescore is None
+            else f", {self.rescore} {f'by {self.by}' if self.by else 'again'}"
+        )
+        return " ".join(words) + again
+
+    @property
+    def needs_ranges(self) -> bool:
+        """True if the ranges of dimensions are needed, as for int8."""
+        return "int8" in (self.precision, self.by)
+
+    def count_bytes(self, dimension: int) -> int:
+        """Return the bytes of a stored vector of a model with embeddings of `dimension` numbers."""
+        size = dimension if self.size is None else min(self.size, dimension)
+        stored = {self.precision} | ({self.by} if self.by is not None else set())
+        return sum(math.ceil(size * _BITS[one] / 8) for one in stored)
+
+    def faults(self) -> Iterator[str]:
+        """Yield reasons why options of the form contradict each other."""
+        if self.queries == "stored" and self.precision not in ("int8", "binary"):
+            yield f"queries: stored is for int8 and binary, not for {self.precision}"
+        if self.by is not None and self.rescore is None:
+            yield "`by` says by which vectors documents are ordered again; say how many, as `rescore: 40`"
+        if (
+            self.rescore is not None
+            and not self.compares_codes
+            and self.by in (None, self.precision)
+        ):
+            yield (
+                f"rescore changes nothing: {self.precision} is already compared with queries as they are; "
+                "take queries: stored, or leave it out"
+            )
