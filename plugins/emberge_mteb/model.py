@@ -25,6 +25,7 @@ Embed: TypeAlias = "Callable[[Sequence[str], str], Matrix]"
 
 SIMILARITIES = ("cosine", "dot", "euclidean")  # what mteb ranks by
 _PAIRS = ("STS", "PairClassification")  # mteb's tasks of cosines of pairs
+_SAMPLE = 10_000  # vectors that ranges are taken from
 _REMEMBERED = 256 << 20  # bytes of embeddings kept for texts that come again
 
 
@@ -124,13 +125,11 @@ class MtebModel:
     def _store(self, form: StoredForm, rows: Matrix) -> Matrix:
         """Return what is left of vectors in a form's precision."""
         import numpy as np
-        from emberge.encoding import StoredVectors
-
-        from emberge_mteb.stored_search import sample_ranges
+        from emberge.encoding import FormedVectors
 
         if form.needs_ranges and self._ranges is None:
             self._ranges, _ = sample_ranges(rows, self.mteb_model_meta.name)
-        return StoredVectors.store(form, rows, self._ranges).values().astype(np.float32)
+        return FormedVectors.store(form, rows, self._ranges).values().astype(np.float32)
 
     @property
     def stored(self) -> dict[str, int]:
@@ -205,6 +204,25 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
             "modalities": ["text", *kinds],
         }
     )
+
+
+def sample_ranges(rows: Matrix, name: str) -> tuple[Ranges, dict[str, Any]]:
+    """Return the ranges of a sample of vectors [n, d], and the sample's size and ranges as JSON.
+
+    Raises:
+        DataError: if there are too few vectors.
+    """
+    import numpy as np
+    from emberge.encoding import Ranges
+
+    size = min(len(rows), _SAMPLE)
+    sample = np.random.default_rng(0).choice(len(rows), size, replace=False)
+    try:
+        ranges = Ranges.of(rows[np.sort(sample)])
+    except ValueError as error:
+        raise DataError(f"{name}: int8 cannot be calibrated: {error}") from error
+    facts = {"vectors": size, "low": ranges.low.tolist(), "high": ranges.high.tolist()}
+    return ranges, {"calibration": facts}
 
 
 def _pad_signs(rows: Matrix) -> Matrix:

@@ -12,7 +12,7 @@ from emberge.numerics import unit_rows
 
 from emberge_mteb.kept_index import SEARCHED
 from emberge_mteb.kind_search import Hits
-from emberge_mteb.model import MtebModel, cut_rows
+from emberge_mteb.model import MtebModel, cut_rows, sample_ranges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _BATCH = 1024
 _FIRST = 10  # documents of recall
-_SAMPLE = 10_000  # documents that ranges are taken from
 
 
 class StoredSearch:
@@ -84,7 +83,7 @@ class StoredSearch:
         **_: Any,
     ) -> Hits:
         """Return the ranks of the best `top_k` documents of each query, or of its `top_ranked` ones."""
-        from emberge.encoding import StoredVectors
+        from emberge.encoding import FormedVectors
 
         corpus = self._corpus
         names = sorted(corpus["id"], key=_hash_name)
@@ -93,14 +92,14 @@ class StoredSearch:
         asked = self._embed(queries, "query", task_metadata)
         cut_documents, cut_queries = (cut_rows(one, self._form.size) for one in (rows, asked))
         ranges = self._find_ranges(cut_documents) if self._form.needs_ranges else None
-        stored = StoredVectors.store(self._form, cut_documents, ranges)
+        stored = FormedVectors.store(self._form, cut_documents, ranges)
         query_names = list(queries["id"])
         if top_ranked is not None:
             return _rank_candidates(stored, names, query_names, cut_queries, top_ranked)
         found = stored.search(cut_queries, max(top_k, _FIRST))
         key = (hf_split, hf_subset)
         if key not in self._own_first:
-            own = StoredVectors.store(StoredForm(), rows)
+            own = FormedVectors.store(StoredForm(), rows)
             self._own_first[key] = own.search(asked, _FIRST)
         self._recalls.append(_recall(found, self._own_first[key]))
         self._corpus = None
@@ -123,25 +122,6 @@ class StoredSearch:
     def _find_ranges(self, rows: Matrix) -> Ranges:
         ranges, self._calibration = sample_ranges(rows, self.mteb_model_meta.name)
         return ranges
-
-
-def sample_ranges(rows: Matrix, name: str) -> tuple[Ranges, dict[str, Any]]:
-    """Return the ranges of a sample of vectors [n, d], and the sample's size and ranges as JSON.
-
-    Raises:
-        DataError: if there are too few vectors.
-    """
-    import numpy as np
-    from emberge.encoding import Ranges
-
-    size = min(len(rows), _SAMPLE)
-    sample = np.random.default_rng(0).choice(len(rows), size, replace=False)
-    try:
-        ranges = Ranges.of(rows[np.sort(sample)])
-    except ValueError as error:
-        raise DataError(f"{name}: int8 cannot be calibrated: {error}") from error
-    facts = {"vectors": size, "low": ranges.low.tolist(), "high": ranges.high.tolist()}
-    return ranges, {"calibration": facts}
 
 
 def _rank_candidates(

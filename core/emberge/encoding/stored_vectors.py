@@ -63,7 +63,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredVectors:
+class FormedVectors:
     """Vectors of documents in a form; `rows` are float32 or float16 numbers, int8 codes or packed bits.
 
     `dimension` is the number of dimensions that are stored, and `ranges` are those of int8. `again` are the
@@ -73,13 +73,13 @@ class StoredVectors:
     form: StoredForm
     dimension: int
     rows: NDArray[Any]
-    again: StoredVectors | None = None
+    again: FormedVectors | None = None
     ranges: Ranges | None = None
 
     @classmethod
     def store(
         cls, form: StoredForm, rows: NDArray[Any], ranges: Ranges | None = None
-    ) -> StoredVectors:
+    ) -> FormedVectors:
         """Return vectors [n, d], which have the form's size already, in its precision.
 
         Raises:
@@ -96,7 +96,7 @@ class StoredVectors:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def pick(self, places: NDArray[np.int64]) -> StoredVectors:
+    def pick(self, places: NDArray[np.int64]) -> FormedVectors:
         """Return some of the vectors."""
         again = None if self.again is None else self.again.pick(places)
         return replace(self, rows=self.rows[places], again=again)

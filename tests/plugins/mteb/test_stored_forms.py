@@ -23,7 +23,7 @@ from emberge import (
     parse_recipe,
 )
 from emberge.contracts import KeptIndex, StoredForm
-from emberge.encoding import Ranges, StoredVectors, TextEmbedder
+from emberge.encoding import FormedVectors, Ranges, TextEmbedder
 from emberge.evaluating import read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_mteb import EvalEntry, Mteb
@@ -83,7 +83,7 @@ def expected_search(catalogue: Path, folder: Path, form: StoredForm) -> tuple[fl
         one[:, : form.size] / np.linalg.norm(one[:, : form.size], axis=1, keepdims=True)
         for one in (whole, whole_queries)
     )
-    found = StoredVectors.store(form, rows, Ranges.of(rows)).search(queries, 10)
+    found = FormedVectors.store(form, rows, Ranges.of(rows)).search(queries, 10)
     own = np.argsort(-(whole_queries @ whole.T), axis=1, kind="stable")[:, :10]
     gains = []
     for number, places in enumerate(found.tolist()):
