@@ -157,7 +157,7 @@ def _pool_seeds(
             name: arm_of[own] for name, own in _take_first_facts(scores.own_index, arms).items()
         },
         shares=_estimate_shares(judge, names, groups),
-        forms=_take_first_facts(scores.forms, arms),
+        forms=scores.forms,
     )
 
 

@@ -334,7 +334,8 @@ def _describe_forms(scores: Scores) -> Iterator[str]:
     head = ["model", "bytes a vector", "difference", *(kind_titles[kind] for kind in kinds)]
     yield from _draw_table_head([*head, "recall"] if has_recall else head)
     for model in dict.fromkeys(one.model for one in shown):
-        form = scores.forms[model]
+        form = scores.form_of(model)
+        assert form is not None  # only forms are compared
         cells = ["–" if form.bytes is None else f"{form.bytes:,}"]
         cells += [
             _show_difference(one, scores)

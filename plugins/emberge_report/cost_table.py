@@ -39,7 +39,7 @@ def _list_columns(scores: Scores) -> dict[str, Column]:
     def find_index_bytes(model: str) -> str | None:
         if model not in costs:
             return None
-        form = scores.forms.get(model)
+        form = scores.form_of(model)
         stored = costs[model].index_bytes if form is None or form.bytes is None else form.bytes
         return f"{stored:,.0f}"
 

@@ -35,9 +35,10 @@ def read_steps() -> dict[str, Any]:
     """Return the recipe's steps of mined rows, retrievers and rerankers, with the catalogue's own place."""
     recipe = yaml.safe_load(RECIPE.read_text("utf-8"))
     steps: dict[str, Any] = {
-        name: recipe["steps"][name] for name in ("found", "retriever", "reranker")
+        name: recipe["steps"][name] for name in ("found", "filled", "retriever", "reranker")
     }
-    steps["found"]["mine_hard_negatives"]["data"]["path"] = str(DATA / "datasets.yaml")
+    for name in ("found", "filled"):
+        steps[name]["mine_hard_negatives"]["data"]["path"] = str(DATA / "datasets.yaml")
     for name in ("retriever", "reranker"):
         options = steps[name]["train"]
         options["learning_rate"] = float(options["learning_rate"])  # PyYAML takes 1e-4 for text
@@ -101,7 +102,7 @@ def main() -> None:
     seeds = steps["retriever"]["foreach"]["seed"]
     emberge.run_recipe({"seed": 0, "steps": steps}, options.out, plugins)
     shuffled = options.out.with_name(f"{options.out.name}-shuffled.jsonl")
-    shuffle_labels(options.out / "found", shuffled)
+    shuffle_labels(options.out / "filled", shuffled)
     training = {**steps["reranker"]["train"], "data": str(shuffled)}
     steps["shuffled"] = {**steps["reranker"], "train": training}
     rerankers = {"reranker": "as mined", "shuffled": "shuffled"}

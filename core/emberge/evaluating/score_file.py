@@ -273,7 +273,6 @@ def _read_pooled(scores: Scores, arms: Sequence[Any], content: Mapping[str, Any]
         parameters=_map_arms_to_facts(scores.parameters, pooled),
         weight_bytes=_map_arms_to_facts(scores.weight_bytes, pooled),
         own_index={name: arm_of[own] for name, own in own_index.items()},
-        forms=_map_arms_to_facts(scores.forms, pooled),
     )
 
 

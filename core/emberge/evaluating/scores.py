@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from emberge.contracts import LESS_IS_BETTER, ParameterCount
 
@@ -277,6 +277,14 @@ class Scores:
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
         return tuple(verdict for verdict in self.requirements if verdict.model in names)
+
+    def form_of(self, model: str) -> FormFacts | None:
+        """Return the form of a model's embeddings, for an arm with the mean recall of its models."""
+        forms = [self.forms[name] for name in self.members_of(model) if name in self.forms]
+        if not forms:
+            return None
+        recalls = [form.recall for form in forms if form.recall is not None]
+        return replace(forms[0], recall=sum(recalls) / len(recalls) if recalls else None)
 
     def _label_of(self, model: str) -> str | None:
         form = self.forms.get(model)

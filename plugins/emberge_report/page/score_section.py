@@ -301,7 +301,8 @@ def _draw_forms(scores: Scores, looks: Looks) -> Markup | None:
     columns = [on for on in dict.fromkeys(on for _, on in comparisons) if on in shown]
     rows = []
     for model in models:
-        form = scores.forms[model]
+        form = scores.form_of(model)
+        assert form is not None  # only forms are compared
         rows.append(
             [
                 tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
