@@ -99,7 +99,7 @@ class Evaluate(Step):
     bootstrap over `resamples` draws; `compare` adds differences of further pairs of models. Models that
     differ only in `seed` are compared as one model, with the spread of the seeds in the intervals. Each
     form of embeddings of an evaluator (`dims`, `precisions`) has its own column, such as `model@256 int8`, a
-    curve shows all of them, and each is compared with float32.
+    curve shows all of them, and precisions are compared with float32.
     Each seed of an evaluator has the column `model#seed`; the seeds are compared as one model. Each index of
     another model (`documents_of`) has the column `model on old`. If the old model is scored too, the share of
     the gain that an index keeps, (model on old - old) / (model - old), is given with its interval. Training

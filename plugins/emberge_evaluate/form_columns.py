@@ -73,7 +73,7 @@ def form_problems(tasks: Sequence[TaskInfo]) -> Iterator[str]:
 
 
 def read_form_facts(columns: ScoredModels) -> dict[str, FormFacts]:
-    """Return what is known of the vectors of each column that is of a form."""
+    """Return the form of each column that has one, with the bytes and recall of its scores."""
     facts = {}
     for name, (scored, _) in columns.models.items():
         if scored.form is None:
@@ -84,9 +84,7 @@ def read_form_facts(columns: ScoredModels) -> dict[str, FormFacts]:
         if not known_bytes and scored.form.size is not None:
             known_bytes = [scored.form.count_bytes(scored.form.size)]
         facts[name] = FormFacts(
-            label=scored.form.label,
-            size=scored.form.size,
-            precision=scored.form.precision,
+            scored.form,
             bytes=next(iter(known_bytes), None),
             recall=sum(recalls) / len(recalls) if recalls else None,
         )
@@ -102,8 +100,8 @@ def compare_forms(
     """
     arm_of = {model: arm.name for arm in arms for model in arm.members}
     forms = list(dict.fromkeys(one.form for one, _ in models.values() if one.form is not None))
-    whole = [form for form in forms if form.precision == "float32" and form.rescore is None]
-    if not whole or len({form.precision for form in forms}) < 2:
+    whole = [form for form in forms if form.is_float32]
+    if not whole or len(whole) == len(forms):
         return
     reference = max(whole, key=lambda form: (form.size is None, form.size or 0))
     columns: dict[_Key, dict[StoredForm | None, str]] = {}

@@ -250,9 +250,9 @@ class _Evaluation:
         parts = parts_of_group(known_tasks, GROUP_OF.get(tasks, tasks))
         forms = self.scores.forms
         sizes = {
-            name: form.size or math.inf
-            for name, form in forms.items()
-            if form.label in ("float32", str(form.size))  # what is printed is of float32 vectors
+            name: facts.form.size or math.inf
+            for name, facts in forms.items()
+            if facts.form.is_float32  # as what is printed
         }
         same = [
             name

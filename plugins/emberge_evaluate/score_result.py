@@ -434,7 +434,7 @@ def _read_variables(model: Scored, forms: Mapping[str, FormFacts]) -> dict[str, 
         variables[STEP] = state[1]
     if model.form is None:
         return variables
-    if len({one.precision for one in forms.values()}) < 2:
+    if all(facts.form.is_float32 for facts in forms.values()):
         return {**variables, SIZE: str(model.form.size)}
     form = replace(model.form, size=None)
     return {**variables, "precision": form.label, BYTES: str(forms[model.name].bytes)}

@@ -318,7 +318,7 @@ def _describe_gains(scores: Scores) -> Iterator[str]:
 
 
 def _describe_forms(scores: Scores) -> Iterator[str]:
-    """Yield the lines on each form of stored vectors beside the same model's float32 vectors."""
+    """Yield a table of the same model's stored vectors less its float32 vectors."""
     if not scores.by_form:
         return
     shown = [one for one in scores.by_form if one.on == "task"]
@@ -329,21 +329,21 @@ def _describe_forms(scores: Scores) -> Iterator[str]:
         "recall is the share of the first ten documents by float32 that are among the first ten:"
     )
     yield ""
-    has_recall = any(form.recall is not None for form in scores.forms.values())
+    has_recall = any(facts.recall is not None for facts in scores.forms.values())
     kind_titles = _find_kind_means(scores)
     head = ["model", "bytes a vector", "difference", *(kind_titles[kind] for kind in kinds)]
     yield from _draw_table_head([*head, "recall"] if has_recall else head)
     for model in dict.fromkeys(one.model for one in shown):
-        form = scores.form_of(model)
-        assert form is not None  # only forms are compared
-        cells = ["–" if form.bytes is None else f"{form.bytes:,}"]
+        facts = scores.form_of(model)
+        assert facts is not None  # only forms are compared
+        cells = ["–" if facts.bytes is None else f"{facts.bytes:,}"]
         cells += [
             _show_difference(one, scores)
             for on in ("task", *kinds)
             for one in scores.by_form
             if (one.model, one.on) == (model, on)
         ]
-        recall = "–" if form.recall is None else f"{100 * form.recall:.1f} %"
+        recall = "–" if facts.recall is None else f"{100 * facts.recall:.1f} %"
         yield table_row([model, *cells, *([recall] if has_recall else [])])
 
 

@@ -353,7 +353,7 @@ class Mteb(Evaluator):
 
     @property
     def _forms(self) -> list[StoredForm]:
-        """The forms of embeddings that are scored: all precisions at all sizes."""
+        """All combinations of `precisions` and `dims`."""
         precisions = self.precisions or ((StoredForm(),) if self.dims else ())
         sized = [form for form in precisions if form.size is not None]
         sizes: Sequence[int | None] = self.dims or [None]
@@ -544,6 +544,8 @@ class Mteb(Evaluator):
     def _hash_task(self, data: str) -> str:
         """Return a hash of the data, of every option that changes a score on it, and of mteb's version."""
         options = repr((self.backbone, self.prompt, self.max_length, self.dtype))
+        if self.precisions:  # by another search, whose results have more facts
+            options += " stored"
         parts = (data, options, version("mteb"))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

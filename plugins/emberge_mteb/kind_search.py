@@ -14,7 +14,7 @@ from emberge.wording import join_some
 from emberge_mteb.kept_index import find_tasks_without_sides
 from emberge_mteb.model import Prompts, build_model_meta
 from emberge_mteb.sides import describe_model
-from emberge_mteb.task_media import read_batch_inputs
+from emberge_mteb.task_media import load_batches, read_batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +27,6 @@ Hits: TypeAlias = dict[str, dict[str, float]]
 """Scores of documents by query."""
 ScorePairs: TypeAlias = "Callable[[Sequence[str], Sequence[str], str], Scores]"
 """Function that returns the scores [n] of queries and documents, each query with a prompt before it."""
-
-_BATCH = 1024
 
 
 def kind_faults(kind: EmbeddingKind, tasks: Sequence[TaskInfo]) -> Iterator[str]:
@@ -81,12 +79,8 @@ class TaskTexts:
     def read(self, rows: Any, side: Side, task_metadata: Any) -> list[str]:
         """Return the texts of rows of mteb's corpus or queries, in order."""
         from emberge.media import MediaFolder
-        from mteb._create_dataloaders import create_dataloader
-        from mteb.types import PromptType
 
-        batches = create_dataloader(
-            rows, task_metadata=task_metadata, prompt_type=PromptType(side), batch_size=_BATCH
-        )
+        batches = load_batches(rows, side, task_metadata)
         folder = MediaFolder(self._media)
         texts = [text for batch in batches for text in read_batch_inputs(batch, folder)]
         self._count(len(texts))

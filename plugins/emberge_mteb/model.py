@@ -16,7 +16,7 @@ from emberge_mteb.task_media import read_batch_inputs
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.encoding import Ranges
+    from emberge.encoding import Int8Ranges
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
@@ -61,8 +61,8 @@ class MtebModel:
     """Implementation of mteb's `EncoderProtocol` with an embedding function.
 
     A text that is repeated with the same prompt, in one task or in the next, is embedded once. With a form,
-    embeddings are cut to its size and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147), and are
-    what is left of them in its precision; the ranges of int8 are those of the first texts of a task.
+    embeddings are cut to its size and scaled to length one (Kusupati et al., 2022, arXiv:2205.13147), then
+    encoded and decoded in its precision; the ranges of int8 are those of the first texts of a task.
 
     Images and clips of a batch are kept as files below `media` until the next task, without duplicates;
     `kinds` are the kinds of media that the model reads.
@@ -93,7 +93,7 @@ class MtebModel:
         self._rows: dict[tuple[Side | None, str, str], Matrix] = {}
         self._asked: Mapping[str, str] = {}
         self._form: StoredForm | None = None
-        self._ranges: Ranges | None = None
+        self._ranges: Int8Ranges | None = None
         self._media = media
         self.mteb_model_meta = build_model_meta(name, fingerprint, kinds)
 
@@ -123,13 +123,13 @@ class MtebModel:
         return _pad_signs(rows) if is_of_pairs else rows
 
     def _store(self, form: StoredForm, rows: Matrix) -> Matrix:
-        """Return what is left of vectors in a form's precision."""
+        """Return vectors as they come back from a store in the form's precision."""
         import numpy as np
-        from emberge.encoding import FormedVectors
+        from emberge.encoding import QuantisedVectors
 
         if form.needs_ranges and self._ranges is None:
             self._ranges, _ = sample_ranges(rows, self.mteb_model_meta.name)
-        return FormedVectors.store(form, rows, self._ranges).values().astype(np.float32)
+        return QuantisedVectors.store(form, rows, self._ranges).values().astype(np.float32)
 
     @property
     def stored(self) -> dict[str, int]:
@@ -206,19 +206,19 @@ def build_model_meta(name: str, fingerprint: str, kinds: Sequence[MediaKind] = (
     )
 
 
-def sample_ranges(rows: Matrix, name: str) -> tuple[Ranges, dict[str, Any]]:
+def sample_ranges(rows: Matrix, name: str) -> tuple[Int8Ranges, dict[str, Any]]:
     """Return the ranges of a sample of vectors [n, d], and the sample's size and ranges as JSON.
 
     Raises:
         DataError: if there are too few vectors.
     """
     import numpy as np
-    from emberge.encoding import Ranges
+    from emberge.encoding import Int8Ranges
 
     size = min(len(rows), _SAMPLE)
     sample = np.random.default_rng(0).choice(len(rows), size, replace=False)
     try:
-        ranges = Ranges.of(rows[np.sort(sample)])
+        ranges = Int8Ranges.of(rows[np.sort(sample)])
     except ValueError as error:
         raise DataError(f"{name}: int8 cannot be calibrated: {error}") from error
     facts = {"vectors": size, "low": ranges.low.tolist(), "high": ranges.high.tolist()}

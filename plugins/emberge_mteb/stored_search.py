@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError, TaskInfo
-from emberge.contracts import StoredForm
+from emberge.contracts import Side, StoredForm
 from emberge.numerics import unit_rows
 
 from emberge_mteb.kept_index import SEARCHED
 from emberge_mteb.kind_search import Hits
 from emberge_mteb.model import MtebModel, cut_rows, sample_ranges
+from emberge_mteb.task_media import load_batches
 
 if TYPE_CHECKING:
     import numpy as np
-    from emberge.encoding import Ranges
+    from emberge.encoding import Int8Ranges
     from numpy.typing import NDArray
 
     Matrix = NDArray[np.float32]
     Places = NDArray[np.int64]
 
-_BATCH = 1024
 _FIRST = 10  # documents of recall
 
 
@@ -83,7 +83,7 @@ class StoredSearch:
         **_: Any,
     ) -> Hits:
         """Return the ranks of the best `top_k` documents of each query, or of its `top_ranked` ones."""
-        from emberge.encoding import FormedVectors
+        from emberge.encoding import QuantisedVectors
 
         corpus = self._corpus
         names = sorted(corpus["id"], key=_hash_name)
@@ -92,14 +92,14 @@ class StoredSearch:
         asked = self._embed(queries, "query", task_metadata)
         cut_documents, cut_queries = (cut_rows(one, self._form.size) for one in (rows, asked))
         ranges = self._find_ranges(cut_documents) if self._form.needs_ranges else None
-        stored = FormedVectors.store(self._form, cut_documents, ranges)
+        stored = QuantisedVectors.store(self._form, cut_documents, ranges)
         query_names = list(queries["id"])
         if top_ranked is not None:
             return _rank_candidates(stored, names, query_names, cut_queries, top_ranked)
         found = stored.search(cut_queries, max(top_k, _FIRST))
         key = (hf_split, hf_subset)
         if key not in self._own_first:
-            own = FormedVectors.store(StoredForm(), rows)
+            own = QuantisedVectors.store(StoredForm(), rows)
             self._own_first[key] = own.search(asked, _FIRST)
         self._recalls.append(_recall(found, self._own_first[key]))
         self._corpus = None
@@ -108,18 +108,12 @@ class StoredSearch:
             for query, places in zip(query_names, found, strict=True)
         }
 
-    def _embed(self, rows: Any, side: str, task_metadata: Any) -> Matrix:
-        from mteb._create_dataloaders import create_dataloader
-        from mteb.types import PromptType
-
-        prompt_type = PromptType(side)
-        batches = create_dataloader(
-            rows, task_metadata=task_metadata, prompt_type=prompt_type, batch_size=_BATCH
-        )
-        rows = self._model.whole(batches, task_metadata=task_metadata, prompt_type=prompt_type)
+    def _embed(self, texts: Any, side: Side, task_metadata: Any) -> Matrix:
+        batches = load_batches(texts, side, task_metadata)
+        rows = self._model.whole(batches, task_metadata=task_metadata, prompt_type=side)
         return unit_rows(rows) if self._model.compared_by == "cosine" else rows
 
-    def _find_ranges(self, rows: Matrix) -> Ranges:
+    def _find_ranges(self, rows: Matrix) -> Int8Ranges:
         ranges, self._calibration = sample_ranges(rows, self.mteb_model_meta.name)
         return ranges
 

@@ -19,10 +19,11 @@ from emberge import (
     join_parts,
     split_parts,
 )
-from emberge.contracts import media_kinds
+from emberge.contracts import Side, media_kinds
 from emberge.data import eval_texts
 from emberge.media import MediaFolder
 
+_BATCH = 1024  # texts that a loader hands over at once; the encoder batches by itself
 _KINDS: tuple[MediaKind, ...] = get_args(MediaKind)
 # Module that mteb's data of a kind is read with, and what to install for it.
 _PACKAGES: Mapping[MediaKind, tuple[str, str]] = {
@@ -50,6 +51,16 @@ class Sides(NamedTuple):
         letters = ["".join(name[0] for name in side) for side in self]
         category = "2".join(letters)
         return category if category in get_args(TaskCategory) else None
+
+
+def load_batches(rows: Any, side: Side, task_metadata: Any) -> Any:
+    """Return mteb's loader of batches for rows of its corpus or queries."""
+    from mteb._create_dataloaders import create_dataloader
+    from mteb.types import PromptType
+
+    return create_dataloader(
+        rows, task_metadata=task_metadata, prompt_type=PromptType(side), batch_size=_BATCH
+    )
 
 
 def find_local_media(data: EvalData) -> tuple[MediaKind, ...]:

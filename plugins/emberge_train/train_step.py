@@ -295,10 +295,8 @@ class Train(FitOptions, Step):
                 for fault in sampler.check_data(infos):
                     yield context.problem(fault, "sampler")
             names = [info.name for info in infos]
-            for option, value in vars(self).items():
-                if isinstance(value, PerDataset):
-                    for fault in value.find_unknown(option, names):
-                        yield context.problem(fault, option)
+            for option, fault in PerDataset.find_all_unknown(self, names):
+                yield context.problem(fault, option)
 
     def _check_head(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
         folder = context.model(self.model)

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Plugins, Reader, load_plugins
 from emberge.contracts import Reference, Rehearsal
+from emberge.encoding import TextEmbedder
 from emberge.merging import whole_model
 from emberge.recipes.run.step_progress import StepProgress
 from emberge_data import JsonLines
@@ -100,6 +102,19 @@ class Bench:
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+
+def embedded_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that are embedded from now on, in order."""
+    seen: list[str] = []
+    original = TextEmbedder.embed
+
+    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
+        seen.extend(texts)
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    return seen
 
 
 def sentence(rng: random.Random, words: int = 6) -> str:

@@ -181,6 +181,13 @@ class PerDataset(Generic[T]):
                 hint = suggest(name, datasets) or f"; there are {', '.join(datasets)}"
                 yield f"{label}: by_dataset names '{name}', which is no dataset of this training{hint}"
 
+    @staticmethod
+    def find_all_unknown(component: object, datasets: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield (option, problem) for each unknown dataset in a component's options by dataset."""
+        for option, value in vars(component).items():
+            if isinstance(value, PerDataset):
+                yield from ((option, fault) for fault in value.find_unknown(option, datasets))
+
     def __repr__(self) -> str:
         # As in a recipe: artifacts and cards show samplers so.
         options = {"default": self.default, "by_task": self.by_task, "by_dataset": self.by_dataset}

@@ -16,7 +16,7 @@ _BITS: dict[Precision, int] = {"float32": 32, "float16": 16, "int8": 8, "binary"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredForm:
-    """Form of stored vectors, and of a search among them: `int8`, or `{precision: binary, rescore: 40}`.
+    """How vectors are stored and searched: `int8`, or `{precision: binary, rescore: 40}`.
 
     `int8` has 256 steps between the least and the greatest number of each dimension, which a sample of
     documents gives. `binary` has the signs of numbers, and is compared by Hamming distance; documents at the
@@ -24,18 +24,18 @@ class StoredForm:
     """
 
     precision: Precision = "float32"
-    """The numbers of stored vectors."""
+    """Type of the stored numbers."""
     queries: Literal["float32", "stored"] | None = None
-    """Queries as they are, which are multiplied with the decoded documents, or in the form of the documents:
-    for `int8` the product of two vectors of codes, for `binary` Hamming distance. By default queries of
-    `binary` are stored alike, and those of other forms are not."""
+    """`float32` multiplies a query with the decoded documents. `stored` encodes it like them: codes are
+    compared by dot product (`int8`), bits by Hamming distance (`binary`). By default `stored` for `binary`,
+    and `float32` for all else."""
     rescore: Count | None = None
-    """Number of the first documents that are ordered again, by queries as they are."""
+    """How many of the documents found first are scored again, with the float32 query."""
     by: Literal["binary", "int8", "float32"] | None = None
-    """The stored vectors that order them again; by default those that were searched. Others are stored in
-    addition."""
+    """Vectors that they are scored again with: by default those that were searched, else others that are
+    stored beside them."""
     size: Count | None = None
-    """Number of leading dimensions that are stored, scaled to length one; all by default."""
+    """How many leading dimensions are stored, scaled to length one; by default all."""
 
     @property
     def compares_codes(self) -> bool:
@@ -60,6 +60,11 @@ class StoredForm:
             else f", {self.rescore} {f'by {self.by}' if self.by else 'again'}"
         )
         return " ".join(words) + again
+
+    @property
+    def is_float32(self) -> bool:
+        """True for plain float32 vectors of any size."""
+        return self.precision == "float32" and self.rescore is None
 
     @property
     def needs_ranges(self) -> bool:

@@ -17,8 +17,8 @@ from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings
 from .gradient_cache import encode_and_backward as encode_and_backward
 from .packing import packing_problem as packing_problem
-from .stored_vectors import FormedVectors as FormedVectors
-from .stored_vectors import Ranges as Ranges
+from .quantised_vectors import Int8Ranges as Int8Ranges
+from .quantised_vectors import QuantisedVectors as QuantisedVectors
 from .text_search import BestDocuments as BestDocuments
 from .text_search import TextSearch as TextSearch
 from .token_cache import TEXTS_AT_ONCE as TEXTS_AT_ONCE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberge.contracts import ParameterCount
+from emberge.contracts import ParameterCount, StoredForm
 from emberge.errors import DataError
 from emberge.evaluating.cost_file import read_costs
 from emberge.evaluating.scores import (
@@ -33,6 +33,10 @@ _GROUP_OF_MEAN = {"task": "all"}
 _MEAN_OF_GROUP = {"all": "task"}
 _Fact = TypeVar("_Fact")
 _VERDICT_KINDS = {"text": str, "met": bool}  # of the fields without a default
+_FORM_KINDS: Mapping[str, Callable[[Any], Any]] = {
+    **{"precision": str, "queries": str, "rescore": int, "by": str, "size": int},
+    **{"bytes": int, "recall": float},
+}
 _MEANS = ("task", "type", "in", "out", "elsewhere")
 
 
@@ -82,8 +86,8 @@ def _select_means(row: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
 
 def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name, "fingerprint": scores.fingerprints[name]}
-    if form := scores.forms.get(name):
-        entry["form"] = {k: v for k, v in asdict(form).items() if v is not None}
+    if facts := scores.forms.get(name):
+        entry["form"] = _build_form_entry(facts)
     if count := scores.parameters.get(name):
         entry["parameters"] = asdict(count)
     if weights := scores.weight_bytes.get(name):
@@ -95,6 +99,11 @@ def _build_model_entry(name: str, scores: Scores) -> dict[str, Any]:
     if cost := scores.costs.get(name):
         entry["training_cost"] = {k: v for k, v in asdict(cost).items() if v is not None}
     return entry
+
+
+def _build_form_entry(facts: FormFacts) -> dict[str, Any]:
+    values = {**asdict(facts.form), "bytes": facts.bytes, "recall": facts.recall}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _build_share_entries(shares: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -203,7 +212,7 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
             if m.get("training_cost")
         },
         curves=tuple(_read_curve(curve) for curve in content.get("curves") or ()),
-        forms={m["name"]: FormFacts(**m["form"]) for m in content["models"] if m.get("form")},
+        forms={m["name"]: _read_form(m["form"]) for m in content["models"] if m.get("form")},
         by_form=_read_comparisons(content.get("by_form")),
         parameters={
             m["name"]: ParameterCount(**m["parameters"])
@@ -218,6 +227,14 @@ def _read_all(content: Mapping[str, Any]) -> Scores:
     )
     arms = content.get("arms") or ()
     return replace(scores, pooled=_read_pooled(scores, arms, content)) if arms else scores
+
+
+def _read_form(entry: Mapping[str, Any]) -> FormFacts:
+    options: dict[str, Any] = {
+        name: kind(entry[name]) for name, kind in _FORM_KINDS.items() if entry.get(name) is not None
+    }
+    stored_bytes, recall = options.pop("bytes", None), options.pop("recall", None)
+    return FormFacts(StoredForm(**options), bytes=stored_bytes, recall=recall)
 
 
 def _read_shares(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Estimate]]:

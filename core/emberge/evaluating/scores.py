@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emberge.contracts import LESS_IS_BETTER, ParameterCount
+from emberge.contracts import LESS_IS_BETTER, ParameterCount, StoredForm
 
 # Maps names of means, in the order of display, to their titles.
 MEANS = {
@@ -170,24 +170,21 @@ class EncodingCost:
 
 @dataclass(frozen=True)
 class FormFacts:
-    """Form of a model's embeddings that was scored: its label, size and precision.
+    """A form of a model's embeddings that was scored, and what it costs and keeps.
 
     `bytes` are those of a stored vector. `recall` is the mean share of the ten documents that the model's own
     float32 vectors find first which are among the first ten in this form; None without a search.
     """
 
-    label: str
-    size: int | None = None
-    precision: str = "float32"
+    form: StoredForm
     bytes: int | None = None
     recall: float | None = None
 
     @property
     def words(self) -> str:
-        """The form in words: "cut to 256 numbers, as int8"."""
-        if self.precision == "float32" and self.size is not None and self.label == str(self.size):
-            return f"cut to {self.size} numbers"
-        return f"as {self.label}"
+        """The form in words: "cut to 256 numbers", "stored as 256 int8"."""
+        is_cut = self.form.is_float32 and self.form.size is not None
+        return f"cut to {self.form.size} numbers" if is_cut else f"stored as {self.form.label}"
 
 
 @dataclass(frozen=True)
@@ -262,17 +259,17 @@ class Scores:
 
     def in_forms(self, model: str) -> tuple[str, ...]:
         """Return the names under which a model was scored: its own, or one for each form of embeddings."""
-        labels = dict.fromkeys(form.label for form in self.forms.values())
+        labels = dict.fromkeys(facts.form.label for facts in self.forms.values())
         names = [model, *(f"{model}@{label}" for label in labels)]
         return tuple(name for name in names if name in self.fingerprints)
 
     def requirements_on(self, model: str) -> tuple[Verdict, ...]:
         """Return the verdicts on a scored model: on its arm of seeds and its queries on old indexes too."""
-        weights, label = self.fingerprints[model], self._label_of(model)
+        weights, form = self.fingerprints[model], self._find_form(model)
         names = {model} | {
             name
             for name, fingerprint in self.fingerprints.items()
-            if weights and fingerprint == weights and self._label_of(name) == label
+            if weights and fingerprint == weights and self._find_form(name) == form
         }
         arms = self.pooled.members if self.pooled is not None else {}
         names |= {arm for arm, members in arms.items() if names & {*members.values()}}
@@ -280,15 +277,15 @@ class Scores:
 
     def form_of(self, model: str) -> FormFacts | None:
         """Return the form of a model's embeddings, for an arm with the mean recall of its models."""
-        forms = [self.forms[name] for name in self.members_of(model) if name in self.forms]
-        if not forms:
+        facts = [self.forms[name] for name in self.members_of(model) if name in self.forms]
+        if not facts:
             return None
-        recalls = [form.recall for form in forms if form.recall is not None]
-        return replace(forms[0], recall=sum(recalls) / len(recalls) if recalls else None)
+        recalls = [one.recall for one in facts if one.recall is not None]
+        return replace(facts[0], recall=sum(recalls) / len(recalls) if recalls else None)
 
-    def _label_of(self, model: str) -> str | None:
-        form = self.forms.get(model)
-        return None if form is None else form.label
+    def _find_form(self, model: str) -> StoredForm | None:
+        facts = self.forms.get(model)
+        return None if facts is None else facts.form
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,17 +17,17 @@ from emberge import (
     TextLength,
 )
 from emberge.architectures import quiet_transformers
-from emberge.model_folder import read_modules, read_routes, read_settings, read_trunk_settings
+from emberge.model_folder import read_routes, read_settings, read_trunk_settings
 
 from emberge_encoder.kinds.stock_loading import (
     find_trunk,
     load_stock_model,
+    read_document_modules,
     read_trunk_config,
     require_size,
 )
 
 if TYPE_CHECKING:
-    from emberge.model_folder import ModuleFolder
     from torch import Tensor
 
 _SPARSE = Similarity("sparse", unit=False)
@@ -76,7 +76,7 @@ class Splade(Backbone):
             problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
-        if any(module.kind == "SparseAutoEncoder" for module in _read_modules(checkpoint)):
+        if any(module.kind == "SparseAutoEncoder" for module in read_document_modules(checkpoint)):
             problems.append(
                 f"{checkpoint}: its sparse vectors are of an autoencoder (CSR), not over a vocabulary; begin "
                 "with the model that it came from"
@@ -98,7 +98,9 @@ class Splade(Backbone):
         if facts.problems:
             raise CheckpointError(facts.problems[0])
         assert facts.dimension is not None  # it is known where nothing is a problem
-        is_stored = any(module.kind == "SpladePooling" for module in _read_modules(checkpoint))
+        is_stored = any(
+            module.kind == "SpladePooling" for module in read_document_modules(checkpoint)
+        )
         make = SparseEncoder if is_stored else _begin_splade
         model: Any = load_stock_model(make, checkpoint, device=device, dtype=dtype)
         if self.query == "static" and read_routes(checkpoint) is None:
@@ -112,12 +114,6 @@ class Splade(Backbone):
             output=_read_vectors,
             max_length=self.max_length,
         )
-
-
-def _read_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
-    """Return the modules of a folder's documents; none of a plain transformer."""
-    is_routed = read_routes(checkpoint) is not None
-    return read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
 
 
 def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
@@ -136,7 +132,7 @@ def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
         str(trunk),
         transformer_task="fill-mask",
         max_seq_length=settings.get("max_seq_length"),
-        do_lower_case=settings.get("do_lower_case", False),
+        do_lower_case=bool(settings.get("do_lower_case")),
         model_kwargs={**shared, **options["model_kwargs"]},
         processor_kwargs=shared,
         config_kwargs=shared,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from emberge import CheckpointError
 from emberge.architectures import quiet_transformers
 from emberge.model_folder import (
     Checkpoint,
+    ModuleFolder,
     read_modules,
     read_object,
     read_routes,
@@ -31,9 +32,18 @@ def find_trunk(checkpoint: Path) -> Path:
         CheckpointError: if a module needs remote code, or there is no encoder of documents.
     """
     require_stock_modules(checkpoint)
-    is_routed = read_routes(checkpoint) is not None
-    modules = read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
+    modules = read_document_modules(checkpoint)
     return checkpoint / modules[0].path if modules else checkpoint
+
+
+def read_document_modules(checkpoint: Path) -> Sequence[ModuleFolder]:
+    """Return the modules that embed documents; none of a plain transformer.
+
+    Raises:
+        CheckpointError: if the folder's files are broken, or there is no encoder of documents.
+    """
+    is_routed = read_routes(checkpoint) is not None
+    return read_modules(checkpoint, "document") if is_routed else read_modules(checkpoint)
 
 
 def read_trunk_config(trunk: Path) -> Mapping[str, Any]:

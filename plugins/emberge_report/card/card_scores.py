@@ -23,10 +23,10 @@ def results_of(model: str, scores: Scores) -> Iterator[EvalResult]:
     from huggingface_hub.repocard_data import EvalResult
 
     for task in scores.tasks:
-        value, form = scores.value(model, task.name), scores.forms.get(model)
+        value, facts = scores.value(model, task.name), scores.forms.get(model)
         if value is None:
             continue
-        name = task.name if form is None else f"{task.name}@{form.label}"
+        name = task.name if facts is None else f"{task.name}@{facts.form.label}"
         yield EvalResult(
             task_type=_make_slug(task.kind) or "feature-extraction",
             dataset_type=_make_slug(name),

@@ -301,14 +301,14 @@ def _draw_forms(scores: Scores, looks: Looks) -> Markup | None:
     columns = [on for on in dict.fromkeys(on for _, on in comparisons) if on in shown]
     rows = []
     for model in models:
-        form = scores.form_of(model)
-        assert form is not None  # only forms are compared
+        facts = scores.form_of(model)
+        assert facts is not None  # only forms are compared
         rows.append(
             [
                 tag("th", swatch(looks.get(model, NEUTRAL)), model, scope="row"),
-                tag("td", "–" if form.bytes is None else f"{form.bytes:,}"),
+                tag("td", "–" if facts.bytes is None else f"{facts.bytes:,}"),
                 *(_draw_comparison(comparisons.get((model, on))) for on in columns),
-                tag("td", "–" if form.recall is None else f"{100 * form.recall:.1f} %"),
+                tag("td", "–" if facts.recall is None else f"{100 * facts.recall:.1f} %"),
             ]
         )
     titles = (_draw_heading(scores, on) for on in columns)

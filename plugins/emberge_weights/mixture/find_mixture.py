@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from emberge import (
     Artifact,
@@ -153,14 +153,11 @@ class FindMixture(ShortTrainingOptions, Step):
 
     def _check_names(self, datasets: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield (problem, option) for each name in options by dataset that none of the datasets has."""
-        components: tuple[Any, ...] = (self, *self.sampler)
-        for component in components:
-            for option in dataclasses.fields(component):
-                value = getattr(component, option.name)
-                if isinstance(value, PerDataset):
-                    place = option.name if component is self else "sampler"
-                    for fault in value.find_unknown(option.name, datasets):
-                        yield fault, place
+        for option, fault in PerDataset.find_all_unknown(self, datasets):
+            yield fault, option
+        for sampler in self.sampler:
+            for _, fault in PerDataset.find_all_unknown(sampler, datasets):
+                yield fault, "sampler"
 
     def _check_development(self, context: Preflight) -> Iterator[Problem]:
         if not self.development:

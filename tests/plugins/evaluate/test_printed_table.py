@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from emberge import Artifact, Model, ModelRef, RecipeError, StepRef
-from emberge.contracts import Reference, Rehearsal
+from emberge.contracts import Reference, Rehearsal, StoredForm
 from emberge.evaluating import FormFacts, Scores, Task, write_scores
 from emberge_evaluate.printed_table import PrintedColumn, PrintedRow, PrintedTable
 
@@ -46,10 +46,10 @@ def workspace(tmp_path: Path) -> Scored:
     (tmp_path / "scores").mkdir()
     fingerprints = {name: f"hash-{name.partition('@')[0]}" for name in VALUES}
     forms = {
-        "base@64": FormFacts("64", 64),
-        "base": FormFacts("384", 384),
-        "base@64 binary": FormFacts("64 binary", 64, "binary"),
-        "base@384 int8": FormFacts("384 int8", 384, "int8"),
+        "base@64": FormFacts(StoredForm(size=64)),
+        "base": FormFacts(StoredForm(size=384)),
+        "base@64 binary": FormFacts(StoredForm(size=64, precision="binary")),
+        "base@384 int8": FormFacts(StoredForm(size=384, precision="int8")),
     }
     write_scores(tmp_path / "scores", Scores(fingerprints, TASKS, VALUES, forms=forms))
     made = Scored(tmp_path, results={"$scores": tmp_path / "scores"})

@@ -30,7 +30,7 @@ from emberge_evaluate.requirements import Requirement
 from emberge_evaluate.seed_groups import read_variables
 from emberge_mteb import EvalEntry, Mteb
 
-from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
+from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
 from tests.support.glance import Glance
 
 WIDTH = 32  # of the tiny models
@@ -76,14 +76,7 @@ def test_a_size_is_the_score_of_embeddings_cut_to_it(
 def test_all_sizes_come_from_one_encoding(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    original = TextEmbedder.embed
-
-    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
-        seen.extend(texts)
-        return original(self, texts, **options)
-
-    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    seen = embedded_texts(monkeypatch)
     monkeypatch.setattr("emberge_mteb.model._REMEMBERED", 0)  # as if each task were large
     scored(mteb(catalogue, 16, 8, 4), model_at(bert), Bench(tmp_path))
     alone: list[str] = list(seen)

@@ -19,6 +19,7 @@ from tests.support.bench import (
     BACKBONE,
     KINDS,
     Bench,
+    embedded_texts,
     model_at,
     write_catalogue,
     write_retrieval,
@@ -133,16 +134,7 @@ def test_scores_are_sentence_transformers_own(
 def test_a_text_that_comes_again_is_embedded_once(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from emberge.encoding import TextEmbedder
-
-    seen: list[str] = []
-    original = TextEmbedder.embed
-
-    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
-        seen.extend(texts)
-        return original(self, texts, **options)
-
-    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    seen = embedded_texts(monkeypatch)
     kinds = tuple(kind for kind in KINDS if kind != "classification")
     scored(mteb(catalogue, only=kinds), model_at(bert), Bench(tmp_path))
     assert seen

@@ -23,13 +23,13 @@ from emberge import (
     parse_recipe,
 )
 from emberge.contracts import KeptIndex, StoredForm
-from emberge.encoding import FormedVectors, Ranges, TextEmbedder
+from emberge.encoding import Int8Ranges, QuantisedVectors, TextEmbedder
 from emberge.evaluating import read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_mteb import EvalEntry, Mteb
 from scipy import stats
 
-from tests.support.bench import BACKBONE, Bench, model_at, write_catalogue
+from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
 
 Array = np.ndarray[Any, Any]
 INT8, BINARY = StoredForm(precision="int8"), StoredForm(precision="binary")
@@ -83,7 +83,7 @@ def expected_search(catalogue: Path, folder: Path, form: StoredForm) -> tuple[fl
         one[:, : form.size] / np.linalg.norm(one[:, : form.size], axis=1, keepdims=True)
         for one in (whole, whole_queries)
     )
-    found = FormedVectors.store(form, rows, Ranges.of(rows)).search(queries, 10)
+    found = QuantisedVectors.store(form, rows, Int8Ranges.of(rows)).search(queries, 10)
     own = np.argsort(-(whole_queries @ whole.T), axis=1, kind="stable")[:, :10]
     gains = []
     for number, places in enumerate(found.tolist()):
@@ -173,14 +173,7 @@ def _positive(row: Mapping[str, Any]) -> str:
 def test_all_forms_come_from_one_encoding(
     catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[str] = []
-    original = TextEmbedder.embed
-
-    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
-        seen.extend(texts)
-        return original(self, texts, **options)
-
-    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    seen = embedded_texts(monkeypatch)
     monkeypatch.setattr("emberge_mteb.model._REMEMBERED", 0)  # as if each task were large
     scored(mteb(catalogue, "retrieval", dims=(32, 8)), bert, Bench(tmp_path))
     assert len(seen) == len(set(seen)) == 42
@@ -214,7 +207,7 @@ def test_forms_are_columns_beside_float32(
     assert scores.models[:4] == ("old@32", "old@32 int8", "old@32 binary", "old@8")
     assert scores.in_forms("old") == scores.models[:6]
     facts = scores.forms["old@8 binary"]
-    assert (facts.size, facts.precision, facts.bytes) == (8, "binary", 1)
+    assert (facts.form, facts.bytes) == (StoredForm(precision="binary", size=8), 1)
     whole, bits = (scores.values[f"old@{form}"]["retrieval"] for form in ("32", "8 binary"))
     (difference,) = [
         one for one in scores.by_form if (one.model, one.on) == ("old@8 binary", "task")
@@ -238,6 +231,42 @@ def test_forms_are_columns_beside_float32(
     recalls = [scores.forms[f"new.seed={seed}@8 binary"].recall or 0.0 for seed in (1, 2)]
     assert recalls[0] != recalls[1]
     assert row.endswith(f" {50 * sum(recalls):.1f} % |")
+
+
+def test_forms_of_one_precision_have_curves_of_their_own(
+    catalogue: Path, bert: Path, tmp_path: Path
+) -> None:
+    bench = Bench(tmp_path)
+    bench.many["$old"] = [model_at(bert, "old")]
+    evaluator = mteb(catalogue, "retrieval", forms=(BINARY, AGAIN), dims=(32, 8))
+    entry = EvaluatedModel(model=ModelRef("$old"))
+    Evaluate(models=(entry,), evaluators=(evaluator,), resamples=200).run(bench)
+    scores = read_scores(bench.folder)
+    assert {curve.name for curve in scores.curves} == {
+        "old,precision=binary",
+        "old,precision=binary, 5 again",
+    }
+    assert all(len(point.models) == 1 for curve in scores.curves for point in curve.places)
+    assert scores.by_form == ()  # there is no float32 to compare with
+
+
+@pytest.mark.parametrize("form", [{"size": "wide"}, {"bytes": []}, ["binary"]])
+def test_a_form_that_is_none_is_refused(
+    catalogue: Path, bert: Path, tmp_path: Path, form: Any
+) -> None:
+    bench = Bench(tmp_path)
+    bench.many["$old"] = [model_at(bert, "old")]
+    entry = EvaluatedModel(model=ModelRef("$old"))
+    evaluator = mteb(catalogue, "retrieval", forms=(BINARY,))
+    Evaluate(models=(entry,), evaluators=(evaluator,), resamples=200).run(bench)
+    path = bench.folder / "scores.json"
+    content = json.loads(path.read_text())
+    assert content["models"][0]["form"].pop("recall") > 0
+    assert content["models"][0]["form"] == {"precision": "binary", "bytes": 4}
+    content["models"][0]["form"] = form
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="no scores that can be read"):
+        read_scores(bench.folder)
 
 
 # ── bad input ───────────────────────────────────────────────────────────────────────────────────

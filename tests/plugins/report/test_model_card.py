@@ -298,7 +298,7 @@ def test_a_card_has_the_scores_of_each_size_of_embeddings(
         name, _, size = model["name"].partition("@")
         if size:
             content = model_fingerprint((run.out / name).resolve())
-            form = {"label": size, "size": int(size)}
+            form = {"precision": "float32", "size": int(size)}
             model |= {"form": form, "fingerprint": content}
     path.write_text(json.dumps(found))
     finish(run.out, "boom")

@@ -23,6 +23,7 @@ from emberge.data import DataEntry, count_datasets, expand
 from emberge.errors import EmbergeError
 from emberge.training.fit_options import FitOptions
 from emberge.training.plan.batch_plan import BatchPlan, select, steps_to_keep
+from emberge.training.plan.plan_fingerprint import refuse_unknown_names
 
 # Bytes of data above which rows are not counted, so that a check takes only seconds.
 COUNTED_BYTES = 16_000_000
@@ -93,6 +94,7 @@ def preview_training(
     if places is None or not _can_be_counted(entries, readers, places):
         return TrainingPreview(share=_find_common_share(sampler, seed), kept=options.keep_last)
     infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
+    refuse_unknown_names({"loss": losses, **vars(options)}, infos)
     pool: Pool = {info: range(info.size) for info in infos}
     text_pools = {
         info: rows

@@ -1,4 +1,4 @@
-"""Vectors as they are stored, int8 or bits in place of float32, and the search among them, in numpy.
+"""Vectors quantised to int8 or bits, or as they are, and the exact search among them, in numpy.
 
 Codes are those of sentence-transformers' `quantize_embeddings`, so that a store filled by it is measured as
 it is served. A search differs from its `semantic_search_faiss` in nothing but the order of equal scores.
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.float32]
 
-# Numbers of float64 that are in memory at once: 64 MB.
+# Numbers in memory at once: 64 MB of float64.
 _CELLS = 8 << 20
 _LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges:
+class Int8Ranges:
     """The least and the greatest number of each dimension, float32 [d], between which int8 has 256 steps."""
 
     low: Rows
     high: Rows
 
     @classmethod
-    def of(cls, rows: NDArray[Any]) -> Ranges:
+    def of(cls, rows: NDArray[Any]) -> Int8Ranges:
         """Return the ranges of a sample of vectors [n, d].
 
         Raises:
@@ -63,8 +63,8 @@ class Ranges:
 
 
 @dataclass(frozen=True, eq=False)
-class FormedVectors:
-    """Vectors of documents in a form; `rows` are float32 or float16 numbers, int8 codes or packed bits.
+class QuantisedVectors:
+    """Vectors of documents in a `StoredForm`; `rows` are float32 or float16, int8 codes or packed bits.
 
     `dimension` is the number of dimensions that are stored, and `ranges` are those of int8. `again` are the
     vectors of a second look, if it takes others than `rows`.
@@ -73,13 +73,13 @@ class FormedVectors:
     form: StoredForm
     dimension: int
     rows: NDArray[Any]
-    again: FormedVectors | None = None
-    ranges: Ranges | None = None
+    again: QuantisedVectors | None = None
+    ranges: Int8Ranges | None = None
 
     @classmethod
     def store(
-        cls, form: StoredForm, rows: NDArray[Any], ranges: Ranges | None = None
-    ) -> FormedVectors:
+        cls, form: StoredForm, rows: NDArray[Any], ranges: Int8Ranges | None = None
+    ) -> QuantisedVectors:
         """Return vectors [n, d], which have the form's size already, in its precision.
 
         Raises:
@@ -96,13 +96,13 @@ class FormedVectors:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def pick(self, places: NDArray[np.int64]) -> FormedVectors:
+    def pick(self, places: NDArray[np.int64]) -> QuantisedVectors:
         """Return some of the vectors."""
         again = None if self.again is None else self.again.pick(places)
         return replace(self, rows=self.rows[places], again=again)
 
     def values(self) -> NDArray[Any]:
-        """Return what is compared: decoded numbers, int8 codes, or signs as -1 and 1; [n, d]."""
+        """Return the vectors as they are compared, [n, d]: decoded numbers, codes, or signs (-1 and 1)."""
         if self.form.precision == "int8" and self.form.compares_codes:
             return self.rows.astype(np.float64)  # sums of products of codes are exact in it
         return self._decode()
@@ -157,7 +157,7 @@ class FormedVectors:
         return self.rows.astype(np.float32, copy=False)
 
 
-def _encode(form: StoredForm, rows: NDArray[Any], ranges: Ranges | None) -> NDArray[Any]:
+def _encode(form: StoredForm, rows: NDArray[Any], ranges: Int8Ranges | None) -> NDArray[Any]:
     if form.precision == "int8":
         assert ranges is not None
         return ranges.encode(rows)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge.contracts import StoredForm
-from emberge.encoding import FormedVectors, Ranges
-from emberge.encoding import stored_vectors as module
+from emberge.encoding import Int8Ranges, QuantisedVectors
+from emberge.encoding import quantised_vectors as module
 from sentence_transformers.util.quantization import (
     _dequantize_embeddings,
     quantize_embeddings,
@@ -24,7 +24,7 @@ def unit(count: int, size: int = SIZE, seed: int = 0) -> Array:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def both(ranges: Ranges) -> Array:
+def both(ranges: Int8Ranges) -> Array:
     return np.stack([ranges.low, ranges.high])
 
 
@@ -34,7 +34,7 @@ def both(ranges: Ranges) -> Array:
 def test_codes_of_int8_and_their_numbers_are_the_librarys() -> None:
     sample, rows = unit(200), unit(50, seed=1)  # of which some are outside the sample's ranges
     sample[:, 5] = 0.25  # a dimension without a range
-    ranges = Ranges.of(sample)
+    ranges = Int8Ranges.of(sample)
     codes = quantize_embeddings(rows, "int8", ranges=both(ranges))
     assert np.array_equal(ranges.encode(rows), codes)
     assert codes.min() == -128
@@ -50,7 +50,7 @@ def test_codes_of_int8_and_their_numbers_are_the_librarys() -> None:
 def test_bits_are_the_librarys_and_zero_is_one_of_the_low_numbers() -> None:
     rows = unit(20)
     rows[:, 3] = 0
-    stored = FormedVectors.store(StoredForm(precision="binary"), rows)
+    stored = QuantisedVectors.store(StoredForm(precision="binary"), rows)
     assert np.array_equal(stored.rows, quantize_embeddings(rows, "ubinary"))
     assert stored.rows.shape == (20, 5)
     assert np.array_equal(stored.values(), np.where(rows > 0, 1, -1))
@@ -58,25 +58,25 @@ def test_bits_are_the_librarys_and_zero_is_one_of_the_low_numbers() -> None:
 
 def test_halves_are_halves() -> None:
     rows = unit(20)
-    stored = FormedVectors.store(StoredForm(precision="float16"), rows)
+    stored = QuantisedVectors.store(StoredForm(precision="float16"), rows)
     assert stored.rows.dtype == np.float16
     assert np.array_equal(stored.values(), rows.astype(np.float16).astype(np.float32))
 
 
 def test_ranges_of_what_has_none_are_refused() -> None:
     with pytest.raises(ValueError, match="there are 1"):
-        Ranges.of(unit(1))
+        Int8Ranges.of(unit(1))
     for number in (np.nan, np.inf):
         rows = unit(5)
         rows[2, 7] = number
         with pytest.raises(ValueError, match="NaN or infinite"):
-            Ranges.of(rows)
+            Int8Ranges.of(rows)
     for form in (
         StoredForm(precision="int8"),
         StoredForm(precision="binary", rescore=3, by="int8"),
     ):
         with pytest.raises(ValueError, match="needs the ranges"):
-            FormedVectors.store(form, unit(5))
+            QuantisedVectors.store(form, unit(5))
 
 
 # ── search ──────────────────────────────────────────────────────────────────────────────────────
@@ -87,7 +87,7 @@ def ordered(scores: Array) -> Array:
     return np.argsort(-scores, axis=1, kind="stable")
 
 
-def plain_scores(form: StoredForm, queries: Array, rows: Array, ranges: Ranges) -> Array:
+def plain_scores(form: StoredForm, queries: Array, rows: Array, ranges: Int8Ranges) -> Array:
     """Scores of a first look, [queries, rows]."""
     decoded = ranges.decode(ranges.encode(rows)).astype(np.float64)
     match form.precision, form.compares_codes:
@@ -124,8 +124,8 @@ def test_a_search_is_that_of_a_whole_table(
     if cells is not None:
         monkeypatch.setattr(module, "_CELLS", cells)
     queries, rows = unit(9, seed=1), unit(300)
-    ranges = Ranges.of(rows[:100])
-    stored = FormedVectors.store(form, rows, ranges)
+    ranges = Int8Ranges.of(rows[:100])
+    stored = QuantisedVectors.store(form, rows, ranges)
     expected = ordered(plain_scores(form, queries, rows, ranges))
     assert np.array_equal(stored.search(queries, 20), expected[:, :20])
     assert np.array_equal(stored.search(queries, 1000), expected)
@@ -133,7 +133,7 @@ def test_a_search_is_that_of_a_whole_table(
 
 def test_equal_distances_keep_the_order_of_the_vectors() -> None:
     rows = np.repeat(unit(3, seed=4), [5, 5, 5], axis=0)
-    stored = FormedVectors.store(StoredForm(precision="binary"), rows)
+    stored = QuantisedVectors.store(StoredForm(precision="binary"), rows)
     found = stored.search(rows[5:6], 15)[0].tolist()
     assert found[:5] == [5, 6, 7, 8, 9]
     assert found[5:10] in ([0, 1, 2, 3, 4], [10, 11, 12, 13, 14])
@@ -147,9 +147,9 @@ def test_the_first_documents_are_looked_at_again_and_others_keep_their_places(
     if cells is not None:
         monkeypatch.setattr(module, "_CELLS", cells)
     queries, rows = unit(9, seed=1), unit(300)
-    ranges = Ranges.of(rows)
+    ranges = Int8Ranges.of(rows)
     form = StoredForm(precision="binary", rescore=30, by=by)
-    stored = FormedVectors.store(form, rows, ranges)
+    stored = QuantisedVectors.store(form, rows, ranges)
     first = ordered(plain_scores(StoredForm(precision="binary"), queries, rows, ranges))
     again = StoredForm(precision=by or "binary", queries="float32")
     scores = plain_scores(again, queries, rows, ranges)
@@ -164,10 +164,10 @@ def test_the_first_documents_are_looked_at_again_and_others_keep_their_places(
 
 def test_codes_look_again_by_their_numbers() -> None:
     queries, rows = unit(9, seed=1), unit(300)
-    ranges = Ranges.of(rows)
+    ranges = Int8Ranges.of(rows)
     form = StoredForm(precision="int8", queries="stored", rescore=300)
-    decoded = FormedVectors.store(StoredForm(precision="int8"), rows, ranges)
-    found = FormedVectors.store(form, rows, ranges).search(queries, 300)
+    decoded = QuantisedVectors.store(StoredForm(precision="int8"), rows, ranges)
+    found = QuantisedVectors.store(form, rows, ranges).search(queries, 300)
     assert np.array_equal(found, decoded.search(queries, 300))
 
 
@@ -175,8 +175,8 @@ def test_long_codes_are_compared_exactly() -> None:
     """Their products sum to more than a float32 has whole numbers for."""
     rows = np.full((3, 4096), 1, np.float32)
     rows[0], rows[1, :2], rows[2, :1] = 0, 0.98, 0.98
-    ranges = Ranges(np.zeros(4096, np.float32), np.ones(4096, np.float32))
-    stored = FormedVectors.store(StoredForm(precision="int8", queries="stored"), rows, ranges)
+    ranges = Int8Ranges(np.zeros(4096, np.float32), np.ones(4096, np.float32))
+    stored = QuantisedVectors.store(StoredForm(precision="int8", queries="stored"), rows, ranges)
     assert stored.search(np.ones((1, 4096), np.float32), 3).tolist() == [[2, 1, 0]]
 
 
@@ -200,16 +200,16 @@ def stock(queries: Array, rows: Array, precision: Any, count: int, first: int, *
 
 def test_int8_with_decoded_documents_is_the_librarys_rescored_search() -> None:
     queries, rows = unit(9, 64, seed=1), unit(120, 64)
-    ranges = Ranges.of(rows)
+    ranges = Int8Ranges.of(rows)
     expected = stock(queries, rows, "uint8", 40, 120, ranges=both(ranges))
-    stored = FormedVectors.store(StoredForm(precision="int8"), rows, ranges)
+    stored = QuantisedVectors.store(StoredForm(precision="int8"), rows, ranges)
     assert stored.search(queries, 40).tolist() == expected
 
 
 def test_bits_looked_at_again_are_the_librarys_search() -> None:
     queries, rows = unit(9, 64, seed=1), unit(120, 64)
     expected = stock(queries, rows, "ubinary", 40, 120)
-    stored = FormedVectors.store(StoredForm(precision="binary", rescore=120), rows)
+    stored = QuantisedVectors.store(StoredForm(precision="binary", rescore=120), rows)
     assert stored.search(queries, 40).tolist() == expected
 
 
@@ -226,7 +226,7 @@ def test_distances_are_the_librarys() -> None:
         top_k=9,
         rescore=False,
     )
-    stored = FormedVectors.store(StoredForm(precision="binary"), rows)
+    stored = QuantisedVectors.store(StoredForm(precision="binary"), rows)
     expected = [hit["corpus_id"] for hit in found[0]]
     assert stored.search(query[None], 9).tolist() == [expected]
 
