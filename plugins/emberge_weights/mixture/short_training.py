@@ -60,9 +60,8 @@ class ShortTraining(ShortTrainingOptions, Step):
         return self.model if self.backbone.leaves_adapter else None
 
     def check(self, context: Preflight) -> Iterable[Problem]:
-        training = context.plugins.find("train", "step").build_like(self)
-        problems = list(training.check(context))  # it announces its result and its work, too
-        return problems if self.draw == 1 else ()  # the others have the same
+        training: Step = context.plugins.find("train", "step").build_like(self)
+        return training.check(context)
 
     def run(self, workspace: Workspace) -> Artifact:
         training: Step = workspace.plugins.find("train", "step").build_like(self)

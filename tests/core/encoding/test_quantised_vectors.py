@@ -162,6 +162,15 @@ def test_the_first_documents_are_looked_at_again_and_others_keep_their_places(
     assert stored.search(queries, 10).tolist() != first[:, :10].tolist()
 
 
+def test_some_of_the_vectors_are_looked_at_again_by_their_own() -> None:
+    queries, rows = unit(9, seed=1), unit(300)
+    form, places = StoredForm(precision="binary", rescore=30, by="int8"), np.arange(0, 300, 3)
+    ranges = Int8Ranges.of(rows)
+    picked = QuantisedVectors.store(form, rows, ranges).pick(places)
+    alone = QuantisedVectors.store(form, rows[places], ranges)
+    assert np.array_equal(picked.search(queries, 100), alone.search(queries, 100))
+
+
 def test_codes_look_again_by_their_numbers() -> None:
     queries, rows = unit(9, seed=1), unit(300)
     ranges = Int8Ranges.of(rows)
@@ -172,12 +181,16 @@ def test_codes_look_again_by_their_numbers() -> None:
 
 
 def test_long_codes_are_compared_exactly() -> None:
-    """Their products sum to more than a float32 has whole numbers for."""
-    rows = np.full((3, 4096), 1, np.float32)
-    rows[0], rows[1, :2], rows[2, :1] = 0, 0.98, 0.98
+    """Their products sum to more than a float32 has whole numbers for, and differ by one."""
+    rows = np.full((2, 4096), 254.5 / 255, np.float32)  # the code 126
+    rows[0, 0] = 253.5 / 255
+    query = rows[1:].copy()
+    query[0, 0] = 129.5 / 255  # the code 1
     ranges = Int8Ranges(np.zeros(4096, np.float32), np.ones(4096, np.float32))
+    codes = ranges.encode(rows).astype(int) @ ranges.encode(query)[0].astype(int)
+    assert codes[1] - codes[0] == 1
     stored = QuantisedVectors.store(StoredForm(precision="int8", queries="stored"), rows, ranges)
-    assert stored.search(np.ones((1, 4096), np.float32), 3).tolist() == [[2, 1, 0]]
+    assert stored.search(query, 2).tolist() == [[1, 0]]
 
 
 # ── beside the library's search ─────────────────────────────────────────────────────────────────
