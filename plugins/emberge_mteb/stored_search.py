@@ -96,7 +96,7 @@ class StoredSearch:
         query_names = list(queries["id"])
         if top_ranked is not None:
             return _rank_candidates(stored, names, query_names, cut_queries, top_ranked)
-        found = stored.search(cut_queries, max(top_k, _FIRST))
+        found = stored.search(cut_queries, top_k)
         key = (hf_split, hf_subset)
         if key not in self._own_first:
             own = QuantisedVectors.store(StoredForm(), rows)
@@ -104,7 +104,7 @@ class StoredSearch:
         self._recalls.append(_recall(found, self._own_first[key]))
         self._corpus = None
         return {
-            query: _by_rank([names[row] for row in places[:top_k]])
+            query: _by_rank([names[row] for row in places])
             for query, places in zip(query_names, found, strict=True)
         }
 

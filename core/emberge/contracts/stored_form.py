@@ -16,7 +16,7 @@ _BITS: dict[Precision, int] = {"float32": 32, "float16": 16, "int8": 8, "binary"
 
 @dataclass(frozen=True, kw_only=True)
 class StoredForm:
-    """How vectors are stored and searched: `int8`, or `{precision: binary, rescore: 40}`.
+    """Form of stored vectors and of the search among them: `int8`, or `{precision: binary, rescore: 40}`.
 
     `int8` has 256 steps between the least and the greatest number of each dimension, which a sample of
     documents gives. `binary` has the signs of numbers, and is compared by Hamming distance; documents at the
@@ -30,12 +30,12 @@ class StoredForm:
     compared by dot product (`int8`), bits by Hamming distance (`binary`). By default `stored` for `binary`,
     and `float32` for all else."""
     rescore: Count | None = None
-    """How many of the documents found first are scored again, with the float32 query."""
+    """Number of documents, of those found first, that are scored again with the float32 query."""
     by: Literal["binary", "int8", "float32"] | None = None
     """Vectors that they are scored again with: by default those that were searched, else others that are
     stored beside them."""
     size: Count | None = None
-    """How many leading dimensions are stored, scaled to length one; by default all."""
+    """Number of leading dimensions to store, scaled to length one; by default all."""
 
     @property
     def compares_codes(self) -> bool:

@@ -174,7 +174,10 @@ def test_sizes_are_columns_side_by_side(tmp_path: Path) -> None:
     lines = (bench.folder / "scores.md").read_text().splitlines()
     assert lines[0] == "| task | old@768 | old@256 | new@768 | new@256 |"
     assert (bench.folder / "results" / "new" / "code-256.json").is_file()
-    assert read_scores(bench.folder).in_forms("new") == ("new@768", "new@256")
+    scores = read_scores(bench.folder)
+    assert scores.in_forms("new") == ("new@768", "new@256")
+    assert [scores.forms[name].bytes for name in scores.in_forms("new")] == [3072, 1024]
+    assert scores.by_form == ()  # sizes are compared as models are
 
 
 def test_two_sizes_are_a_curve_of_each_model(tmp_path: Path) -> None:

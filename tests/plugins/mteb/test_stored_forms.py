@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from emberge import (
     Artifact,
     DataError,
@@ -29,7 +30,14 @@ from emberge_evaluate import Evaluate, EvaluatedModel
 from emberge_mteb import EvalEntry, Mteb
 from scipy import stats
 
-from tests.support.bench import BACKBONE, Bench, embedded_texts, model_at, write_catalogue
+from tests.support.bench import (
+    BACKBONE,
+    Bench,
+    embedded_texts,
+    model_at,
+    write_catalogue,
+    write_retrieval,
+)
 
 Array = np.ndarray[Any, Any]
 INT8, BINARY = StoredForm(precision="int8"), StoredForm(precision="binary")
@@ -188,6 +196,56 @@ def test_the_order_of_a_collection_decides_no_tie(
     ndcg, _ = expected_search(catalogue, bert, forms[0])
     assert found["retrieval@2 binary"].score == pytest.approx(ndcg, abs=5.01e-6)
     assert ndcg < 0.5
+
+
+def test_recall_is_that_of_each_collection(bert: Path, tmp_path: Path) -> None:
+    sets = []
+    for seed in (1, 2):
+        write_retrieval(tmp_path / f"set-{seed}", seed=seed)
+        entry = {"name": f"set-{seed}", "dir": f"set-{seed}", "task": "retrieval"}
+        sets.append({**entry, "language": "en"})
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump({"format": 1, "eval": sets}))
+    evaluator = mteb(tmp_path / "datasets.yaml", forms=(StoredForm(), BINARY))
+    found = scored(evaluator, bert, Bench(tmp_path / "run"))
+    recalls = {name: score.result["stored"]["recall"] for name, score in found.items()}
+    assert [recalls[f"set-{seed}@float32"] for seed in (1, 2)] == [1, 1]
+    assert all(recalls[f"set-{seed}@binary"] > 0.3 for seed in (1, 2))
+
+
+def test_ranges_are_those_of_the_size(catalogue: Path, bert: Path, tmp_path: Path) -> None:
+    pairs = mteb(catalogue, "sts", forms=(INT8,), dims=(32, 8))
+    found = scored(pairs, bert, Bench(tmp_path / "both"))
+    alone = scored(mteb(catalogue, "sts", forms=(INT8,), dims=(8,)), bert, Bench(tmp_path / "one"))
+    assert found["sts@8 int8"].score == alone["sts@8 int8"].score
+    assert found["sts@32 int8"].score != found["sts@8 int8"].score
+
+
+def test_lengths_of_vectors_do_not_count_for_cosine(
+    catalogue: Path, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = mteb(catalogue, "retrieval", forms=(INT8, BINARY))
+    expected = scored(evaluator, bert, Bench(tmp_path / "unit"))
+    original = TextEmbedder.embed
+
+    def embed(self: TextEmbedder, texts: Any, **options: Any) -> Any:
+        rows = np.asarray(original(self, texts, **options))
+        return rows * (1 + np.arange(len(rows)) % 5)[:, None].astype(np.float32)
+
+    monkeypatch.setattr(TextEmbedder, "embed", embed)
+    found = scored(evaluator, bert, Bench(tmp_path / "long"))
+    assert {name: score.score for name, score in found.items()} == {
+        name: pytest.approx(score.score, abs=1e-3) for name, score in expected.items()
+    }
+
+
+def test_forms_with_a_size_are_scored_at_it_alone(catalogue: Path, tmp_path: Path) -> None:
+    forms = (StoredForm(), StoredForm(precision="int8", size=16))
+    plan = mteb(catalogue, "retrieval", forms=forms, dims=(32, 8)).plan(Bench(tmp_path))
+    assert [task.name for task in plan] == ["retrieval@32", "retrieval@8", "retrieval@16 int8"]
+    sizes = mteb(catalogue, "retrieval", forms=(), dims=(32, 8)).plan(Bench(tmp_path))
+    assert [task.name for task in sizes] == ["retrieval@32", "retrieval@8"]
+    # Scores of sizes alone have no recall, and are not taken for those that have.
+    assert not {task.fingerprint for task in plan} & {task.fingerprint for task in sizes}
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
