@@ -204,7 +204,9 @@ def test_a_requirement_is_judged_at_each_size(tmp_path: Path) -> None:
             model=ModelRef("$new"), better_than=(ModelRef("$old"),), tasks="code", margin=4
         ),
     )
-    result, _ = evaluated(tmp_path, "old", "new", require=require)
+    result, bench = evaluated(tmp_path, "old", "new", require=require)
+    scores = read_scores(bench.folder)
+    assert [one.model for one in scores.requirements_on("new@256")] == ["new@256"]
     judged = [(one["model"], one["other"], one["met"]) for one in result["requirements"]]
     assert judged == [("new@768", "old@768", True), ("new@256", "old@256", True)]
 
