@@ -7,6 +7,9 @@ from .layers import BestLayers as BestLayers
 from .layers import LayerStack as LayerStack
 from .layers import cut_layers as cut_layers
 from .pair_encoders_step import PairEncoders as PairEncoders
+from .rotate_step import Rotate as Rotate
+from .rotations import fit_rotation as fit_rotation
+from .rotations import measure_neighbours as measure_neighbours
 from .static_model_step import StaticModel as StaticModel
 from .student import Student as Student
 from .vocabulary.cut_tokenizer import CutTokenizer as CutTokenizer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emberge import Backbone, CheckpointError, Workspace
 from emberge.wording import count_noun
 
+from emberge_smaller.corpus import spread_places
 from emberge_smaller.layers import LayerStack
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def choose_best(
         DataError: if the texts have media that the model does not read.
     """
     even = stack.choose_even_with_last(number)
-    sample = [texts[place] for place in _spread_places(len(texts))]
+    sample = [texts[place] for place in spread_places(len(texts), MOST_TEXTS)]
     trial = _Trial.open(stack, sample, backbone, workspace, max_length)
     kept, removals = tuple(range(stack.count)), []
     total = sum(range(number + 1, stack.count + 1))
@@ -122,12 +123,6 @@ def _draw_choice(choice: LayerChoice, count: int) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _spread_places(count: int) -> list[int]:
-    """Return at most `MOST_TEXTS` places of `count`, spread evenly."""
-    number = min(count, MOST_TEXTS)
-    return [place * count // number for place in range(number)]
 
 
 def _leave_out(layers: Sequence[int], layer: int) -> tuple[int, ...]:

@@ -12,6 +12,8 @@ import numpy as np
 from emberge import CheckpointError, TokenisedText
 from numpy.typing import NDArray
 
+from emberge_smaller.rotations import principal_axes
+
 if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
 
@@ -108,17 +110,9 @@ def weigh_tokens(
             raise CheckpointError(
                 f"vectors of {rows.shape[1]} numbers have no {dimension} principal components; lower it"
             )
-        rows = rows @ _find_axes(rows, dimension)
+        rows = rows @ principal_axes(rows.T @ rows)[:, :dimension]
     rows *= (coefficient / (coefficient + probabilities))[:, None]
     return rows.astype(np.float32)
-
-
-def _find_axes(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the principal axes [d, count], each with a positive largest entry, so that signs are fixed."""
-    _, axes = np.linalg.eigh(rows.T @ rows)
-    axes = axes[:, ::-1][:, :count]
-    largest = np.take_along_axis(axes, np.abs(axes).argmax(0)[None], 0)
-    return np.asarray(axes * np.sign(largest))
 
 
 def build_table(vectors: NDArray[np.float32], ids: Sequence[int], size: int) -> NDArray[np.float32]:

@@ -591,6 +591,35 @@ def write_static_model(
     save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 
+def add_linear_layer(
+    target: Path, matrix: NDArray[np.float32], provenance: Mapping[str, Any]
+) -> None:
+    """Write a Dense with a `matrix` [k, d] and no more after a folder's modules, or before a last Normalize.
+
+    Raises:
+        CheckpointError: if the folder has no modules.json, or one that cannot be read.
+    """
+    from safetensors.numpy import save_file
+
+    entries: list[Mapping[str, Any]] = list(_read_entries(target / _MODULES))
+    names = (f"{number}_Dense" for number in range(len(entries), 2 * len(entries) + 1))
+    name = next(name for name in names if not (target / name).exists())
+    is_last_normalize = str(entries[-1]["type"]).rpartition(".")[2] == "Normalize"
+    dense = {"path": name, "type": f"{CLASSIC}Dense"}
+    entries.insert(len(entries) - is_last_normalize, dense)
+    write_json(target / _MODULES, _number_entries(entries), durable=False)
+    (target / name).mkdir()
+    config = {
+        "in_features": matrix.shape[1],
+        "out_features": matrix.shape[0],
+        "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    write_json(target / name / "config.json", config, durable=False)
+    metadata = {"format": "pt", **header_texts({"emberge": provenance})}
+    save_file({"linear.weight": matrix}, target / name / "model.safetensors", metadata)
+
+
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     def places(of: Layout) -> list[tuple[str, str]]:
         return [(module.kind, module.path) for module in of.modules]
@@ -599,16 +628,25 @@ def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
         return
     path = target / _MODULES
     listed = {str(e.get("path", "")): e for e in (() if before.bare else _read_entries(path))}
-    entries = []
-    for i, module in enumerate((ModuleFolder("Transformer", layout.trunk), *layout.modules)):
-        entry = listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})
-        name = str(entry.get("name", ""))
-        number = {"idx": i, "name": str(i) if not name or name.isdigit() else name}
-        entries.append({**number, **entry, **number})
-    write_json(path, entries, durable=False)
+    modules = (ModuleFolder("Transformer", layout.trunk), *layout.modules)
+    entries = [
+        listed.get(module.path, {"path": module.path, "type": CLASSIC + module.kind})
+        for module in modules
+    ]
+    write_json(path, _number_entries(entries), durable=False)
     for module in before.modules:
         if module.path and module.path not in {kept.path for kept in layout.modules}:
             shutil.rmtree(target / module.path, ignore_errors=True)
+
+
+def _number_entries(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of modules.json with their places as numbers, and as names except own ones."""
+    numbered = []
+    for place, entry in enumerate(entries):
+        name = str(entry.get("name", ""))
+        number = {"idx": place, "name": str(place) if not name or name.isdigit() else name}
+        numbered.append({**number, **entry, **number})
+    return numbered
 
 
 def _write_pooling(layout: Layout, before: Layout, path: Path, width: int) -> None:

@@ -50,7 +50,7 @@ def folds_of(texts: Sequence[str]) -> NDArray[np.int64]:
 
 def few_texts(count: int, dimension: int, kind: Kind, ridge: float | Literal["auto"]) -> str | None:
     """Return the problem of a fit with too few texts for its dimension; None if there are enough."""
-    is_unlimited = kind == "shift" or (kind != "orthogonal" and ridge != 0)
+    is_unlimited = kind in ("shift", "added_layer") or (kind != "orthogonal" and ridge != 0)
     enough = max(FOLDS, 2) if is_unlimited else dimension * FOLDS // (FOLDS - 1) + 2
     if count >= enough:
         return None
@@ -84,6 +84,15 @@ def fit_folds(
     maps = [fit_map(sums, kind, ridge=chosen_ridge or 0.0, rank=rank) for sums in training_moments]
     fitted = fit_map(_add_moments(parts), kind, ridge=chosen_ridge or 0.0, rank=rank)
     return FittedFolds(fitted, chosen_ridge, _map_out_of_fold(source, folds, maps))
+
+
+def keep_map(known: Map, source: Paired) -> FittedFolds:
+    """Return a map that was not fitted, with each text's vector by it."""
+    import numpy as np
+
+    return FittedFolds(
+        known, None, _map_out_of_fold(source, np.zeros(len(source), np.int64), [known])
+    )
 
 
 def _sum_by_fold(source: Paired, target: Paired, folds: NDArray[np.int64]) -> list[Moments]:

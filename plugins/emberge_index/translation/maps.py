@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Kind = Literal["affine", "orthogonal", "shift", "low_rank"]
+Kind = Literal["affine", "orthogonal", "shift", "low_rank", "added_layer"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from emberge import (
@@ -11,13 +11,11 @@ from emberge import (
     ArtifactKind,
     Count,
     NumberRange,
-    Preflight,
-    Problem,
     Requires,
     Workspace,
 )
 
-from emberge_index.translation.maps import Kind
+from emberge_index.translation.maps import Kind, Map
 from emberge_index.translation.probes import Side
 from emberge_index.translation.two_models import TwoModels, write_details
 
@@ -35,7 +33,9 @@ class Translate(TwoModels):
     - `orthogonal`: a rotation (Procrustes: Schönemann, 1966; bounds for embeddings: arXiv:2510.13406);
     - `low_rank`: the identity and a change of rank `rank`, by ridge regression of reduced rank (the low-rank
       affine adapter of Drift-Adapter, arXiv:2509.23471, in closed form and for documents, not for queries);
-    - `shift`: one constant vector (Query Drift Compensation, arXiv:2506.00037).
+    - `shift`: one constant vector (Query Drift Compensation, arXiv:2506.00037);
+    - `added_layer`: the linear layer that the new model has in addition to the old one, as a step `rotate`
+      adds it. Nothing is fitted, and vectors are exact; the texts only confirm it.
 
     The result is a safetensors file with both models' fingerprints in its header; `emberge translate VECTORS
     --by DIR --out FILE` rewrites files of vectors with it. The map is measured in five folds, on texts that
@@ -70,8 +70,10 @@ class Translate(TwoModels):
     def form(self) -> tuple[Kind, float | Literal["auto"], int]:
         return self.kind, self.ridge, self.rank
 
-    def check(self, context: Preflight) -> Iterator[Problem]:
-        yield from super().check(context)
+    def find_map(self, old: Path, new: Path) -> Map | None:
+        from emberge_index.translation.added_layer import read_added_layer
+
+        return read_added_layer(old, new) if self.kind == "added_layer" else None
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_index.translation.arms import measures_of, table_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -12,6 +13,7 @@ from emberge import (
     Backbone,
     DataEntry,
     DataError,
+    EmbergeError,
     ModelRef,
     Preflight,
     Problem,
@@ -21,8 +23,9 @@ from emberge import (
     component,
 )
 
-from emberge_index.translation.folds import few_texts, fit_folds, folds_of
-from emberge_index.translation.maps import Kind
+from emberge_index.translation.added_layer import require_same
+from emberge_index.translation.folds import few_texts, fit_folds, folds_of, keep_map
+from emberge_index.translation.maps import Kind, Map
 from emberge_index.translation.probes import (
     PROMPTS,
     EmbeddedProbes,
@@ -34,7 +37,10 @@ from emberge_index.translation.probes import (
 from emberge_index.translation.translation_file import SpaceOf, Translation, TranslationHeader
 
 if TYPE_CHECKING:
+    import numpy as np
     from emberge.data import CheckedData
+    from emberge.encoding import Vectors
+    from numpy.typing import NDArray
 
     from emberge_index.translation.folds import FittedFolds
 
@@ -95,6 +101,10 @@ class TwoModels(Step):
         """Direction of the map: True from the new model's vectors to the old one's."""
         return False
 
+    def find_map(self, old: Path, new: Path) -> Map | None:
+        """Return the map if the models' folders have it; None if it is fitted."""
+        return None
+
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
@@ -107,6 +117,7 @@ class TwoModels(Step):
             folders[option] = context.model(getattr(self, option))
             yield from self._check_model(context, option, folders[option])
         yield from self._check_count(context, checked, folders)
+        yield from self._check_map(context, folders["old"], folders["new"])
 
     def _check_model(
         self, context: Preflight, option: str, folder: Path | None
@@ -118,6 +129,17 @@ class TwoModels(Step):
         mixed_up = _find_wrong_prompt(folder, getattr(self, f"{option}_prompt"), self.side)
         if mixed_up is not None:
             yield context.problem(f"{reference}: {mixed_up}", f"{option}_prompt")
+
+    def _check_map(
+        self, context: Preflight, old: Path | None, new: Path | None
+    ) -> Iterator[Problem]:
+        """Yield a problem if the models' folders lack the map that they should have."""
+        if old is None or new is None:
+            return
+        try:
+            self.find_map(old, new)
+        except EmbergeError as error:
+            yield context.problem(str(error), "kind")
 
     def _check_count(
         self, context: Preflight, checked: CheckedData, folders: Mapping[str, Path | None]
@@ -164,15 +186,7 @@ class TwoModels(Step):
         if problem is not None:
             raise DataError(problem)
         with workspace.part("part", 3, 3, "fit"):
-            folds = fit_folds(
-                source,
-                target,
-                folds_of(probes.of(self.side)),
-                kind,
-                ridge=ridge,
-                rank=rank,
-                progress=lambda done, total: workspace.progress(done, total, "ridges"),
-            )
+            folds = self._fit_folds(source, target, folds_of(probes.of(self.side)), workspace)
         header = TranslationHeader(
             kind,
             self.side,
@@ -184,6 +198,27 @@ class TwoModels(Step):
         )
         return Fit(
             _build_translation(header, folds, source), folds, probes, old, new, self.backwards
+        )
+
+    def _fit_folds(
+        self, source: Vectors, target: Vectors, folds: NDArray[np.int64], workspace: Workspace
+    ) -> FittedFolds:
+        kind, ridge, rank = self.form
+        with ExitStack() as opened:
+            models = [workspace.model(reference) for reference in (self.old, self.new)]
+            folders = [opened.enter_context(workspace.whole_model(model)) for model in models]
+            known = self.find_map(*folders)
+        if known is not None:
+            require_same(known, source, target, f"{self.old} and {self.new}")
+            return keep_map(known, source)
+        return fit_folds(
+            source,
+            target,
+            folds,
+            kind,
+            ridge=ridge,
+            rank=rank,
+            progress=lambda done, total: workspace.progress(done, total, "ridges"),
         )
 
     def probes(self, workspace: Workspace) -> Probes:
