@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge import Count, Step, hookimpl
+from emberge import Count, Positive, Step, hookimpl
 from emberge.plugin_verbs import Verb, number_option, output_file
 
 if TYPE_CHECKING:
@@ -56,10 +56,12 @@ def register_verbs() -> Mapping[str, Verb]:
             machine=True,
         ),
         "space": Verb(
-            summary="tell whether two models' vectors may be mixed, translated, or neither",
+            summary="tell whether two models' vectors may be mixed, or whether a server's are the model's",
             examples="emberge space ./old ./new\n"
             "emberge space ./old ./new --texts texts.txt --vectors index.npy --json space.json\n"
             "emberge space kept/space.json ./new\n"
+            "emberge space ./model --endpoint http://localhost:8080   (0: same, 4: different, and why)\n"
+            "emberge space kept/space.json --endpoint http://localhost:11434 --api ollama --served-as boom\n"
             "emberge space ./model   (writes its passport)\n"
             "emberge space owner/name --json space.json   (writes it there)",
             add_options=_add_space_options,
@@ -113,6 +115,45 @@ def _add_space_options(parser: argparse.ArgumentParser) -> None:
         type=output_file,
         metavar="FILE",
         help="write all numbers there; of one model, its passport",
+    )
+    server = parser.add_argument_group("a server of embeddings, checked beside A")
+    server.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="its address: OpenAI's form, Text Embeddings Inference, or Ollama",
+    )
+    server.add_argument(
+        "--api",
+        choices=("openai", "tei", "ollama"),
+        help="its form; by default the first that answers",
+    )
+    server.add_argument("--served-as", metavar="NAME", help="the model's name there; by default A")
+    server.add_argument(
+        "--key",
+        metavar="NAME",
+        help="environment variable that has the key, such as OPENAI_API_KEY",
+    )
+    server.add_argument(
+        "--timeout",
+        type=number_option(Positive),
+        default=30.0,
+        metavar="SECONDS",
+        help="longest wait for an answer (30)",
+    )
+    server.add_argument(
+        "--queries", action="store_true", help="check texts as queries, not as documents"
+    )
+    server.add_argument(
+        "--send-prompts",
+        action="store_true",
+        help="send A's prompt before each text, as clients may do",
+    )
+    server.add_argument(
+        "--candidates",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="other models that the server may have",
     )
 
 

@@ -13,6 +13,7 @@ from emberge import (
     EmbeddingKind,
     Encoder,
     EncoderFacts,
+    Positive,
     Similarity,
     TextLength,
 )
@@ -43,6 +44,11 @@ class Splade(Backbone):
     an encoder without it. Texts are compared by the dot product. Add the loss `flops`, which keeps vectors
     sparse. Saved models are stock folders, which SparseEncoder loads.
 
+    A softmax does not change by a constant in all logits, so the logits of a head that was begun fresh lie
+    about zero, and half of all tokens would have a weight. `offset` is subtracted from them where a SPLADE
+    begins: 8 leaves some hundred tokens of a text after a short training of such a head. A head that came
+    with its model needs none.
+
     With `query: static` a query is a weight for each of its tokens, learned and looked up, so that a search
     computes no model (Geng et al., 2024, arXiv:2411.04403). The weights begin at 1, and the folder's queries
     stay static from then on; take `flops: {queries: 0}`.
@@ -65,6 +71,8 @@ class Splade(Backbone):
     """Prompts by name (`query`, `document`), in addition to those of the folder."""
     max_length: TextLength | None = None
     """Tokens of a text at most; by default the folder's own limit."""
+    offset: Positive | None = None
+    """Number that is subtracted from all logits, once, where a SPLADE begins from a head."""
 
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         from emberge_encoder.token_head import head_problems
@@ -76,7 +84,12 @@ class Splade(Backbone):
             problems = head_problems(trunk, config)
         except CheckpointError as error:
             return EncoderFacts(problems=(str(error),))
-        if any(module.kind == "SparseAutoEncoder" for module in read_document_modules(checkpoint)):
+        kinds = {module.kind for module in read_document_modules(checkpoint)}
+        if self.offset is not None and "SpladePooling" in kinds:
+            problems.append(
+                f"{checkpoint}: is a SPLADE already, whose logits have their offset; take offset out"
+            )
+        if "SparseAutoEncoder" in kinds:
             problems.append(
                 f"{checkpoint}: its sparse vectors are of an autoencoder (CSR), not over a vocabulary; begin "
                 "with the model that it came from"
@@ -103,6 +116,8 @@ class Splade(Backbone):
         )
         make = SparseEncoder if is_stored else _begin_splade
         model: Any = load_stock_model(make, checkpoint, device=device, dtype=dtype)
+        if self.offset is not None:
+            _lower_logits(model, self.offset, checkpoint)
         if self.query == "static" and read_routes(checkpoint) is None:
             model = _give_static_queries(model)
         model.prompts |= self.prompts
@@ -140,6 +155,20 @@ def _begin_splade(folder: str, *, device: str, **options: Any) -> Any:
     prompts = read_settings(Path(folder)).get("prompts", {})
     modules = [transformer, SpladePooling(pooling_strategy="max")]
     return SparseEncoder(modules=modules, prompts=prompts, device=device)
+
+
+def _lower_logits(model: Any, offset: float, checkpoint: Path) -> None:
+    """Subtract a number from the bias of a model's head.
+
+    Raises:
+        CheckpointError: if the head has no bias.
+    """
+    bias = getattr(model[0].model.get_output_embeddings(), "bias", None)
+    if bias is None:
+        raise CheckpointError(
+            f"{checkpoint}: its head has no bias to subtract an offset from; take offset out"
+        )
+    bias.data.sub_(offset)
 
 
 def _give_static_queries(model: Any) -> Any:

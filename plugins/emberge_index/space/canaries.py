@@ -50,10 +50,14 @@ CANARIES = (
     "proves that neither intent nor negligence was involved, or that the loss would have come about anyway.",
     "1234567890",
 )
+LONG_CANARIES = ("\n".join(CANARIES), "\n".join(CANARIES[::-1] * 3))
+"""Texts that are longer than many servers read: which part of them a server reads can be told."""
 
 
 def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
-    """Return the canary texts' vectors [32, d] as documents, and as queries if these have another prompt.
+    """Return the canaries' vectors [32, d] as documents, and as queries if these have another prompt.
+
+    Those of the long canaries [2, d] are under `long document` and `long query`.
 
     Raises:
         CheckpointError: if vectors are not finite; the message has the model's `name`.
@@ -62,9 +66,12 @@ def embed_canaries(encoder: Encoder, name: str = "the model") -> Canaries:
 
     embedder = TextEmbedder(encoder, model=name)
     query, document = prompts_of(encoder.prompts)
-    vectors = {"document": embedder.embed(CANARIES, prompt=document)}
-    if query != document:
-        vectors["query"] = embedder.embed(CANARIES, prompt=query)
+    prompts = {"document": document, **({"query": query} if query != document else {})}
+    vectors = {}
+    for side, prompt in prompts.items():
+        rows = embedder.embed((*CANARIES, *LONG_CANARIES), prompt=prompt)
+        vectors[side] = rows[: len(CANARIES)]
+        vectors[f"long {side}"] = rows[len(CANARIES) :]
     return vectors
 
 

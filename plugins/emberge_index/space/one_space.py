@@ -54,8 +54,14 @@ _SAMPLE = 32
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Write a model's passport, or print the comparison of two models; return the exit code.
 
-    The passport goes to the file of --json, or is the space.json of a folder that the user named.
+    The passport goes to the file of --json, or is the space.json of a folder that the user named. With
+    --endpoint a server is compared with the model.
     """
+    if options.endpoint is not None:
+        from emberge_index.endpoint.endpoint_check import run as check_server
+
+        return check_server(options, plugins)
+    _refuse_server_options(options)
     first = space_at(options.first, options, plugins)
     if options.second is None:
         _refuse_beside(options)
@@ -89,6 +95,20 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     return ModelSpace(
         model.name, model.folder, backbone, device, is_users=is_name or is_folder(text)
     )
+
+
+def _refuse_server_options(options: argparse.Namespace) -> None:
+    given = {
+        "--api": options.api,
+        "--served-as": options.served_as,
+        "--key": options.key,
+        "--queries": options.queries,
+        "--send-prompts": options.send_prompts,
+        "--candidates": options.candidates,
+    }
+    used = [name for name, value in given.items() if value]
+    if used:
+        raise RecipeError(f"{used[0]} is for a server; name its address by --endpoint")
 
 
 def _refuse_beside(options: argparse.Namespace) -> None:

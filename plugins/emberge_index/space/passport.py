@@ -14,7 +14,7 @@ from emberge import CheckpointError
 from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
 from emberge.results import write_with_record
 
-from emberge_index.space.canaries import CANARIES, prompts_of
+from emberge_index.space.canaries import CANARIES, LONG_CANARIES, prompts_of
 
 if TYPE_CHECKING:
     from emberge.model_folder import Layout
@@ -143,6 +143,7 @@ def passport_text(passport: Passport) -> str:
     if passport.canaries:
         content["canaries"] = {
             "texts": CANARIES,
+            "long_texts": LONG_CANARIES,
             "float16": {side: _pack_rows(rows) for side, rows in passport.canaries.items()},
         }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -157,10 +158,12 @@ def read_passport(path: Path) -> Passport:
     file = path / PASSPORT if path.is_dir() else path
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        stored_canaries = content.get("canaries") or {"texts": CANARIES, "float16": {}}
-        are_current = list(stored_canaries["texts"]) == list(
-            CANARIES
-        )  # vectors of other texts say nothing here
+        stored_canaries = content.get("canaries") or {"float16": {}}
+        # Vectors of other texts say nothing here.
+        are_current = [
+            list(stored_canaries.get(name, texts)) == list(texts)
+            for name, texts in (("texts", CANARIES), ("long_texts", LONG_CANARIES))
+        ]
         return Passport(
             weights=str(content["weights"]),
             tokenizer=str(content["tokenizer"]),
@@ -170,9 +173,7 @@ def read_passport(path: Path) -> Passport:
             normalised=bool(content["normalised"]),
             max_length=content["max_length"],
             similarity=str(content["similarity"]),
-            canaries={s: _unpack_rows(text) for s, text in stored_canaries["float16"].items()}
-            if are_current
-            else {},
+            canaries=_unpack_canaries(stored_canaries["float16"]) if all(are_current) else {},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
@@ -184,8 +185,14 @@ def _pack_rows(rows: Any) -> str:
     return base64.b64encode(rows.astype("<f2").tobytes()).decode()
 
 
-def _unpack_rows(text: str) -> Any:
+def _unpack_canaries(packed: Mapping[str, str]) -> Canaries:
     import numpy as np
 
-    rows = np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)
-    return rows.reshape(len(CANARIES), -1)
+    canaries = {}
+    for side, text in packed.items():
+        rows = np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)
+        count = len(LONG_CANARIES if side.startswith("long ") else CANARIES)
+        canaries[side] = rows.reshape(count, -1)
+        if not np.isfinite(canaries[side]).all():
+            raise ValueError("canaries with numbers that are not finite")
+    return canaries

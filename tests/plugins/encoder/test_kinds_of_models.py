@@ -258,6 +258,43 @@ def test_an_encoder_of_texts_with_a_head_becomes_a_splade(
     assert torch.equal(embed(Splade(), tmp_path / "saved", [QUERIES, POSITIVES]), expected)
 
 
+def test_an_offset_is_subtracted_from_all_logits_once(
+    folders: Mapping[str, Path], tmp_path: Path
+) -> None:
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    head = tiny.transformer(tmp_path / "head", "AutoModelForMaskedLM", seed=3)
+    offset = 0.01  # logits of a tiny random model lie about zero
+    encoder = Splade(offset=offset).load(head, device="cpu", dtype="float32")
+    found = embed(Splade(offset=offset), head, [QUERIES, POSITIVES])
+    model, tokenizer = (one.from_pretrained(head) for one in (AutoModelForMaskedLM, AutoTokenizer))
+    plain = embed(Splade(), head, [QUERIES, POSITIVES])
+    assert 0 < int((found > 0).sum()) < int((plain > 0).sum())
+    for row, text in zip(found, [*QUERIES, *POSITIVES], strict=True):
+        with torch.no_grad():
+            logits = model(**tokenizer([text], return_tensors="pt")).logits[0]
+        weights = torch.log1p(torch.relu(logits - offset)).amax(0)
+        torch.testing.assert_close(row, weights, atol=1e-5, rtol=1e-5)
+    encoder.save(tmp_path / "saved")
+    stock = SparseEncoder(str(tmp_path / "saved"), device="cpu", local_files_only=True)
+    vectors = stock.encode_document(POSITIVES, convert_to_sparse_tensor=False)
+    torch.testing.assert_close(vectors, found[len(QUERIES) :], atol=1e-5, rtol=1e-5)
+    assert torch.equal(embed(Splade(), tmp_path / "saved", [QUERIES, POSITIVES]), found)
+    (problem,) = Splade(offset=offset).describe(tmp_path / "saved").problems
+    assert "is a SPLADE already, whose logits have their offset; take offset out" in problem
+    assert "take offset out" in Splade(offset=1.0).describe(folders["splade"]).problems[0]
+
+
+def test_a_head_without_bias_has_no_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = tiny.transformer(tmp_path / "head", "AutoModelForMaskedLM")
+    from transformers import BertForMaskedLM
+
+    plain = nn.Linear(4, 4, bias=False)
+    monkeypatch.setattr(BertForMaskedLM, "get_output_embeddings", lambda _: plain)
+    with pytest.raises(CheckpointError, match="head: its head has no bias to subtract an offset"):
+        Splade(offset=8.0).load(head, device="cpu", dtype="float32")
+
+
 def test_an_autoencoder_is_no_splade(folders: Mapping[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "csr"
     shutil.copytree(folders["splade"], folder)

@@ -8,13 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from emberge import EmbergeError, Workspace
-from emberge.network import request_threads
+from emberge.network import ServiceError, request_threads
 from emberge.wording import count_noun, printable
 
 from emberge_data.steps.generate.chat_server import (
     ChatClient,
     ChatServer,
-    ChatServerError,
     NoReplyError,
     TokenPrice,
 )
@@ -81,7 +80,7 @@ def ask_author(
     Replies are kept in the store of the run. A caller that stops early loses no reply that was asked for.
 
     Raises:
-        ChatServerError: if a server refuses the key or the model, is not there, or answers nothing.
+        ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
     """
     kept = KeptReplies(workspace.store / "replies")
     keys = _name_requests(author, prompts, workspace, kept)
@@ -151,7 +150,7 @@ def _ask_server(server: ChatServer, requests: _Requests) -> Iterator[Answer]:
 
         first = ask(requests.missing[0])
         if isinstance(first, str):
-            raise ChatServerError(
+            raise ServiceError(
                 f"{server.url}: the first request got no reply: {first}; see to endpoint and model "
                 f"'{printable(server.model, 80)}'"
             )
@@ -177,7 +176,7 @@ def _collect(
             answer = requests.read(place) if future is None else future.result()
             failed = failed + 1 if isinstance(answer, str) else 0 if future is not None else failed
             if failed >= _MOST_FAILED:
-                raise ChatServerError(
+                raise ServiceError(
                     f"{server.url}: {failed} requests in a row got no reply ({answer}); all replies before "
                     "are kept, so see to the server and run again"
                 )

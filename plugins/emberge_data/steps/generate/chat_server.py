@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,28 +14,20 @@ from emberge.network import (
     PostAnswer,
     Stop,
     UnsoundAnswerError,
+    WebService,
     call_again,
     is_loopback,
-    is_safe_for_secrets,
     post_json,
 )
-from emberge.wording import printable
 
 from emberge_data.steps.generate.kept_replies import ModelReply
 
-_KEY_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
-_KEY = re.compile(r"[!-~]{1,4096}")
 _ANSWER_BYTES = 4 << 20
 _TRIES, _SLOW_TRIES, _BUSY_TRIES = 5, 2, 10
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _TEMPORARY = (408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529)
 _TOO_MANY = 429  # requests in a minute
-_REFUSED_KEY = (401, 403, 407)
 _MILLION = 1_000_000
-
-
-class ChatServerError(EmbergeError):
-    """The error for a server that answers no request: it is not there, or refuses the key or the model."""
 
 
 class NoReplyError(Exception):
@@ -87,53 +77,18 @@ class ChatServer:
         """True if requests leave this machine."""
         return not is_loopback(self.url)
 
+    @property
+    def service(self) -> WebService:
+        """The service at the address of requests, with the name of its key."""
+        return WebService(self.url, self.key)
+
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (option, fault) of options that are wrong, without a request."""
         try:
             json.dumps(self.request, allow_nan=False)
         except (TypeError, ValueError) as error:
             yield "request", f"a field has a value that JSON does not have ({error})"
-        try:
-            is_safe = is_safe_for_secrets(self.url)
-        except EmbergeError as error:
-            yield "endpoint", str(error)
-            return
-        if "@" in self.endpoint or "?" in self.endpoint:
-            yield "endpoint", "the address has a name or a query in it; give the key by `key`"
-        if self.key is not None and not _KEY_NAME.fullmatch(self.key):
-            yield (
-                "key",
-                "key is the name of an environment variable, such as OPENAI_API_KEY, never the key itself",
-            )
-        elif self.key is not None and not is_safe:
-            yield (
-                "endpoint",
-                f"{self.endpoint}: a key is not sent without encryption; write https://",
-            )
-
-    @property
-    def lacks_key(self) -> bool:
-        """True if the environment has no key under this name."""
-        return self.key is not None and not os.environ.get(self.key, "").strip()
-
-    def read_key(self) -> str | None:
-        """Return the key from the environment; None if the server needs none.
-
-        Raises:
-            ChatServerError: if the variable is not set, or has what cannot be a key; never shows the value.
-        """
-        if self.key is None:
-            return None
-        value = os.environ.get(self.key, "").strip()
-        if not value:
-            raise ChatServerError(
-                f"{self.url}: the environment variable {self.key} has no key; set it"
-            )
-        if not _KEY.fullmatch(value):
-            raise ChatServerError(
-                f"{self.key}: its value is no key, as it has spaces or other characters; set it again"
-            )
-        return value
+        yield from self.service.list_faults()
 
     def build_request(self, prompt: str) -> dict[str, Any]:
         """Return the JSON of the request with a prompt."""
@@ -155,28 +110,27 @@ class ChatClient:
 
     def __init__(self, server: ChatServer, stop: Stop) -> None:
         self._server, self._stop = server, stop
-        self._key = server.read_key()
+        self._key = server.service.read_key()
         self._pace = _RequestPace(server.requests_per_minute)
 
     def ask(self, prompt: str) -> ModelReply:
         """Return the server's reply to a prompt.
 
         Raises:
-            ChatServerError: if the server refuses the key or the model, or is not there.
+            ServiceError: if the server refuses the key or the model, or is not there.
             NoReplyError: if this request gets no reply, also when it is repeated.
             RequestStoppedError: if the work has ended.
         """
         content = json.dumps(self._server.build_request(prompt), ensure_ascii=False).encode(
             "utf-8", "replace"
         )
-        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
 
         def call() -> ModelReply:
             self._pace.wait(self._stop)
             answer = post_json(
                 self._server.url,
                 content,
-                headers,
+                self._key.headers,
                 seconds=self._server.timeout,
                 most=_ANSWER_BYTES,
                 stop=self._stop,
@@ -188,42 +142,32 @@ class ChatClient:
     def _wait_after(self, error: Exception, number: int) -> float:
         """Return the seconds to wait before a request is repeated; raise what ends it."""
         if isinstance(error, UnsoundAnswerError):
-            raise NoReplyError(self._hide_key(str(error))) from None
+            raise NoReplyError(self._key.hide(str(error))) from None
         if not isinstance(error, _TemporaryError | OSError) or isinstance(error, EmbergeError):
             raise error
         tries = error.tries if isinstance(error, _TemporaryError) else _TRIES
         if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else tries):
             asked = error.wait if isinstance(error, _TemporaryError) else 0.0
             return max(asked, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT))
-        raise NoReplyError(self._hide_key(f"{error} ({number} times)")) from None
+        raise NoReplyError(self._key.hide(f"{error} ({number} times)")) from None
 
     def _read_answer(self, answer: PostAnswer) -> ModelReply:
-        url, status = self._server.url, answer.status
-        if status in _REFUSED_KEY:  # the text may show the key
-            place = f"see to the key in {self._server.key}" if self._key else "give one by `key`"
-            raise ChatServerError(f"{url}: the server refuses the key ({status}); {place}")
+        status = answer.status
+        self._key.require_accepted(answer)
         if status in _TEMPORARY:
             raise _TemporaryError(
-                f"the server answers {status}{self._quote(answer)}",
+                f"the server answers {status}{self._key.quote(answer)}",
                 answer.wait,
                 _BUSY_TRIES if status == _TOO_MANY else _TRIES,
             )
         if status != 200:
-            raise NoReplyError(f"the server answers {status}{self._quote(answer)}")
+            raise NoReplyError(f"the server answers {status}{self._key.quote(answer)}")
         reply = _parse_reply(answer.body)
         if reply is None:
-            raise _TemporaryError(f"the answer is no chat completion{self._quote(answer)}")
-        if self._key is not None and self._key in reply.text:
+            raise _TemporaryError(f"the answer is no chat completion{self._key.quote(answer)}")
+        if self._key.is_in(reply.text):
             raise NoReplyError("the reply has the key in it")
         return reply
-
-    def _quote(self, answer: PostAnswer) -> str:
-        """Return the beginning of a server's text for a message, without the key."""
-        text = " ".join(answer.body[:4000].decode("utf-8", "replace").split())
-        return self._hide_key(f": {printable(text, 200)}") if text else ""
-
-    def _hide_key(self, text: str) -> str:
-        return text if self._key is None else text.replace(self._key, "…")
 
 
 class _TemporaryError(Exception):

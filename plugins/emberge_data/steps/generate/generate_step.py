@@ -172,7 +172,7 @@ class GenerateQueries(Step):
         faults = list(author.list_faults())
         for name, fault in faults:
             yield context.problem(fault, f"{option}.{name}")
-        if not faults and author.lacks_key:
+        if not faults and author.service.lacks_key:
             yield context.warning(
                 f"the environment has no {author.key}; set it before the step runs", f"{option}.key"
             )

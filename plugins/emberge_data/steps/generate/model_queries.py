@@ -90,7 +90,7 @@ def write_by_model(
 
     Raises:
         DataError: if more than the share `max_bad` of the replies has no query.
-        ChatServerError: if a server refuses the key or the model, is not there, or answers nothing.
+        ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
     """
     turns = [take_turns(kinds, passages[place], most) for place in places]
     prompts = [
@@ -178,7 +178,7 @@ def judge_queries(
 
     Raises:
         DataError: if more than the share `max_bad` of the replies is neither yes nor no.
-        ChatServerError: if a server refuses the key or the model, is not there, or answers nothing.
+        ServiceError: if a server refuses the key or the model, is not there, or answers nothing.
     """
     kept = [place for place, query in enumerate(queries) if not query.fault]
     prompts = [

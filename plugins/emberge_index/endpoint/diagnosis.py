@@ -1,0 +1,299 @@
+"""The causes by which a server's vectors differ from a model's: each is tried, alone and two together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from emberge_index.endpoint.served_form import ServedForm, measure_form
+from emberge_index.endpoint.settings import KnownVectors, Setting, UntriedError
+from emberge_index.space.compare import SAME
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CauseName = Literal[
+    "prompt_missing",
+    "prompt_doubled",
+    "prompt_of_other_side",
+    "pooling",
+    "normalisation",
+    "truncation_length",
+    "truncation_side",
+    "case",
+    "tokenizer",
+    "prefix",
+    "precision",
+    "model",
+]
+# Limits of tokens that servers have, tried from the most usual.
+_LENGTHS = (512, 256, 128, 384, 1024, 2048, 4096, 8192, 64, 32)
+# Of the settings that differ in one thing, so many are combined with all others.
+_FIRST = 4
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of different vectors: its name, and the words that say what to do."""
+
+    name: CauseName
+    words: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a server's vectors are, beside a model's.
+
+    `distance` is the largest of a text's two vectors, each scaled to length one, under the model's own
+    setting; `explained` is that under the setting with the `causes`. Without causes the vectors are the same,
+    or, if `is_same` is False, differ by something that was not tried.
+    """
+
+    is_same: bool
+    distance: float
+    explained: float
+    causes: tuple[Cause, ...]
+    form: ServedForm
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """A change of the setting in one of its parts, and the cause that it would be."""
+
+    part: str
+    cause: Cause
+    change: Callable[[Setting], Setting]
+
+
+@dataclass(frozen=True)
+class _Try:
+    """A setting that was tried, with the changes that lead to it, and the distances under it."""
+
+    setting: Setting
+    variations: tuple[_Variation, ...]
+    form: ServedForm
+    worst: float
+    mean: float
+
+    @property
+    def is_same(self) -> bool:
+        return self.worst <= SAME
+
+    @property
+    def order(self) -> tuple[bool, int, float]:
+        """Place among tries: those that explain the vectors first, by the number of changes."""
+        return not self.is_same, len(self.variations) if self.is_same else 0, round(self.mean, 6)
+
+
+@dataclass(frozen=True)
+class SentTexts:
+    """Texts that a server was sent: each with `sent` before it, where the model has `expected`.
+
+    `other` is the model's prompt for the other side of a search.
+    """
+
+    texts: Sequence[str]
+    sent: str
+    expected: str
+    other: str
+
+
+def diagnose(
+    served: NDArray[np.float64],
+    asked: SentTexts,
+    own: KnownVectors,
+    *,
+    candidates: Sequence[str] = (),
+    progress: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Return whether a server's vectors [n, k] are the model's, and by which causes they differ.
+
+    `candidates` are the names of the models after the first one of `own`.
+    """
+
+    def attempt(setting: Setting, variations: tuple[_Variation, ...]) -> _Try | None:
+        try:
+            vectors = own.embed(asked.texts, setting)
+        except UntriedError:
+            return None
+        form, distances = measure_form(served, vectors)
+        return _Try(setting, variations, form, float(distances.max()), float(distances.mean()))
+
+    base = attempt(Setting(asked.expected), ())
+    assert base is not None
+    found = base
+    if not base.is_same:
+        found = _search(base, attempt, _list_variations(asked, own, candidates), progress)
+    causes = [variation.cause for variation in found.variations] if found.is_same else []
+    own_size = own.embed(asked.texts[:1], Setting(asked.expected)).shape[1]
+    causes += _list_causes_of_form(found.form, own_size) if found.is_same else ()
+    is_same = found.is_same and not causes
+    return Diagnosis(is_same, base.worst, found.worst, tuple(causes), found.form)
+
+
+def _search(
+    base: _Try,
+    attempt: Callable[[Setting, tuple[_Variation, ...]], _Try | None],
+    variations: Sequence[_Variation],
+    progress: Callable[[str], None] | None,
+) -> _Try:
+    """Return the best setting with one change, or with two if none explains the vectors."""
+    singles = [base]
+    for variation in variations:
+        if progress is not None:
+            progress(variation.cause.name)
+        tried = attempt(variation.change(base.setting), (variation,))
+        singles += [] if tried is None else [tried]
+    singles.sort(key=lambda one: one.order)
+    if singles[0].is_same:
+        return singles[0]
+    pairs, settings = [singles[0]], {one.setting for one in singles}
+    for first in [one for one in singles if one.variations][:_FIRST]:
+        for variation in variations:
+            setting = variation.change(first.setting)
+            if variation.part == first.variations[0].part or setting in settings:
+                continue
+            settings.add(setting)
+            if progress is not None:
+                progress(f"{first.variations[0].cause.name} and {variation.cause.name}")
+            tried = attempt(setting, (*first.variations, variation))
+            pairs += [] if tried is None else [tried]
+    return min(pairs, key=lambda one: one.order)
+
+
+def _list_variations(
+    asked: SentTexts, own: KnownVectors, candidates: Sequence[str]
+) -> list[_Variation]:
+    return [
+        *_vary_prompt(asked),
+        *_vary_pooling(own),
+        *_vary_truncation(asked, own),
+        *_vary_case(own),
+        *_vary_model(candidates),
+    ]
+
+
+def _vary_prompt(asked: SentTexts) -> Iterator[_Variation]:
+    def vary(name: CauseName, prompt: str, words: str) -> _Variation:
+        return _Variation(
+            "prompt", Cause(name, words), lambda setting: replace(setting, prompt=prompt)
+        )
+
+    if asked.expected and not asked.sent:
+        yield vary(
+            "prompt_missing",
+            "",
+            f"the prompt {asked.expected!r} is missing: the server embeds texts as they are sent; send it "
+            "before each text, or start the server with it",
+        )
+    if asked.expected and asked.sent:
+        yield vary(
+            "prompt_doubled",
+            asked.expected * 2,
+            f"the prompt {asked.expected!r} is there twice: the client sends it and the server adds it "
+            "again; leave it out on one side",
+        )
+    if asked.other and asked.other != asked.expected:
+        prompt = asked.other + asked.sent
+        yield vary(
+            "prompt_of_other_side",
+            prompt,
+            f"the server adds the prompt of the other side, {asked.other!r}; start it with "
+            f"{asked.expected!r}, or ask it for this side",
+        )
+
+
+def _vary_pooling(own: KnownVectors) -> Iterator[_Variation]:
+    for pooling in own.list_poolings():
+        words = f"the server's pooling is {pooling}, which is not the model's; set the model's own"
+        yield _Variation(
+            "pooling",
+            Cause("pooling", words),
+            lambda setting, pooling=pooling: replace(setting, pooling=pooling),  # type: ignore[misc]
+        )
+
+
+def _vary_truncation(asked: SentTexts, own: KnownVectors) -> Iterator[_Variation]:
+    limit, longest = own.limit, max(own.count_tokens(asked.texts))
+    for length in _LENGTHS:
+        if length == limit or (length >= longest and limit is None):
+            continue
+        words = (
+            f"the server reads {length:,} tokens of a text, and the model "
+            f"{'all of them' if limit is None else f'{limit:,}'}; set the server's longest text"
+        )
+        yield _Variation(
+            "length",
+            Cause("truncation_length", words),
+            lambda setting, length=length: replace(setting, length=length),  # type: ignore[misc]
+        )
+    yield _Variation(
+        "side",
+        Cause(
+            "truncation_side",
+            "the server cuts the beginning of long texts, and the model their end; set truncation_side: "
+            "right",
+        ),
+        lambda setting: replace(setting, cuts_left=True),
+    )
+
+
+def _vary_case(own: KnownVectors) -> Iterator[_Variation]:
+    if own.makes_lower_case:
+        words = (
+            "the server's tokenizer keeps upper case, and the model's makes texts lower case; take the "
+            "model's tokenizer"
+        )
+        yield _Variation("case", Cause("case", words), lambda one: replace(one, case="kept"))
+    else:
+        words = (
+            "the server makes texts lower case, and the model's tokenizer does not; take the model's "
+            "tokenizer"
+        )
+        yield _Variation("case", Cause("case", words), lambda one: replace(one, case="lower"))
+
+
+def _vary_model(candidates: Sequence[str]) -> Iterator[_Variation]:
+    for number, name in enumerate(candidates, 1):
+        yield _Variation(
+            "model",
+            Cause("model", f"the server has another model, {name}; start it with the right one"),
+            lambda setting, number=number: replace(setting, model=number),  # type: ignore[misc]
+        )
+        yield _Variation(
+            "case",
+            Cause(
+                "tokenizer",
+                f"the server has the tokenizer of {name}; take the model's own tokenizer",
+            ),
+            lambda setting, number=number: replace(setting, tokenizer=number),  # type: ignore[misc]
+        )
+
+
+def _list_causes_of_form(form: ServedForm, dimension: int) -> Iterator[Cause]:
+    if form.size < dimension:
+        yield Cause(
+            "prefix",
+            f"the server gives the first {form.size:,} of {dimension:,} numbers; ask for all of them, or cut "
+            "the index too",
+        )
+    kinds: dict[str, Any] = {
+        "int8": "codes of a byte",
+        "bits": "bits (eight in a byte)",
+        "signs": "the signs of numbers",
+    }
+    if form.precision != "float":
+        yield Cause(
+            "precision",
+            f"the server gives {kinds[form.precision]} in place of numbers; ask for float, or store the "
+            "index in this form",
+        )
+    if form.scaled is not None:
+        words = (
+            "vectors of length one, and the model's have lengths that count"
+            if form.scaled
+            else "vectors that are not of the model's lengths; the model's are"
+        )
+        yield Cause("normalisation", f"the server gives {words}; set its normalisation")

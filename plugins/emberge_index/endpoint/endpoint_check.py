@@ -1,0 +1,192 @@
+"""The check of a server by the verb `space`: does it embed as the model does, and if not, why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from emberge import DataError, RecipeError
+from emberge.files import write_text
+from emberge.wording import count_noun, printable
+
+from emberge_index.endpoint.diagnosis import Diagnosis, SentTexts, diagnose
+from emberge_index.endpoint.settings import KeptVectors, KnownVectors, OwnVectors
+from emberge_index.endpoint.vector_server import ServedVectors, VectorServer
+from emberge_index.space.canaries import CANARIES, LONG_CANARIES
+from emberge_index.space.compare import SAME
+
+if TYPE_CHECKING:
+    from emberge import Plugins
+
+    from emberge_index.space.one_space import ModelSpace
+    from emberge_index.space.passport import Passport
+
+DIFFERENT = 4
+"""Exit code of a server whose vectors are not the model's."""
+_TEXTS = (*CANARIES, *LONG_CANARIES)
+
+
+@dataclass(frozen=True)
+class EndpointCheck:
+    """A server beside a model: the diagnosis, and the texts that the server refused."""
+
+    name: str
+    url: str
+    diagnosis: Diagnosis
+    texts: int
+    refused: dict[str, str]
+    is_passport: bool
+
+    def lines(self) -> Iterator[str]:
+        """Yield the outcome for the terminal."""
+        found = self.diagnosis
+        yield f"{self.name} at {self.url}"
+        yield (
+            f"  {count_noun(self.texts, 'text')}, {found.form.size:,} numbers: "
+            f"{_describe_distance(found.distance)}"
+        )
+        for text, why in self.refused.items():
+            yield f"  refused, so how it is cut is not known: {text!r}: {why}"
+        if found.causes:
+            yield from (f"  {cause.name}: {cause.words}" for cause in found.causes)
+            yield f"  with that: {_describe_distance(found.explained)}"
+        if found.is_same:
+            yield "same: the server's vectors are the model's"
+        elif found.causes:
+            yield "different: the server's vectors are not the model's, for these reasons"
+        else:
+            more = (
+                "a passport alone tells no more; give the model, and it is tried why"
+                if self.is_passport
+                else "none of the causes that were tried explains it, alone or with another: it may be "
+                "another model; name others by --candidates"
+            )
+            yield f"different: the server's vectors are not the model's; {more}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the outcome as values of JSON."""
+        found = asdict(self.diagnosis)
+        del found["is_same"]
+        infinite = float("inf")
+        numbers = {
+            name: None if found[name] == infinite else found[name]
+            for name in ("distance", "explained")
+        }
+        verdict = "same" if self.diagnosis.is_same else "different"
+        facts = {"model": self.name, "endpoint": self.url, "verdict": verdict}
+        return {**facts, **found, **numbers, "texts": self.texts, "refused": self.refused}
+
+
+def run(options: argparse.Namespace, plugins: Plugins) -> int:
+    """Print whether the server of --endpoint embeds as the model does; return the exit code."""
+    from emberge_index.space.one_space import space_at
+
+    if options.second is not None or options.texts is not None or options.vectors is not None:
+        raise RecipeError(
+            "--endpoint checks a server beside one model; leave out the second model, --texts and --vectors, "
+            "and name other models that it may have by --candidates"
+        )
+    space = space_at(options.first, options, plugins)
+    candidates = [space_at(name, options, plugins) for name in options.candidates]
+    server = VectorServer(
+        options.endpoint,
+        options.served_as or space.name,
+        options.api,
+        options.key,
+        options.timeout,
+    )
+    check = check_endpoint(
+        space,
+        server,
+        candidates=candidates,
+        queries=options.queries,
+        sends_prompts=options.send_prompts,
+    )
+    print("\n".join(check.lines()))
+    if options.json is not None:
+        write_text(options.json, json.dumps(check.plain(), indent=1, ensure_ascii=False) + "\n")
+        print(f"written: {options.json}")
+    return 0 if check.diagnosis.is_same else DIFFERENT
+
+
+def check_endpoint(
+    space: ModelSpace,
+    server: VectorServer,
+    *,
+    candidates: list[ModelSpace] | None = None,
+    queries: bool = False,
+    sends_prompts: bool = False,
+) -> EndpointCheck:
+    """Return the comparison of a server's vectors of canaries with a model's.
+
+    The server embeds canaries as documents, or as `queries`. With `sends_prompts` each is sent with the
+    model's prompt before it. The model is loaded only if the server's vectors are not those that its passport
+    has.
+
+    Raises:
+        ServiceError: if the server is not there, refuses the key, or answers nothing.
+        DataError: if it answers with what are no vectors.
+        CheckpointError: if the model cannot be read.
+    """
+    passport = space.passport
+    query, document = passport.prompts
+    expected, other = (query, document) if queries else (document, query)
+    sent = expected if sends_prompts else ""
+    served, url = server.embed([sent + text for text in _TEXTS])
+    texts = [_TEXTS[place] for place in served.places]
+    asked = SentTexts(texts, sent, expected, other)
+    refused = {printable(_TEXTS[place], 40): why for place, why in served.refused.items()}
+    diagnosis = _diagnose(space, candidates or [], served, asked)
+    return EndpointCheck(space.name, url, diagnosis, len(texts), refused, space.folder is None)
+
+
+def _diagnose(
+    space: ModelSpace, candidates: list[ModelSpace], served: ServedVectors, asked: SentTexts
+) -> Diagnosis:
+    kept = _read_kept(space.passport)
+    if space.folder is None and not (kept and asked.expected in kept.rows_by_prompt):
+        raise DataError(
+            f"{space.name}: the passport has no vectors of canaries for this side; write it again by "
+            "`emberge space MODEL`"
+        )
+    known: KnownVectors
+    if kept is not None and asked.expected in kept.rows_by_prompt:
+        known = kept
+        found = diagnose(served.rows, asked, known)
+        if found.is_same or space.folder is None:
+            return found
+    folders = [one.folder for one in (space, *candidates)]
+    if None in folders:
+        raise RecipeError("--candidates: name models, not passports")
+    _ = space.encoder  # it refuses a folder that cannot be opened
+    known = OwnVectors([folder for folder in folders if folder], space.backbone, space.device)
+    names = [one.name for one in candidates]
+    return diagnose(served.rows, asked, known, candidates=names, progress=_show_progress)
+
+
+def _show_progress(what: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K  trying: {what}", end="", file=sys.stderr, flush=True)
+
+
+def _read_kept(passport: Passport) -> KeptVectors | None:
+    """Return the vectors that a passport has of all canaries, by prompt; None without them."""
+    import numpy as np
+
+    canaries, rows_by_prompt = passport.canaries, {}
+    for side, prompt in zip(("query", "document"), passport.prompts, strict=True):
+        rows, longer = canaries.get(side), canaries.get(f"long {side}")
+        if rows is not None and longer is not None:
+            rows_by_prompt[prompt] = np.concatenate([rows, longer])
+    return KeptVectors(_TEXTS, rows_by_prompt) if rows_by_prompt else None
+
+
+def _describe_distance(distance: float) -> str:
+    if distance == float("inf"):
+        return "the model's vectors are shorter"
+    words = f"at most {distance:.2%} of a vector's length apart"
+    return f"{words} ({SAME:.1%} is rounding)" if distance > SAME else words

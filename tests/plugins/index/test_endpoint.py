@@ -1,0 +1,372 @@
+"""`emberge space MODEL --endpoint URL`: same or different, and why, against a server on this machine."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge.cli.main import main
+from safetensors.numpy import load_file, save_file
+
+from tests.support import tiny
+from tests.support.chat_server import Wrong
+from tests.support.vector_service import misconfigured, open_stock, serving_vectors
+
+Check = Callable[..., tuple[int, str]]
+SINGLES = (
+    *("prompt_missing", "prompt_doubled", "prompt_of_other_side", "pooling", "normalisation"),
+    *("truncation_length", "truncation_side", "case", "prefix", "precision", "model"),
+)
+# Faults of one thing, which a server has once.
+_SAME_THING = (
+    {"prompt_missing", "prompt_doubled", "prompt_of_other_side"},
+    {"normalisation", "precision"},  # codes have no length
+    {"normalisation", "prefix"},  # the prefix here is scaled again
+    {"truncation_length", "truncation_side", "case"},
+)
+
+
+def _all_pairs() -> list[tuple[str, str]]:
+    pairs = itertools.combinations(SINGLES, 2)
+    return [pair for pair in pairs if not any(set(pair) <= same for same in _SAME_THING)]
+
+
+PAIRS = random.Random(0).sample(_all_pairs(), 20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model that reads 48 tokens and has prompts."""
+    folder = tmp_path_factory.mktemp("served") / "model"
+    tiny.checkpoint(folder)
+    tiny.write_modules(folder, 32, max_length=48)
+    _spread(folder)
+    settings = {
+        "prompts": {"query": "who data ", "document": "merge "},
+        "similarity_fn_name": "cosine",
+    }
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _spread(folder: Path, factor: float = 6.0) -> None:
+    """Enlarge the layers, so that a state depends on the other tokens as in a trained model."""
+    weights = load_file(folder / "model.safetensors")
+    for name, values in weights.items():
+        if name.endswith(("dense.weight", "query.weight", "key.weight", "value.weight")):
+            weights[name] = values * factor
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.fixture(scope="module")
+def sibling(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another model of the family, with the same prompts."""
+    other = tmp_path_factory.mktemp("served") / "sibling"
+    tiny.checkpoint(other, like=folder, noise=0.7, seed=5)
+    tiny.write_modules(other, 32, max_length=48)
+    name = "config_sentence_transformers.json"
+    (other / name).write_text((folder / name).read_text())
+    return other
+
+
+@pytest.fixture
+def check(folder: Path, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Run the verb; return its exit code and what it printed."""
+
+    def done(url: str, *words: str, model: Path = folder) -> tuple[int, str]:
+        code = main(["space", str(model), "--endpoint", url, *words])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    return done
+
+
+def _always(wrong: Wrong) -> Callable[[list[str]], Wrong]:
+    return lambda _: wrong
+
+
+# ── verdicts ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("form", ["openai", "tei", "ollama"])
+def test_a_right_server_is_the_same_in_each_form(folder: Path, check: Check, form: str) -> None:
+    with serving_vectors(misconfigured(folder, ()), [form]) as service:
+        code, told = check(service.url)
+    assert code == 0, told
+    assert "same: the server's vectors are the model's" in told
+    assert f"34 texts, {open_stock(folder).get_embedding_dimension()} numbers" in told
+    path, fields = service.requests[-1]
+    assert service.url + path in told
+    if form != "tei":
+        assert fields["model"] == folder.name
+    paths = list(dict.fromkeys(path for path, _ in service.requests))
+    tried = {"openai": 1, "tei": 2, "ollama": 3}[form]
+    assert paths == ["/v1/embeddings", "/embed", "/api/embed"][:tried]
+
+
+@pytest.mark.parametrize("fault", SINGLES)
+def test_each_fault_of_a_server_is_named(
+    folder: Path, sibling: Path, check: Check, tmp_path: Path, fault: str
+) -> None:
+    _require_named(folder, sibling, check, tmp_path, [fault])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+def test_two_faults_are_named_together(
+    folder: Path, sibling: Path, check: Check, tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    _require_named(folder, sibling, check, tmp_path, pair)
+
+
+def _require_named(
+    folder: Path, sibling: Path, check: Check, tmp_path: Path, faults: Sequence[str]
+) -> None:
+    words = ["--json", str(tmp_path / "found.json"), "--candidates", str(sibling)]
+    served = list(faults)
+    if "prompt_doubled" in faults:
+        # The client sends the prompt, and the server adds it again.
+        words.append("--send-prompts")
+        served.remove("prompt_doubled")
+    embed = misconfigured(folder, served, other=sibling)
+    with serving_vectors(embed) as service:
+        code, told = check(service.url, *words)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert sorted(cause["name"] for cause in found["causes"]) == sorted(faults), told
+    assert code == 4
+    assert found["verdict"] == "different"
+    assert found["explained"] < 0.0632
+    for cause in found["causes"]:
+        assert f"{cause['name']}: {cause['words']}" in told
+    if "truncation_length" in faults:
+        assert "the server reads 32 tokens of a text, and the model 48" in told
+    if "prefix" in faults:
+        assert "the first 16 of 32 numbers" in told
+
+
+def test_bits_are_named(folder: Path, check: Check) -> None:
+    with serving_vectors(misconfigured(folder, ["bits"])) as service:
+        code, told = check(service.url)
+    assert code == 4
+    assert "precision: the server gives bits (eight in a byte) in place of numbers" in told
+
+
+def test_another_tokenizer_is_named(folder: Path, check: Check, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    tiny.checkpoint(other)
+    content = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    words = [word for word in vocabulary if word.isalpha()]
+    turned = dict(zip(words, [vocabulary[word] for word in words[::-1]], strict=True))
+    content["model"]["vocab"] = {**vocabulary, **turned}
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    with serving_vectors(misconfigured(folder, ["tokenizer"], other=other)) as service:
+        code, told = check(service.url, "--candidates", str(other))
+    assert code == 4
+    assert f"tokenizer: the server has the tokenizer of {other.name};" in told
+
+
+def test_queries_are_checked_with_their_prompt(folder: Path, check: Check) -> None:
+    model = open_stock(folder)
+    with serving_vectors(lambda texts: model.encode(texts, prompt="who data ")) as service:
+        assert check(service.url, "--queries")[0] == 0
+        code, told = check(service.url)
+    assert code == 4
+    assert "prompt_of_other_side: the server adds the prompt of the other side, 'who data '" in told
+    with serving_vectors(lambda texts: model.encode(texts, prompt="")) as service:
+        assert check(service.url, "--queries", "--send-prompts")[0] == 0
+        assert check(service.url, "--send-prompts")[0] == 0
+        assert check(service.url)[0] == 4
+
+
+def test_a_fault_that_no_cause_explains_is_said_to_be_one(
+    folder: Path, sibling: Path, check: Check
+) -> None:
+    with serving_vectors(misconfigured(sibling, ())) as service:
+        code, told = check(service.url)
+    assert code == 4
+    assert "none of the causes that were tried explains it" in told
+    assert "--candidates" in told
+    wide = np.random.default_rng(0).standard_normal((34, 48))
+    with serving_vectors(lambda texts: wide[: len(texts)]) as service:
+        code, told = check(service.url)
+    assert code == 4
+    assert "48 numbers: the model's vectors are shorter" in told
+
+
+def test_a_passport_alone_tells_same_or_different(
+    folder: Path, check: Check, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passport = tmp_path / "kept.json"
+    assert main(["space", str(folder), "--json", str(passport)]) == 0
+    capsys.readouterr()
+    for faults, code, words in (
+        ([], 0, "same"),
+        (["truncation_length"], 4, "a passport alone tells no more; give the model"),
+        (["prompt_of_other_side"], 4, "prompt_of_other_side: "),
+        (["prefix"], 4, "prefix: the server gives the first 16 of 32 numbers"),
+        (["normalisation"], 4, "normalisation: "),
+    ):
+        with serving_vectors(misconfigured(folder, faults)) as service:
+            found, told = check(service.url, model=passport)
+        assert (found, words in told) == (code, True), told
+
+
+def test_a_passport_with_canaries_spares_loading_the_model(
+    folder: Path, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from emberge_encoder import TextEncoder
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert main(["space", str(copy)]) == 0
+    loads = []
+    load = TextEncoder.load
+    monkeypatch.setattr(
+        TextEncoder, "load", lambda *a, **options: loads.append(1) or load(*a, **options)
+    )
+    with serving_vectors(misconfigured(folder, ())) as service:
+        assert check(service.url, model=copy)[0] == 0
+    assert not loads
+    with serving_vectors(misconfigured(folder, ["pooling"])) as service:
+        assert check(service.url, model=copy)[0] == 4
+    assert loads
+
+
+def test_texts_that_the_server_refuses_are_told(folder: Path, check: Check) -> None:
+    embed = misconfigured(folder, ())
+
+    def strict(texts: list[str]) -> Any:
+        long = any(len(text) > 3000 for text in texts)
+        return Wrong(413, b'{"error": "must have less than 512 tokens"}') if long else embed(texts)
+
+    with serving_vectors(strict) as service:
+        code, told = check(service.url)
+    assert code == 0, told
+    assert "33 texts" in told
+    assert "refused, so how it is cut is not known: '1234567890" in told
+    assert "must have less than 512 tokens" in told
+
+
+# ── answers that are none ───────────────────────────────────────────────────────────────────────
+
+
+def _rows(texts: list[str]) -> list[list[float]]:
+    return [[0.6, 0.8] for _ in texts]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda texts: [[math.nan, 1.0] for _ in texts], "a vector has nan among its numbers"),
+        (lambda texts: [[1.0, math.inf] for _ in texts], "a vector has inf among its numbers"),
+        (lambda texts: [[1.0, "0.5"] for _ in texts], "a vector has '0.5' among its numbers"),
+        (lambda texts: [[1.0, None] for _ in texts], "a vector has None among its numbers"),
+        (lambda texts: [[1.0, True] for _ in texts], "a vector has True among its numbers"),
+        (lambda texts: [[10**400, 1] for _ in texts], "a vector has 1000000"),
+        (lambda texts: ["AAAA" for _ in texts], "a vector of its answer is 'AAAA', no list"),
+        (lambda texts: [[] for _ in texts], "a vector of its answer is [], no list"),
+        (lambda texts: _rows(texts)[1:], "answers 8 texts by 7 vectors"),
+        (lambda texts: [*_rows(texts), [1.0, 2.0]], "answers 8 texts by 9 vectors"),
+        (
+            lambda texts: [[1.0] * (2 + i % 2) for i, _ in enumerate(texts)],
+            "its vectors have 2 to 3 numbers",
+        ),
+        (
+            _always(Wrong(body=b"<html>hello</html>")),
+            "its answer is no list of vectors: <html>",
+        ),
+        (_always(Wrong(body=b'{"data": {}}')), "its answer is no list of vectors"),
+        (_always(Wrong(body=b"[" * 100_000)), "its answer is no list of vectors"),
+        (
+            _always(Wrong(body=b'{"data": [{"index": 0}, {"index": 0}]}')),
+            "its answer is no list of vectors",
+        ),
+    ],
+)
+def test_answers_that_are_no_vectors_are_refused(
+    check: Check, answer: Callable[[list[str]], Any], words: str
+) -> None:
+    with serving_vectors(answer, ["openai"]) as service:
+        code, told = check(service.url, "--api", "openai")
+    assert code == 2, told
+    assert words in told
+    assert f"{service.url}/v1/embeddings" in told
+
+
+def test_a_server_that_refuses_all_is_an_error_with_its_words(check: Check) -> None:
+    with serving_vectors(_always(Wrong(422, b"unknown model"))) as service:
+        code, told = check(service.url)
+    assert code == 1
+    assert "refuses every text: 422: unknown model" in told
+
+
+def test_a_server_that_is_not_there_or_has_no_such_page_is_an_error(check: Check) -> None:
+    with serving_vectors(_rows, []) as service:
+        code, told = check(service.url)
+        assert code == 1
+        assert "404" in told
+        assert "Name the whole address, or the form by --api" in told
+        whole = check(f"{service.url}/other/embeddings", "--api", "tei")
+        assert whole[0] == 1
+        assert service.requests[-1][0] == "/other/embeddings"
+    code, told = check(service.url)
+    assert code == 1
+    assert service.url.partition("://")[2] in told
+
+
+def test_a_slow_server_is_not_waited_for(check: Check) -> None:
+    with serving_vectors(_always(Wrong(seconds=2.0))) as service:
+        code, told = check(service.url, "--timeout", "0.3")
+    assert code == 1
+    assert "no answer in 0.3 s; wait longer by --timeout" in told
+
+
+def test_a_busy_server_is_asked_again(folder: Path, check: Check) -> None:
+    embed, asked = misconfigured(folder, ()), []
+
+    def busy(texts: list[str]) -> Any:
+        asked.append(texts)
+        return Wrong(503, b"starting") if len(asked) == 1 else embed(texts)
+
+    with serving_vectors(busy) as service:
+        assert check(service.url)[0] == 0
+    with serving_vectors(_always(Wrong(503, b"starting"))) as service:
+        code, told = check(service.url)
+    assert code == 1
+    assert "the server answers 503: starting (3 times)" in told
+
+
+def test_keys_are_sent_and_never_printed(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+    with serving_vectors(misconfigured(folder, ())) as service:
+        assert check(service.url, "--key", "MY_KEY")[0] == 0
+    assert set(service.keys) == {"Bearer sk-very-secret"}
+    for status, body in ((401, b"no"), (400, b"sk-very-secret"), (500, b"sk-very-secret")):
+        with serving_vectors(_always(Wrong(status, body))) as service:
+            code, told = check(service.url, "--key", "MY_KEY")
+        assert code == 1
+        assert "secret" not in told
+    code, told = check("https://example.invalid", "--key", "sk-very-secret")
+    assert code == 1
+    assert "secret" not in told
+    assert "--key" in told or "environment variable" in told
+
+
+def test_options_of_a_server_need_a_server(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["space", str(folder), "--queries"]) == 2
+    assert "--queries is for a server; name its address by --endpoint" in capsys.readouterr().err
+    assert main(["space", str(folder), str(folder), "--endpoint", "http://localhost:1"]) == 2
+    assert "--endpoint checks a server beside one model" in capsys.readouterr().err
