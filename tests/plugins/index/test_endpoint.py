@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -370,3 +372,50 @@ def test_options_of_a_server_need_a_server(
     assert "--queries is for a server; name its address by --endpoint" in capsys.readouterr().err
     assert main(["space", str(folder), str(folder), "--endpoint", "http://localhost:1"]) == 2
     assert "--endpoint checks a server beside one model" in capsys.readouterr().err
+
+
+# ── the checker of one file ─────────────────────────────────────────────────────────────────────
+
+
+def _run_checker(passport: Path, url: str, *words: str) -> tuple[int, str]:
+    """Run the script without any installed package."""
+    script = Path(__file__).parents[3] / "examples" / "check_space.py"
+    command = [sys.executable, "-I", "-S", str(script), str(passport), url, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_checker_of_one_file_agrees_with_the_verb(folder: Path, tmp_path: Path) -> None:
+    passport = tmp_path / "space.json"
+    assert main(["space", str(folder), "--json", str(passport)]) == 0
+    for faults, code, words in (
+        ([], 0, "same: at most 0.0"),
+        (["truncation_length"], 4, "different: at most "),
+        (["prompt_missing"], 4, "different: at most "),
+        (["prefix"], 1, "its vectors have 16 numbers, and the model's 32"),
+    ):
+        with serving_vectors(misconfigured(folder, faults)) as service:
+            for path in ("/v1/embeddings", "/embed", "/api/embed"):
+                found, told = _run_checker(passport, service.url + path, "--model", "boom")
+                assert (found, words in told) == (code, True), told
+    model = open_stock(folder)
+    with serving_vectors(lambda texts: model.encode(texts, prompt="")) as service:
+        url = f"{service.url}/embed"
+        assert _run_checker(passport, url, "--queries", "--send-prompts")[0] == 0
+        assert _run_checker(passport, url, "--send-prompts")[0] == 0
+        assert _run_checker(passport, url, "--queries")[0] == 4
+    with serving_vectors(lambda texts: [[math.nan] * 32 for _ in texts]) as service:
+        code, told = _run_checker(passport, f"{service.url}/embed")
+    assert (code, "zero or not finite" in told) == (1, True)
+
+
+def test_the_checker_of_one_file_needs_canaries(folder: Path, tmp_path: Path) -> None:
+    passport = tmp_path / "space.json"
+    assert main(["space", str(folder), "--json", str(passport)]) == 0
+    content = json.loads(passport.read_text())
+    del content["canaries"]
+    passport.write_text(json.dumps(content))
+    code, told = _run_checker(passport, "http://localhost:1/embed")
+    assert (code, "has no canaries" in told) == (1, True)
+    passport.write_text("{}")
+    assert _run_checker(passport, "http://localhost:1/embed")[0] == 1
