@@ -87,7 +87,9 @@ def register_verbs() -> Mapping[str, Verb]:
             summary="rewrite a file of vectors by a translation, from an old model's space to a new one's",
             examples="emberge translate vectors.npy --by out/map --out new.npy\n"
             "emberge translate passages.parquet --column embedding --by out/map --out new.parquet\n"
-            "emberge translate hnsw.faiss --by out/map --out new.faiss",
+            "emberge translate hnsw.faiss --by out/map --out new.faiss\n"
+            "emberge translate codes.npy --ranges ranges.npz --by out/map --out new.npy   (int8)\n"
+            "emberge translate vectors.npy --by out/map --as binary --out bits.npy",
             add_options=_add_translate_options,
             run="emberge_index.vectors.translate_verb:translate",
             resumes=True,
@@ -214,10 +216,28 @@ def _add_vector_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--any-model", action="store_true", help="take vectors that look like another model's"
     )
+    parser.add_argument(
+        "--ranges",
+        type=Path,
+        metavar="FILE",
+        help="ranges of int8 vectors: npz with `ranges`, the least and greatest of each dimension",
+    )
 
 
 def _add_translate_options(parser: argparse.ArgumentParser) -> None:
     _add_vector_options(parser)
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("int8", "binary"),
+        help="write codes or bits (.npy); by default in the form of the old vectors",
+    )
+    parser.add_argument(
+        "--new-ranges",
+        type=Path,
+        metavar="FILE",
+        help="ranges of the new int8 vectors; by default of a sample, written beside OUT",
+    )
     parser.add_argument("--quiet", action="store_true", help="print errors and results only")
 
 

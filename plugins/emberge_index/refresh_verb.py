@@ -34,6 +34,7 @@ def refresh(options: argparse.Namespace, _plugins: object) -> int:
         queries=options.queries,
         column=options.column,
         any_model=options.any_model,
+        ranges=options.ranges,
     )
     with writing(options.out, "the order"), replace_file(options.out) as side:
         require_new(options.out, ".npy")  # another process may have been quicker
@@ -51,6 +52,7 @@ def order_of(
     queries: Path | None = None,
     column: str | None = None,
     any_model: bool = False,
+    ranges: Path | None = None,
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return (row numbers of a file of old vectors, row names), the most urgent to embed again first.
 
@@ -67,7 +69,7 @@ def order_of(
 
     from emberge_index.vectors import Mapper, block_rows, map_blocks, open_fitting
 
-    plan, translation = open_fitting(vectors, by, column, any_model=any_model)
+    plan, translation = open_fitting(vectors, by, column, any_model=any_model, ranges=ranges)
     if translation.header.side != "documents":
         raise DataError(
             f"{by}: translates {translation.header.side}, and documents are refreshed; fit a translation "

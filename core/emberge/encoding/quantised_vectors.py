@@ -52,9 +52,10 @@ class Int8Ranges:
         codes: NDArray[np.int8] = (steps - 128).astype(np.int8)
         return codes
 
-    def decode(self, codes: NDArray[np.int8]) -> Rows:
-        """Return the least number of each code's step, float32 [n, d]."""
-        return (codes.astype(np.float32) + 128) * self._steps + self.low
+    def decode(self, codes: NDArray[np.int8], *, middle: bool = False) -> Rows:
+        """Return the least number of each code's step, or the one in its `middle`, float32 [n, d]."""
+        place = np.float32(128.5 if middle else 128)
+        return (codes.astype(np.float32) + place) * self._steps + self.low
 
     @property
     def _steps(self) -> Rows:

@@ -14,6 +14,7 @@ from emberge import DataError
 from emberge.wording import printable
 
 from emberge_index.translation import are_unit, read_translation
+from emberge_index.vectors.codes import CodedRows, CodeKind
 from emberge_index.vectors.mapper import Mapped, Mapper
 from emberge_index.vectors.open_vectors import plan_vectors
 from emberge_index.vectors.pieces import (
@@ -36,6 +37,8 @@ SAMPLE, PLACES = 1024, 16
 # 2.7 for other docstrings, 3.3 for random words, 4.8 for German, and 6.1 for the same vectors rotated, as
 # another model's are. So a language that the fit has not seen looks foreign, too.
 STRANGE = 3.5
+# Largest distance from length 1 of vectors that have it: as floats, and decoded from int8.
+_UNIT, _CODED = 5e-3, 5e-2
 
 
 class FittingVectors(NamedTuple):
@@ -46,11 +49,18 @@ class FittingVectors(NamedTuple):
 
 
 def open_fitting(
-    vectors: Path, by: Path, column: str | None = None, *, any_model: bool = False
+    vectors: Path,
+    by: Path,
+    column: str | None = None,
+    *,
+    any_model: bool = False,
+    ranges: Path | None = None,
+    kind: CodeKind | None = None,
 ) -> FittingVectors:
     """Return the plan to rewrite a file of vectors by the translation in `by`, once they fit each other.
 
-    `any_model` accepts vectors that look like another model's, as vectors of very different texts may.
+    `any_model` accepts vectors that look like another model's, as vectors of very different texts may. For
+    `ranges` and `kind` see `plan_vectors`.
 
     Raises:
         DataError: if there is no translation, the file cannot be read, or its vectors have another dimension,
@@ -59,7 +69,14 @@ def open_fitting(
     """
     translation = read_translation(by)
     header = translation.header
-    plan = plan_vectors(vectors, column, dimension=header.target.dimension, mark=mark_of(header))
+    plan = plan_vectors(
+        vectors,
+        column,
+        dimension=header.target.dimension,
+        mark=mark_of(header),
+        ranges=ranges,
+        kind=kind,
+    )
     _require_fitting(plan, translation, any_model)
     return FittingVectors(plan, translation)
 
@@ -162,7 +179,8 @@ def _require_marked(plan: RewritePlan, space: SpaceOf, side: Side, other: SpaceO
 
 
 def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> None:
-    unit = are_unit(sample)
+    # Rounding to codes moves each length by about a hundredth.
+    unit = are_unit(sample, _CODED if isinstance(plan.rows, CodedRows) else _UNIT)
     if unit == space.normalised:
         return
     if unit:
@@ -180,7 +198,8 @@ def _sample_rows(rows: VectorSource) -> NDArray[Any]:
     """Return rows from evenly spaced parts of the file, or its first rows if it is only read in order."""
     import numpy as np
 
-    if not isinstance(rows, FileRows):
+    stored = rows.codes if isinstance(rows, CodedRows) else rows
+    if not isinstance(stored, FileRows):
         head_rows = next(iter(rows.blocks(0, SAMPLE)), np.zeros((0, rows.dimension)))
         return _drop_unfit_rows(head_rows)
     size = SAMPLE // PLACES

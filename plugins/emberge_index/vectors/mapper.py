@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emberge_index.vectors.codes import find_type_and_width
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from emberge_index.translation import Translation
+    from emberge_index.vectors.codes import Codec
 
 
 class Mapped(NamedTuple):
@@ -20,12 +23,17 @@ class Mapped(NamedTuple):
 
 
 class Mapper:
-    """Translation that computes in float64 for a float64 file, and in float32 for other files."""
+    """Translation that computes in float64 for a float64 file, and in float32 for other files.
 
-    def __init__(self, translation: Translation, dtype: np.dtype[Any]) -> None:
+    With a `codec` the mapped vectors are written in its form.
+    """
+
+    def __init__(
+        self, translation: Translation, dtype: np.dtype[Any], codec: Codec | None = None
+    ) -> None:
         import numpy as np
 
-        self.dtype = dtype
+        self._computed, self._codec = dtype, codec
         self._own = np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
         self._split_matrix = [factor.astype(self._own) for factor in _split_matrix(translation)]
         self._is_change = len(self._split_matrix) == 2
@@ -36,6 +44,21 @@ class Mapper:
     def dimension(self) -> int:
         """Size of a mapped vector."""
         return len(self._offset)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Number type of what is written."""
+        return self._written[0]
+
+    @property
+    def width(self) -> int:
+        """How many numbers are written for a vector: bits are eight in one."""
+        return self._written[1]
+
+    @property
+    def _written(self) -> tuple[np.dtype[Any], int]:
+        kind = None if self._codec is None else self._codec.kind
+        return find_type_and_width(kind, self._computed, self.dimension)
 
     def __call__(self, block: NDArray[Any]) -> Mapped:
         """Return the mapped vectors of a block; zero vectors (of empty documents) stay zero."""
@@ -53,8 +76,10 @@ class Mapper:
                 mapped /= np.sqrt(np.where(squares > 0, squares, 1))[:, None]
             is_zero = ~originals.any(axis=1)
             mapped[is_zero] = 0
-            vectors = mapped.astype(self.dtype, copy=False)
-            checked = squares if self.dtype.itemsize > 2 else vectors  # float16 ends at 65,504
+            vectors = mapped.astype(self._computed, copy=False)
+            checked = squares if self._computed.itemsize > 2 else vectors  # float16 ends at 65,504
+            if self._codec is not None and np.isfinite(checked).all():
+                vectors = self._codec.encode(vectors)
             return Mapped(vectors, bool(np.isfinite(checked).all()), int(is_zero.sum()))
 
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError, DataError, RecipeError
 from emberge.files import open_regular
 from emberge.tensor_files import TensorSpec, encode_header, read_header
 from emberge.wording import printable
 
+from emberge_index.vectors.codes import CodedRows, CodeKind, find_type_and_width, read_ranges
 from emberge_index.vectors.faiss_file import plan_faiss
 from emberge_index.vectors.mark_file import add_mark
 from emberge_index.vectors.parquet_file import plan_parquet
@@ -23,6 +24,7 @@ from emberge_index.vectors.pieces import (
     KeptBytes,
     NewBytes,
     RewritePlan,
+    VectorSource,
     block_rows,
     read_mark,
     require_finite,
@@ -47,11 +49,19 @@ class VectorsOfFile:
 
 
 def plan_vectors(
-    path: Path, column: str | None = None, *, dimension: int, mark: str = ""
+    path: Path,
+    column: str | None = None,
+    *,
+    dimension: int,
+    mark: str = "",
+    ranges: Path | None = None,
+    kind: CodeKind | None = None,
 ) -> RewritePlan:
     """Return the plan to rewrite a file with vectors of another dimension; the suffix decides its format.
 
-    `mark` is the text that names the new space in the header of a safetensors file.
+    `mark` is the text that names the new space in the header of a safetensors file. `ranges` is the file with
+    the ranges of int8 codes, which are rewritten as int8. Vectors of an npy file are written in the form
+    `kind`, if one is given.
 
     Raises:
         DataError: if the file is missing or damaged, or its vectors cannot be rewritten.
@@ -60,14 +70,23 @@ def plan_vectors(
     require_format(path)
     if not path.is_file():
         raise DataError(f"{path}: there is no such file of vectors")
+    if path.suffix not in (".npy", ".safetensors") and ranges is not None:
+        raise RecipeError(
+            f"{path}: int8 codes are read from .npy and .safetensors; take --ranges out"
+        )
+    if path.suffix != ".npy" and kind is not None:
+        raise RecipeError(
+            f"{path}: only the vectors of an .npy file change their form; take --as out"
+        )
     if path.suffix == ".safetensors":
-        return plan_safetensors(path, dimension, column, mark)
+        return plan_safetensors(path, dimension, column, mark, ranges)
     if path.suffix == ".parquet":
         return plan_parquet(path, column, mark)
     if column is not None:
         raise RecipeError(f"{path}: a {path.suffix} file has no columns; leave out --column")
-    plan = plan_npy(path, dimension) if path.suffix == ".npy" else plan_faiss(path, dimension)
-    return add_mark(plan)
+    if path.suffix == ".npy":
+        return add_mark(plan_npy(path, dimension, ranges, kind))
+    return add_mark(plan_faiss(path, dimension))
 
 
 def require_format(path: Path) -> None:
@@ -110,8 +129,10 @@ def read_vectors(path: Path, column: str | None = None) -> VectorsOfFile:
 LONGEST = 1 << 14
 
 
-def plan_npy(path: Path, dimension: int) -> RewritePlan:
-    """Return the plan to rewrite an npy file with vectors of another dimension.
+def plan_npy(
+    path: Path, dimension: int, ranges: Path | None = None, kind: CodeKind | None = None
+) -> RewritePlan:
+    """Return the plan to rewrite an npy file with vectors of another dimension, perhaps in another form.
 
     Raises:
         DataError: if the array is not a table of floats stored row by row.
@@ -126,26 +147,52 @@ def plan_npy(path: Path, dimension: int) -> RewritePlan:
         shape, columns_first, dtype = read_header(opening)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
         raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
-    require_floats(path, dtype)
+    is_coded = _is_coded(path, dtype, ranges)
     if len(shape) != 2 or columns_first or not dtype.isnative:
         raise DataError(
             f"{path}: holds an array {shape}{', column by column' if columns_first else ''}, not rows of "
             "vectors; save it with np.save(FILE, np.ascontiguousarray(vectors))"
         )
-    rows = FileRows(path, opening.tell(), shape[0], shape[1], dtype)
+    rows: VectorSource = FileRows(path, opening.tell(), shape[0], shape[1], dtype)
+    if is_coded:
+        rows, kind = _decode_rows(rows, ranges), kind or "int8"
+    written, width = find_type_and_width(kind, dtype, dimension)
     header = io.BytesIO()
     npy.write_array_header_1_0(
         header,
         {
-            "descr": npy.dtype_to_descr(dtype),
+            "descr": npy.dtype_to_descr(written),
             "fortran_order": False,
-            "shape": (shape[0], dimension),
+            "shape": (shape[0], width),
         },
     )
-    return RewritePlan(path, (NewBytes(header.getvalue()), rows), rows)
+    return RewritePlan(path, (NewBytes(header.getvalue()), rows), rows, kind=kind)
 
 
-def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) -> RewritePlan:
+def _is_coded(path: Path, dtype: Any, ranges: Path | None, what: str = "vectors") -> bool:
+    """Return whether vectors are int8 codes whose ranges are given; refuse all others that are no floats.
+
+    Raises:
+        DataError: if they are others, or floats with ranges.
+    """
+    if dtype.kind == "f" and ranges is not None:
+        raise DataError(
+            f"{path}: its {what} are {dtype.name}, which have no ranges; take --ranges out"
+        )
+    if dtype.name != "int8" or ranges is None:
+        require_floats(path, dtype, what)
+        return False
+    return True
+
+
+def _decode_rows(rows: VectorSource, ranges: Path | None) -> CodedRows:
+    assert ranges is not None
+    return CodedRows(rows, read_ranges(ranges, rows.dimension))
+
+
+def plan_safetensors(
+    path: Path, dimension: int, column: str | None, mark: str, ranges: Path | None = None
+) -> RewritePlan:
     """Return the plan to rewrite a safetensors file; `mark` names the new space in its header.
 
     Raises:
@@ -159,8 +206,9 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
     if spec.dtype.startswith(("bfloat", "float8", "complex")):
         raise DataError(f"{path}: tensor '{name}' is {spec.dtype}; convert it to F16 or F32 first")
     dtype = np.dtype(spec.dtype).newbyteorder("<")
-    require_floats(path, dtype, f"vectors '{name}'")
-    rows = FileRows(path, spec.offset, spec.shape[0], spec.shape[1], dtype)
+    is_coded = _is_coded(path, dtype, ranges, f"vectors '{name}'")
+    rows: VectorSource = FileRows(path, spec.offset, spec.shape[0], spec.shape[1], dtype)
+    rows = _decode_rows(rows, ranges) if is_coded else rows
     changed = replace(spec, shape=(rows.rows, dimension))
     ordered = sorted(specs.values(), key=lambda tensor: (tensor.offset, tensor.nbytes))
     opening, _ = encode_header(
@@ -170,7 +218,8 @@ def plan_safetensors(path: Path, dimension: int, column: str | None, mark: str) 
         rows if tensor is spec else KeptBytes(tensor.offset, tensor.nbytes) for tensor in ordered
     ]
     fingerprint, side = read_mark(metadata.get(MARK))
-    return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side)
+    kind: CodeKind | None = "int8" if is_coded else None
+    return RewritePlan(path, (NewBytes(opening), *pieces), rows, fingerprint, side, kind=kind)
 
 
 def _read_specs(path: Path) -> tuple[dict[str, TensorSpec], dict[str, str]]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from emberge import DataError
 from emberge.wording import count_noun, join_some
@@ -149,6 +149,8 @@ class RewritePlan:
     side: str | None = None
     """Side of a search that the file names: documents or queries."""
     finish: Callable[[NDArray[Any], Path], None] | None = None
+    kind: Literal["int8", "binary"] | None = None
+    """Form of the new vectors; by default floats."""
 
 
 def block_rows(*dimensions: int) -> int:
@@ -199,10 +201,16 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
     """
     if dtype.kind == "f" and dtype.itemsize in (2, 4, 8):
         return
+    if dtype.name == "int8":
+        raise DataError(
+            f"{path}: its {what} are int8, codes of rounded numbers; give the ranges that they were made "
+            "with by --ranges, or translate the float vectors"
+        )
+    codes = "bits or codes without their lengths" if dtype.name == "uint8" else "no vectors"
     raise DataError(
-        f"{path}: its {what} are {dtype.name}, codes of rounded numbers, which cannot be rewritten; "
-        "translate the float vectors that they were made of and quantise those again, or leave the index as "
-        "it is and let a step `bridge` fit the new model's queries to it"
+        f"{path}: its {what} are {dtype.name}, {codes}, which cannot be rewritten; translate the float "
+        "vectors that they were made of and quantise those again (--as binary), or leave the index as it is "
+        "and let a step `bridge` fit the new model's queries to it"
     )
 
 

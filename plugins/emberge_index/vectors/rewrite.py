@@ -179,7 +179,7 @@ def _count_bytes(piece: Piece, mapper: Mapper) -> int:
         return len(piece.data)
     if isinstance(piece, KeptBytes):
         return piece.size
-    return piece.rows * mapper.dimension * mapper.dtype.itemsize
+    return piece.rows * mapper.width * mapper.dtype.itemsize
 
 
 class _Writer:
@@ -252,7 +252,7 @@ def _map_rows(
     reading: ThreadPoolExecutor,
 ) -> Iterator[Bytes]:
     size = block_rows(rows.dimension, mapper.dimension)
-    width = mapper.dimension * mapper.dtype.itemsize
+    width = mapper.width * mapper.dtype.itemsize
     start = done // width // size * size  # a block is mapped as a whole, as it was before
     skipped_rows = done - start * width
     blocks = _read_ahead(rows.blocks(start, size), reading)

@@ -12,11 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emberge import RecipeError
 from emberge.files import require_space, writing
 from emberge.wording import count_noun
 
 if TYPE_CHECKING:
     from emberge_index.translation import Translation
+    from emberge_index.vectors.codes import Codec, CodeKind
     from emberge_index.vectors.pieces import RewritePlan
 
 
@@ -33,10 +35,15 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
         options.out,
         column=options.column,
         any_model=options.any_model,
+        ranges=options.ranges,
+        new_ranges=options.new_ranges,
+        kind=options.form,
         progress=progress,
     )
     progress.end()
     print(f"translated: {options.out}, {translated.rows:,} vectors")
+    if translated.ranges is not None:
+        print(f"ranges of its int8: {translated.ranges}")
     if translated.empty:
         print(
             f"{count_noun(translated.empty, 'vector')} of zeros, as of an empty document, stay as they are"
@@ -45,10 +52,14 @@ def translate(options: argparse.Namespace, _plugins: object) -> int:
 
 
 class Translated(NamedTuple):
-    """Counts of a translated file: all vectors, and zero vectors, which are not translated."""
+    """Counts of a translated file: all vectors, and zero vectors, which are not translated.
+
+    `ranges` is the file with the ranges of new int8 codes.
+    """
 
     rows: int
     empty: int
+    ranges: Path | None = None
 
 
 def translate_file(
@@ -58,9 +69,16 @@ def translate_file(
     *,
     column: str | None = None,
     any_model: bool = False,
+    ranges: Path | None = None,
+    new_ranges: Path | None = None,
+    kind: CodeKind | None = None,
     progress: Any = None,
 ) -> Translated:
     """Rewrite one file's vectors into another file by a translation; return the number of vectors.
+
+    `ranges` is the file with the ranges of stored int8 codes. `kind` is the form of the new vectors of an npy
+    file: by default that of the old ones. New int8 codes have the ranges of the file `new_ranges`, or those
+    of a sample of mapped vectors, which are written beside OUT.
 
     If a killed call is repeated, it resumes where it stopped and writes the same bytes. `progress(done,
     total)` is called after each block.
@@ -71,6 +89,7 @@ def translate_file(
         CheckpointError: if another process translates into the same file.
     """
     from emberge_index.vectors.checks import open_fitting
+    from emberge_index.vectors.codes import locate_ranges
     from emberge_index.vectors.mark_file import require_new_mark
     from emberge_index.vectors.open_vectors import require_format
     from emberge_index.vectors.rewrite import require_new
@@ -78,10 +97,33 @@ def translate_file(
     require_format(vectors)
     require_new(out, vectors.suffix)
     require_new_mark(out)
-    plan, translation = open_fitting(vectors, by, column, any_model=any_model)
+    plan, translation = open_fitting(
+        vectors, by, column, any_model=any_model, ranges=ranges, kind=kind
+    )
+    if new_ranges is not None and plan.kind != "int8":
+        raise RecipeError(
+            "--new-ranges are those of new int8 vectors; add --as int8, or take them out"
+        )
     _require_space(plan, translation, out)
-    empty = _write_vectors(plan, translation, out, progress or (lambda *_: None))
-    return Translated(plan.rows.rows, empty)
+    codec = _build_codec(plan, translation, new_ranges)
+    empty = _write_vectors(plan, translation, codec, out, progress or (lambda *_: None))
+    has_ranges = codec is not None and codec.ranges is not None
+    return Translated(plan.rows.rows, empty, locate_ranges(out) if has_ranges else None)
+
+
+def _build_codec(
+    plan: RewritePlan, translation: Translation, new_ranges: Path | None
+) -> Codec | None:
+    """Return the form of the new vectors; None for floats."""
+    from emberge_index.vectors.codes import Codec, measure_ranges, read_ranges
+    from emberge_index.vectors.mapper import Mapper
+
+    if plan.kind != "int8":
+        return None if plan.kind is None else Codec(plan.kind)
+    mapper = Mapper(translation, plan.rows.dtype)
+    if new_ranges is not None:
+        return Codec("int8", read_ranges(new_ranges, mapper.dimension))
+    return Codec("int8", measure_ranges(plan.rows, mapper))
 
 
 def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> None:
@@ -97,17 +139,20 @@ def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> No
     require_space(out.parent, size)
 
 
-def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progress: Any) -> int:
+def _write_vectors(
+    plan: RewritePlan, translation: Translation, codec: Codec | None, out: Path, progress: Any
+) -> int:
     """Write the mapped vectors, and return the number of zero vectors."""
     import numpy as np
 
+    from emberge_index.vectors.codes import write_ranges
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.mark_file import write_mark_file
     from emberge_index.vectors.pieces import mark_of
     from emberge_index.vectors.rewrite import WorkFolder, publish_work, rewrite, working_on
 
-    mapper = Mapper(translation, plan.rows.dtype)
-    work = WorkFolder(out, _describe_work(plan, translation))
+    mapper = Mapper(translation, plan.rows.dtype, codec)
+    work = WorkFolder(out, _describe_work(plan, translation, codec))
     with working_on(work):
         empty = rewrite(plan, mapper, work, progress)
         finished_file = work.file
@@ -121,13 +166,15 @@ def _write_vectors(plan: RewritePlan, translation: Translation, out: Path, progr
             )
             with writing(out, "the vectors"):
                 plan.finish(mapped, finished_file)
-        # Written first: a file of vectors is never there without its mark.
+        # Written first: a file of vectors is never there without its mark and its ranges.
+        if codec is not None and codec.ranges is not None:
+            write_ranges(out, codec.ranges)
         write_mark_file(out, finished_file, mark_of(translation.header))
         publish_work(work, finished_file)
     return empty
 
 
-def _describe_work(plan: RewritePlan, translation: Translation) -> str:
+def _describe_work(plan: RewritePlan, translation: Translation, codec: Codec | None) -> str:
     """Return a text of all that decides the bytes: the input file, its rows, and the map with its facts."""
     status = os.stat(plan.path)
     rows_and_map = [
@@ -135,6 +182,7 @@ def _describe_work(plan: RewritePlan, translation: Translation) -> str:
         status.st_size,
         status.st_mtime_ns,
         repr(plan.rows),
+        repr(codec),
         asdict(translation.header),
         hashlib.sha256(translation.fitted.matrix.tobytes()).hexdigest(),
         hashlib.sha256(translation.fitted.offset.tobytes()).hexdigest(),
