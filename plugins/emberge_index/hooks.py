@@ -62,10 +62,11 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge space kept/space.json ./new\n"
             "emberge space ./model --endpoint http://localhost:8080   (0: same, 4: different, and why)\n"
             "emberge space kept/space.json --endpoint http://localhost:11434 --api ollama --served-as boom\n"
+            "emberge space ./model --texts texts.jsonl --vectors index.npy   (which rows are not its?)\n"
             "emberge space ./model   (writes its passport)\n"
             "emberge space owner/name --json space.json   (writes it there)",
             add_options=_add_space_options,
-            run="emberge_index.space.one_space:run",
+            run="emberge_index.space_verb:run",
             machine=True,
         ),
         "thresholds": Verb(
@@ -110,7 +111,7 @@ def _add_space_options(parser: argparse.ArgumentParser) -> None:
         "--vectors",
         type=Path,
         metavar="FILE",
-        help="vectors of those texts by A: .npy, .safetensors",
+        help="vectors of those texts by A: .npy, .safetensors, .parquet, .faiss",
     )
     parser.add_argument(
         "--json",
@@ -143,19 +144,32 @@ def _add_space_options(parser: argparse.ArgumentParser) -> None:
         help="longest wait for an answer (30)",
     )
     server.add_argument(
-        "--queries", action="store_true", help="check texts as queries, not as documents"
-    )
-    server.add_argument(
         "--send-prompts",
         action="store_true",
         help="send A's prompt before each text, as clients may do",
     )
-    server.add_argument(
+    check = parser.add_argument_group("a server, or stored --vectors of --texts, checked beside A")
+    check.add_argument(
+        "--queries", action="store_true", help="check texts as queries, not as documents"
+    )
+    check.add_argument(
         "--candidates",
         nargs="+",
         default=[],
         metavar="MODEL",
-        help="other models that the server may have",
+        help="other models that may have made the vectors",
+    )
+    check.add_argument(
+        "--sample",
+        type=number_option(Count),
+        metavar="N",
+        help="stored rows to embed again, spread evenly (1,000)",
+    )
+    check.add_argument(
+        "--ranges",
+        type=Path,
+        metavar="FILE",
+        help="ranges of stored int8 vectors, as of `translate`",
     )
 
 

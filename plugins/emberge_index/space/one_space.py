@@ -1,9 +1,8 @@
-"""The verb `space`: writes the passport of one model, or compares the spaces of two."""
+"""The space of one model, with its passport, and the comparison of two."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -46,36 +45,14 @@ if TYPE_CHECKING:
 # Bytes of weights up to which a model that is published is loaded for its canaries. A larger one gets the
 # facts alone, and `emberge space MODEL` embeds its canaries where there is room.
 SMALL = 1 << 28
-CODES: dict[SpaceVerdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
+_CODES: dict[SpaceVerdict, int] = {"same": 0, "translatable": 3, "foreign": 4}
 # Number of texts that are embedded to check that stored vectors are the model's.
 _SAMPLE = 32
 
 
-def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Write a model's passport, or print the comparison of two models; return the exit code.
-
-    The passport goes to the file of --json, or is the space.json of a folder that the user named. With
-    --endpoint a server is compared with the model.
-    """
-    if options.endpoint is not None:
-        from emberge_index.endpoint.endpoint_check import run as check_server
-
-        return check_server(options, plugins)
-    _refuse_server_options(options)
-    first = space_at(options.first, options, plugins)
-    if options.second is None:
-        _refuse_beside(options)
-        print("\n".join(first.write_passport_file(options.json)))
-        return 0
-    second = space_at(options.second, options, plugins)
-    comparison = compare(first, second, texts=options.texts, vectors=options.vectors)
-    print("\n".join(comparison.lines()))
-    if options.json is not None:
-        write_text(
-            options.json, json.dumps(comparison.plain(), indent=1, ensure_ascii=False) + "\n"
-        )
-        print(f"written: {options.json}")
-    return CODES[comparison.verdict]
+def exit_code_of(verdict: SpaceVerdict) -> int:
+    """Return the exit code of a comparison."""
+    return _CODES[verdict]
 
 
 def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelSpace:
@@ -95,26 +72,6 @@ def space_at(text: str, options: argparse.Namespace, plugins: Plugins) -> ModelS
     return ModelSpace(
         model.name, model.folder, backbone, device, is_users=is_name or is_folder(text)
     )
-
-
-def _refuse_server_options(options: argparse.Namespace) -> None:
-    given = {
-        "--api": options.api,
-        "--served-as": options.served_as,
-        "--key": options.key,
-        "--queries": options.queries,
-        "--send-prompts": options.send_prompts,
-        "--candidates": options.candidates,
-    }
-    used = [name for name, value in given.items() if value]
-    if used:
-        raise RecipeError(f"{used[0]} is for a server; name its address by --endpoint")
-
-
-def _refuse_beside(options: argparse.Namespace) -> None:
-    used_options = [name for name in ("texts", "vectors") if getattr(options, name) is not None]
-    if used_options:
-        raise RecipeError(f"--{used_options[0]} is for a comparison; name a second model")
 
 
 @dataclass(frozen=True)
@@ -277,7 +234,7 @@ class SpaceComparison:
         return asdict(self)
 
 
-def compare(
+def compare_spaces(
     first: ModelSpace, second: ModelSpace, *, texts: Path | None = None, vectors: Path | None = None
 ) -> SpaceComparison:
     """Return the comparison of two spaces by their passports, canaries and a fit.

@@ -6,5 +6,6 @@ from .checks import require_space as require_space
 from .mapper import Mapper as Mapper
 from .open_vectors import plan_vectors as plan_vectors
 from .open_vectors import read_vectors as read_vectors
+from .pieces import RewritePlan as RewritePlan
 from .pieces import block_rows as block_rows
 from .rewrite import require_new as require_new

@@ -12,11 +12,18 @@ import pytest
 from emberge import DataError, RecipeError
 from emberge_index import diff_queries, thresholds_verb
 from emberge_index.query_changes import Topic, changes_of
-from emberge_index.space.canaries import CANARIES, embed_canaries, probe_texts, prompts_of
+from emberge_index.space.canaries import (
+    CANARIES,
+    LONG_CANARIES,
+    embed_canaries,
+    probe_texts,
+    prompts_of,
+)
 from emberge_index.space.compare import (
     FOUND,
     SAME,
     FitError,
+    SpaceVerdict,
     canary_distance,
     fit_error,
     largest_distance,
@@ -24,7 +31,7 @@ from emberge_index.space.compare import (
     require_sample,
     verdict_of,
 )
-from emberge_index.space.one_space import CODES, SpaceComparison
+from emberge_index.space.one_space import SpaceComparison, exit_code_of
 from emberge_index.space.passport import Passport
 from emberge_index.threshold_interval import ThresholdInterval
 from emberge_index.threshold_map import threshold_map
@@ -113,7 +120,8 @@ def test_the_lines_of_a_comparison_name_all_that_was_found() -> None:
     assert found.plain()["fit"] == fit
     same = SpaceComparison("a", "b", "same", {}, ("", ""))
     assert list(same.lines()) == ["A a, B b", "same: vectors of both may be mixed"]
-    assert CODES == {"same": 0, "translatable": 3, "foreign": 4}
+    verdicts: tuple[SpaceVerdict, ...] = ("same", "translatable", "foreign")
+    assert [exit_code_of(one) for one in verdicts] == [0, 3, 4]
 
 
 # ── canaries, prompts and probes ────────────────────────────────────────────────────────────────
@@ -137,16 +145,20 @@ def test_canaries_are_embedded_with_the_prompt_of_each_side(monkeypatch: Any) ->
             assert model == "mine"
 
         def embed(self, texts: Any, prompt: str) -> Rows:
-            assert texts == CANARIES
+            assert texts == (*CANARIES, *LONG_CANARIES)
             asked.append((len(texts), prompt))
-            return np.zeros((len(texts), 2))
+            return np.arange(2.0 * len(texts)).reshape(-1, 2)
 
     monkeypatch.setattr("emberge.encoding.TextEmbedder", Embedder, raising=False)
     both: Any = SimpleNamespace(prompts={"query": "q: ", "document": "d: "})
-    assert set(embed_canaries(both, "mine")) == {"document", "query"}
+    canaries = embed_canaries(both, "mine")
+    assert set(canaries) == {"document", "long document", "query", "long query"}
+    for side in ("document", "query"):
+        assert canaries[side][[0, -1]].tolist() == [[0, 1], [62, 63]]
+        assert canaries[f"long {side}"].tolist() == [[64, 65], [66, 67]]
     one: Any = SimpleNamespace(prompts={"query": "t: ", "document": "t: "})
-    assert set(embed_canaries(one, "mine")) == {"document"}
-    assert asked == [(32, "d: "), (32, "q: "), (32, "t: ")]
+    assert set(embed_canaries(one, "mine")) == {"document", "long document"}
+    assert asked == [(34, "d: "), (34, "q: "), (34, "t: ")]
 
 
 def test_probes_are_paragraphs_of_some_length_from_all_over_the_help() -> None:

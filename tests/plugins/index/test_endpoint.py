@@ -365,13 +365,23 @@ def test_keys_are_sent_and_never_printed(
     assert "--key" in told or "environment variable" in told
 
 
-def test_options_of_a_server_need_a_server(
+def test_options_that_say_nothing_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["space", str(folder), "--queries"]) == 2
-    assert "--queries is for a server; name its address by --endpoint" in capsys.readouterr().err
-    assert main(["space", str(folder), str(folder), "--endpoint", "http://localhost:1"]) == 2
-    assert "--endpoint checks a server beside one model" in capsys.readouterr().err
+    def told(*words: str) -> str:
+        assert main(["space", str(folder), *words]) == 2
+        return capsys.readouterr().err
+
+    assert "--send-prompts is for a server; name its address by --endpoint" in told(
+        "--send-prompts"
+    )
+    assert "--queries is for a server or for stored vectors" in told("--queries")
+    assert "--candidates is for a server or for stored" in told(str(folder), "--candidates", "a")
+    server = ["--endpoint", "http://localhost:1"]
+    assert "the second model is not for a server" in told(str(folder), *server)
+    assert "--sample is not for a server" in told("--sample", "5", *server)
+    assert "--texts is for stored vectors; give --texts and --vectors" in told("--texts", "a.txt")
+    assert "--vectors is for stored vectors; give --texts" in told("--vectors", "a.npy")
 
 
 # ── the checker of one file ─────────────────────────────────────────────────────────────────────

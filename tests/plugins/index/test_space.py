@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import shutil
@@ -17,7 +18,7 @@ from emberge.cli.main import main
 from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import CANARIES, probe_texts
 from emberge_index.space.compare import canary_distance, fit_error
-from emberge_index.space.one_space import ModelSpace, SpaceComparison, compare
+from emberge_index.space.one_space import ModelSpace, SpaceComparison, compare_spaces
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport, write_passport
 from emberge_index.vectors.pieces import MARK
 from safetensors.torch import load_file, save_file
@@ -154,7 +155,8 @@ def test_twenty_pairs_of_models_are_told_right(
     pairs = _pairs(bert, berts, tmp_path)
     assert len(pairs) == 20
     found: dict[str, SpaceComparison] = {
-        name: compare(first, space(folder), texts=texts) for name, (folder, _) in pairs.items()
+        name: compare_spaces(first, space(folder), texts=texts)
+        for name, (folder, _) in pairs.items()
     }
     shown = {name: (one.verdict, one.distance, one.fit) for name, one in found.items()}
     assert {n: one.verdict for n, one in found.items()} == {n: v for n, (_, v) in pairs.items()}, (
@@ -179,7 +181,7 @@ def test_changes_of_a_real_model_are_told_right(minilm: Path, tmp_path: Path) ->
         "four bits": (changed(minilm, tmp_path / "int4", rounded(7)), "translatable"),
         "another family": (tiny.checkpoint(tmp_path / "tiny", seed=5), "foreign"),
     }
-    found = {name: compare(first, space(folder)) for name, (folder, _) in pairs.items()}
+    found = {name: compare_spaces(first, space(folder)) for name, (folder, _) in pairs.items()}
     shown = {name: (one.verdict, one.distance, one.fit) for name, one in found.items()}
     assert {n: one.verdict for n, one in found.items()} == {n: v for n, (_, v) in pairs.items()}, (
         shown
@@ -188,7 +190,7 @@ def test_changes_of_a_real_model_are_told_right(minilm: Path, tmp_path: Path) ->
 
 def test_a_query_prompt_alone_leaves_documents_where_they_are(bert: Path, tmp_path: Path) -> None:
     other = settings(changed(bert, tmp_path / "query"), prompts={"query": "question text "})
-    found = compare(space(bert), space(other))
+    found = compare_spaces(space(bert), space(other))
     assert found.verdict == "same"
     assert found.query_prompts == ("", "question text ")
     assert any("queries have other prompts" in line for line in found.lines())
@@ -197,7 +199,7 @@ def test_a_query_prompt_alone_leaves_documents_where_they_are(bert: Path, tmp_pa
 def test_a_model_without_finite_embeddings_is_refused(bert: Path, tmp_path: Path) -> None:
     broken = changed(bert, tmp_path / "broken", lambda _, v: v * float("nan"))
     with pytest.raises(CheckpointError, match="broken"):
-        compare(space(bert), space(broken))
+        compare_spaces(space(bert), space(broken))
 
 
 # ── the passport ────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +213,9 @@ def test_a_passport_is_read_as_it_was_written(bert: Path, tmp_path: Path) -> Non
     own = space(bert).with_canaries.canaries["document"]
     # Sixteen bits keep eleven of a number's.
     np.testing.assert_allclose(kept.canaries["document"], own, rtol=2**-11, atol=2**-24)
-    assert (folder / PASSPORT).stat().st_size < 32 * 32 * 2 * 4 / 3 + 6_000
+    own = space(bert).with_canaries.canaries["long document"]
+    np.testing.assert_allclose(kept.canaries["long document"], own, rtol=2**-11, atol=2**-24)
+    assert (folder / PASSPORT).stat().st_size < 34 * 32 * 2 * 4 / 3 + 16_000
 
 
 def test_a_passport_that_its_model_has_left_behind_is_not_believed(
@@ -230,9 +234,22 @@ def test_canaries_of_other_texts_are_not_believed(bert: Path, tmp_path: Path) ->
     list(space(folder).write_passport_file())
     kept = json.loads((folder / PASSPORT).read_text())
     assert read_passport(folder).canaries
-    kept["canaries"]["texts"][3] = "a text of another version"
+    for texts in ("texts", "long_texts"):
+        other = json.loads(json.dumps(kept))
+        other["canaries"][texts][1] = "a text of another version"
+        (folder / PASSPORT).write_text(json.dumps(other))
+        assert read_passport(folder).canaries == {}
+
+
+def test_canaries_that_are_not_finite_are_no_passport(bert: Path, tmp_path: Path) -> None:
+    folder = changed(bert, tmp_path / "model")
+    list(space(folder).write_passport_file())
+    kept = json.loads((folder / PASSPORT).read_text())
+    broken = np.full((32, 32), np.nan, "<f2")
+    kept["canaries"]["float16"]["document"] = base64.b64encode(broken.tobytes()).decode()
     (folder / PASSPORT).write_text(json.dumps(kept))
-    assert read_passport(folder).canaries == {}
+    with pytest.raises(CheckpointError, match="is no passport of a space"):
+        read_passport(folder)
 
 
 def test_a_passport_is_no_part_of_a_models_content(bert: Path, tmp_path: Path) -> None:
@@ -312,7 +329,7 @@ def test_no_passport_is_written_into_an_installed_package(
 
 
 def test_a_comparison_names_both_models(bert: Path, berts: list[Path]) -> None:
-    found = compare(space(bert), space(berts[0]))
+    found = compare_spaces(space(bert), space(berts[0]))
     assert (found.first, found.second) == (bert.name, berts[0].name)
 
 
@@ -371,7 +388,7 @@ def test_vectors_that_are_not_the_models_are_refused(
     path = tmp_path / "index.npy"
     np.save(path, _vectors(kind, space(bert).documents(lines), space(berts[0]).documents(lines)))
     with pytest.raises(DataError) as refused:
-        compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+        compare_spaces(space(bert), space(berts[0]), texts=texts, vectors=path)
     for word in (str(path), place, fix):
         assert word in str(refused.value)
 
@@ -388,9 +405,9 @@ def test_vectors_that_are_marked_as_another_models_are_refused(
         safetensors.numpy.save_file({"vectors": rows}, path, metadata={MARK: mark})
         if refused:
             with pytest.raises(DataError, match="marked as another model's than bert"):
-                compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+                compare_spaces(space(bert), space(berts[0]), texts=texts, vectors=path)
         else:
-            found = compare(space(bert), space(berts[0]), texts=texts, vectors=path)
+            found = compare_spaces(space(bert), space(berts[0]), texts=texts, vectors=path)
             assert found.verdict == "translatable"
 
 
@@ -400,13 +417,15 @@ def test_vectors_of_empty_documents_are_left_out_of_the_comparison(
     rows = space(bert).documents(texts.read_text().splitlines())
     rows[[0, 24, 399]] = 0
     np.save(tmp_path / "index.npy", rows)
-    found = compare(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
+    found = compare_spaces(
+        space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy"
+    )
     assert found.verdict == "translatable"
     assert found.fit is not None
     assert found.fit.texts == 397
     np.save(tmp_path / "index.npy", 0 * rows)
     with pytest.raises(DataError, match="zeros"):
-        compare(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
+        compare_spaces(space(bert), space(berts[0]), texts=texts, vectors=tmp_path / "index.npy")
 
 
 def test_every_vector_of_few_texts_is_compared_with_its_text(
@@ -419,7 +438,7 @@ def test_every_vector_of_few_texts_is_compared_with_its_text(
     rows[1] = rows[0]
     np.save(tmp_path / "index.npy", rows)
     with pytest.raises(DataError, match="of a sample of 3 texts one is"):
-        compare(space(bert), space(berts[0]), texts=few, vectors=tmp_path / "index.npy")
+        compare_spaces(space(bert), space(berts[0]), texts=few, vectors=tmp_path / "index.npy")
 
 
 def test_the_size_of_embeddings_is_known_where_the_config_names_it_otherwise(
@@ -446,7 +465,7 @@ def test_vectors_of_queries_are_told_from_those_of_documents(
     path = tmp_path / "index.npy"
     np.save(path, space(model).queries(texts.read_text().splitlines()))
     with pytest.raises(DataError, match="prompts were mixed up"):
-        compare(space(model), space(berts[0]), texts=texts, vectors=path)
+        compare_spaces(space(model), space(berts[0]), texts=texts, vectors=path)
 
 
 # ── models that steps leave ─────────────────────────────────────────────────────────────────────

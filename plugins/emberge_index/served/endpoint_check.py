@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from emberge import DataError, RecipeError
-from emberge.files import write_text
 from emberge.wording import count_noun, printable
 
-from emberge_index.endpoint.diagnosis import Diagnosis, SentTexts, diagnose
-from emberge_index.endpoint.settings import KeptVectors, KnownVectors, OwnVectors
-from emberge_index.endpoint.vector_server import ServedVectors, VectorServer
-from emberge_index.space.canaries import CANARIES, LONG_CANARIES
-from emberge_index.space.compare import SAME
+from emberge_index.served.diagnosis import Diagnosis, SentTexts, diagnose
+from emberge_index.served.settings import KeptVectors, KnownVectors, OwnVectors
+from emberge_index.served.vector_server import ServedVectors, VectorServer
+from emberge_index.space import CANARIES, LONG_CANARIES, SAME
 
 if TYPE_CHECKING:
-    from emberge import Plugins
+    from emberge_index.space import ModelSpace, Passport
 
-    from emberge_index.space.one_space import ModelSpace
-    from emberge_index.space.passport import Passport
-
-DIFFERENT = 4
-"""Exit code of a server whose vectors are not the model's."""
 _TEXTS = (*CANARIES, *LONG_CANARIES)
 
 
@@ -79,38 +70,6 @@ class EndpointCheck:
         verdict = "same" if self.diagnosis.is_same else "different"
         facts = {"model": self.name, "endpoint": self.url, "verdict": verdict}
         return {**facts, **found, **numbers, "texts": self.texts, "refused": self.refused}
-
-
-def run(options: argparse.Namespace, plugins: Plugins) -> int:
-    """Print whether the server of --endpoint embeds as the model does; return the exit code."""
-    from emberge_index.space.one_space import space_at
-
-    if options.second is not None or options.texts is not None or options.vectors is not None:
-        raise RecipeError(
-            "--endpoint checks a server beside one model; leave out the second model, --texts and --vectors, "
-            "and name other models that it may have by --candidates"
-        )
-    space = space_at(options.first, options, plugins)
-    candidates = [space_at(name, options, plugins) for name in options.candidates]
-    server = VectorServer(
-        options.endpoint,
-        options.served_as or space.name,
-        options.api,
-        options.key,
-        options.timeout,
-    )
-    check = check_endpoint(
-        space,
-        server,
-        candidates=candidates,
-        queries=options.queries,
-        sends_prompts=options.send_prompts,
-    )
-    print("\n".join(check.lines()))
-    if options.json is not None:
-        write_text(options.json, json.dumps(check.plain(), indent=1, ensure_ascii=False) + "\n")
-        print(f"written: {options.json}")
-    return 0 if check.diagnosis.is_same else DIFFERENT
 
 
 def check_endpoint(

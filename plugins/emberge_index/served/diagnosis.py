@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge_index.endpoint.served_form import ServedForm, measure_form
-from emberge_index.endpoint.settings import KnownVectors, Setting, UntriedError
-from emberge_index.space.compare import SAME
+from emberge_index.served.served_form import ServedForm, measure_form
+from emberge_index.served.settings import KnownVectors, Setting, UntriedError
+from emberge_index.space import SAME
 
 if TYPE_CHECKING:
     import numpy as np
