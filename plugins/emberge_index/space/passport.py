@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
+from emberge.files import open_regular
 from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
 from emberge.results import write_with_record
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 
 PASSPORT = "space.json"
+_RANGES = "ranges.npz"
+"""File beside the passport with the ranges of int8, which a step `export` writes."""
 _FORMAT = 1
 # Names of the hidden size in configs: BERT's and most others', T5's, DistilBERT's, GPT-2's.
 _SIZES = ("hidden_size", "d_model", "dim", "n_embd")
@@ -34,7 +37,8 @@ class Passport:
 
     `weights` is a hash of all tensors by name, `tokenizer` a hash of the tokenizer's files. `pooling` names
     all modules after the transformer. `prompts` are the texts before queries and before documents. `canaries`
-    are vectors of the canary texts, and may be missing.
+    are vectors of the canary texts, and may be missing. `ranges` is the SHA-256 of the ranges of int8 beside
+    the passport, if there are any.
     """
 
     weights: str
@@ -46,6 +50,7 @@ class Passport:
     max_length: int | None
     similarity: str
     canaries: Canaries = field(default_factory=dict, compare=False)
+    ranges: str | None = field(default=None, compare=False)
 
     def differences(self, other: Passport) -> dict[str, tuple[Any, Any]]:
         """Map the name of each differing fact, except the query prompt, to the values in both passports."""
@@ -80,7 +85,15 @@ def passport_of(folder: Path) -> Passport:
         normalised="Normalize" in chain,
         max_length=layout.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
+        ranges=_hash_ranges(folder / _RANGES),
     )
+
+
+def _hash_ranges(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with open_regular(path) as file:
+        return hashlib.sha256(file.read()).hexdigest()
 
 
 def result_passport(folder: Path) -> Mapping[str, str]:
@@ -140,6 +153,8 @@ def passport_text(passport: Passport) -> str:
         "max_length": passport.max_length,
         "similarity": passport.similarity,
     }
+    if passport.ranges is not None:
+        content["int8"] = {"ranges": _RANGES, "sha256": passport.ranges}
     if passport.canaries:
         content["canaries"] = {
             "texts": CANARIES,
