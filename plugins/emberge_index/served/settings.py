@@ -22,6 +22,8 @@ Pooling = Literal["mean", "cls", "last", "weighted_mean"]
 POOLINGS: tuple[Pooling, ...] = ("cls", "mean", "last", "weighted_mean")
 # A limit that no text reaches: with it, texts are tokenised whole.
 _WHOLE = 1 << 24
+# Words of a text that is longer than any model reads.
+_LONGER = 40_000
 # Keys of normalisers in tokenizer.json that make texts lower case.
 _LOWERS = ("lowercase", "Lowercase")
 
@@ -140,8 +142,9 @@ class OwnVectors:
     @cached_property
     def limit(self) -> int | None:
         """Number of tokens that the model reads of a text; None if it has no limit."""
-        (text,) = self._load(0, None).tokenise(["word " * 20_000])
-        return len(text.ids) if len(text.ids) < 20_000 else None
+        (text,) = self._load(0, None).tokenise(["word " * _LONGER])
+        limit = min(float(len(text.ids)), self._count_positions(0))
+        return int(limit) if limit < _LONGER else None
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each whole text."""
@@ -181,9 +184,7 @@ class OwnVectors:
         places = config.get("max_position_embeddings")
         if type(places) is not int:
             return float("inf")
-        # RoBERTa and its kin number places from behind the padding token's number.
-        pad = config.get("pad_token_id")
-        return places - (pad + 1 if type(pad) is int and places % 2**4 == pad + 1 else 0)
+        return places - places % 8  # RoBERTa and its kin begin behind the padding's: 512 of 514
 
     def _find_backbone(self, model: int, pooling: Pooling | None) -> Backbone | None:
         names = {option.name for option in dataclasses.fields(self.backbone)}
@@ -197,12 +198,10 @@ class OwnVectors:
         texts = [text.lower() for text in texts] if setting.case == "lower" else texts
         if setting.case == "kept" or setting.tokenizer:
             return self._tokenise_otherwise(texts, setting)
-        embedder = self._load(setting.model, None)
-        length = setting.length
+        embedder, limit = self._load(setting.model, None), setting.length or self.limit
         if not setting.cuts_left:
-            return embedder.tokenise(texts, prompt=setting.prompt, max_length=length)
+            return embedder.tokenise(texts, prompt=setting.prompt, max_length=limit)
         whole = embedder.tokenise(texts, prompt=setting.prompt, max_length=_WHOLE)
-        limit = length or self.limit
         if limit is None:
             return whole
         own = embedder.text_tokens(whole)
@@ -223,8 +222,7 @@ class OwnVectors:
             encoding.ids
             for encoding in tokenizer.encode_batch([setting.prompt + text for text in texts])
         ]
-        size = self._load(setting.model, None).encoder.module
-        _require_rows(size, rows, folder)
+        _require_rows(self._load(setting.model, None).encoder.module, rows, folder)
         return [TokenisedText(ids) for ids in rows]
 
 
