@@ -101,7 +101,7 @@ def measured(
     weights = Checkpoint(folder).weight_bytes
     stored = StoredForms.of(forms, torch_embeddings["documents"])
     if stored.ranges is not None:
-        write_ranges(folder / RANGES, stored.ranges)
+        stored.ranges.write(folder / RANGES)
     figures = {
         "torch": _build_figures(
             "model.safetensors", weights, torch_embeddings, torch_embeddings, probe, speed, stored
@@ -218,9 +218,3 @@ def _score_places(places: NDArray[np.int64], probe: Probe) -> float:
         for query in probe.queries
     ]
     return ndcg(places, grades)
-
-
-def write_ranges(path: Path, ranges: Int8Ranges) -> None:
-    """Write ranges of int8 as an npz with `ranges` [2, d], as `quantize_embeddings` takes them."""
-    with path.open("wb") as file:
-        np.savez(file, ranges=np.stack([ranges.low, ranges.high]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +86,27 @@ def serving_vectors(
 
 
 # ── faults, as stock sentence-transformers makes them ───────────────────────────────────────────
+
+
+SINGLES = (
+    *("prompt_missing", "prompt_doubled", "prompt_of_other_side", "pooling", "normalisation"),
+    *("truncation_length", "truncation_side", "case", "prefix", "precision", "model"),
+)
+# Faults of one thing, which a server has once.
+_SAME_THING = (
+    {"prompt_missing", "prompt_doubled", "prompt_of_other_side"},
+    {"normalisation", "precision"},  # codes have no length
+    {"normalisation", "prefix"},  # the prefix here is scaled again
+    {"truncation_length", "truncation_side", "case"},
+)
+
+
+def _all_pairs() -> list[tuple[str, str]]:
+    pairs = itertools.combinations(SINGLES, 2)
+    return [pair for pair in pairs if not any(set(pair) <= same for same in _SAME_THING)]
+
+
+PAIRS = random.Random(0).sample(_all_pairs(), 20)
 
 
 def open_stock(folder: Path) -> Any:

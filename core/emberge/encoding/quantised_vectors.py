@@ -6,14 +6,20 @@ it is served. A search differs from its `semantic_search_faiss` in nothing but t
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from emberge.contracts import StoredForm
 from emberge.encoding.text_search import BestDocuments
+from emberge.errors import DataError
+from emberge.files import UnsoundFileError, read_regular, replace_file, writing
 from emberge.numerics import top_k
+from emberge.wording import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 # Numbers in memory at once: 64 MB of float64.
 _CELLS = 8 << 20
 _LEVELS = 255
+# Bytes of a file of ranges, at most: of the widest vectors, several times.
+_LONGEST = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +53,46 @@ class Int8Ranges:
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise ValueError("vectors with NaN or infinite numbers have no ranges")
         return cls(low, high)
+
+    @classmethod
+    def read(cls, path: Path, dimension: int) -> Int8Ranges:
+        """Return the ranges in a file: an npz with `ranges` [2, d], or an npy of that array.
+
+        The first row has the least number of each dimension, the second the greatest, as
+        `quantize_embeddings(ranges=…)` of sentence-transformers takes them.
+
+        Raises:
+            DataError: if the file cannot be read, or has no such ranges of `dimension` numbers.
+        """
+        try:
+            content = read_regular(path, limit=_LONGEST)
+            loaded: Any = np.load(io.BytesIO(content), allow_pickle=False)
+            table = np.asarray(loaded if isinstance(loaded, np.ndarray) else loaded["ranges"])
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, UnsoundFileError) as error:
+            raise DataError(
+                f"{path}: has no ranges of int8 ({printable(error, 200)}); give an npz with an array "
+                "`ranges` of two rows, the least and the greatest number of each dimension"
+            ) from error
+        if table.dtype.kind != "f" or table.shape != (2, dimension):
+            raise DataError(
+                f"{path}: its ranges are {table.dtype.name} {table.shape}, and the vectors need two rows of "
+                f"{dimension:,} floats; give those of this model"
+            )
+        low, high = table.astype(np.float32)
+        if not (np.isfinite(table).all() and (low <= high).all()):
+            raise DataError(
+                f"{path}: has ranges that are not finite, or whose least number is above the greatest"
+            )
+        return cls(low, high)
+
+    def write(self, path: Path) -> None:
+        """Write the ranges into an npz, as `read` takes them.
+
+        Raises:
+            UnwrittenError: if the disk is full or broken.
+        """
+        with writing(path, "the ranges"), replace_file(path) as side, side.open("wb") as file:
+            np.savez(file, ranges=np.stack([self.low, self.high]))
 
     def encode(self, rows: NDArray[Any]) -> NDArray[np.int8]:
         """Return codes from -128 to 127 [n, d]; numbers outside the ranges have the nearest code."""

@@ -15,6 +15,6 @@ from .json_posts import post_json as post_json
 from .request_errors import UnreachableError as UnreachableError
 from .request_errors import UnsoundAnswerError as UnsoundAnswerError
 from .web_client import WebClient as WebClient
+from .web_service import BusyServiceError as BusyServiceError
 from .web_service import ServiceError as ServiceError
-from .web_service import ServiceKey as ServiceKey
 from .web_service import WebService as WebService

@@ -21,6 +21,14 @@ class ServiceError(EmbergeError):
     """The error for a service that answers no request: it is not there, or refuses the key or the model."""
 
 
+class BusyServiceError(Exception):
+    """A failure after which a request is repeated when `wait` seconds have passed; it has `tries` in all."""
+
+    def __init__(self, message: str, wait: float, tries: int) -> None:
+        super().__init__(message)
+        self.wait, self.tries = wait, tries
+
+
 @dataclass(frozen=True)
 class WebService:
     """A service at an address, and the name of the environment variable that has its key, if it wants one."""

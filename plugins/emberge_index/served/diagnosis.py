@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from emberge_index.served.served_form import ServedForm, measure_form
-from emberge_index.served.settings import KnownVectors, Setting, UntriedError
+from emberge_index.served.settings import KnownVectors, ServedSetting, UntriedError
 from emberge_index.space import SAME
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a server's vectors are, beside a model's.
+    """Outcome of a comparison of vectors with a model's.
 
     `distance` is the largest of a text's two vectors, each scaled to length one, under the model's own
     setting; `explained` is that under the setting with the `causes`. Without causes the vectors are the same,
@@ -64,14 +64,14 @@ class _Variation:
 
     part: str
     cause: Cause
-    change: Callable[[Setting], Setting]
+    change: Callable[[ServedSetting], ServedSetting]
 
 
 @dataclass(frozen=True)
 class _Try:
     """A setting that was tried, with the changes that lead to it, and the distances under it."""
 
-    setting: Setting
+    setting: ServedSetting
     variations: tuple[_Variation, ...]
     form: ServedForm
     worst: float
@@ -113,7 +113,7 @@ def diagnose(
     `candidates` are the names of the models after the first one of `own`.
     """
 
-    def attempt(setting: Setting, variations: tuple[_Variation, ...]) -> _Try | None:
+    def attempt(setting: ServedSetting, variations: tuple[_Variation, ...]) -> _Try | None:
         try:
             vectors = own.embed(asked.texts, setting)
         except UntriedError:
@@ -121,13 +121,13 @@ def diagnose(
         form, distances = measure_form(served, vectors)
         return _Try(setting, variations, form, float(distances.max()), float(distances.mean()))
 
-    base = attempt(Setting(asked.expected), ())
+    base = attempt(ServedSetting(asked.expected), ())
     assert base is not None
     found = base
     if not base.is_same:
         found = _search(base, attempt, _list_variations(asked, own, candidates), progress)
     causes = [variation.cause for variation in found.variations] if found.is_same else []
-    own_size = own.embed(asked.texts[:1], Setting(asked.expected)).shape[1]
+    own_size = own.embed(asked.texts[:1], ServedSetting(asked.expected)).shape[1]
     causes += _list_causes_of_form(found.form, own_size) if found.is_same else ()
     is_same = found.is_same and not causes
     return Diagnosis(is_same, base.worst, found.worst, tuple(causes), found.form)
@@ -135,7 +135,7 @@ def diagnose(
 
 def _search(
     base: _Try,
-    attempt: Callable[[Setting, tuple[_Variation, ...]], _Try | None],
+    attempt: Callable[[ServedSetting, tuple[_Variation, ...]], _Try | None],
     variations: Sequence[_Variation],
     progress: Callable[[str], None] | None,
 ) -> _Try:

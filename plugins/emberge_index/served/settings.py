@@ -33,8 +33,8 @@ class UntriedError(EmbergeError):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How texts are embedded: by default like the model itself.
+class ServedSetting:
+    """A way to embed texts: by default the model's own.
 
     `length` is a limit of tokens. With `cuts_left`, texts over the limit lose their beginning. `case` is
     `lower` for texts in lower case, and `kept` for a tokenizer that does not make them so. `model` is the
@@ -53,7 +53,7 @@ class Setting:
 class KnownVectors(Protocol):
     """Vectors of texts that a server's are compared with, under settings, and what settings there are."""
 
-    def embed(self, texts: Sequence[str], setting: Setting) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], setting: ServedSetting) -> NDArray[np.float32]:
         """Return the vectors [n, d] of texts under a setting.
 
         Raises:
@@ -89,9 +89,9 @@ class KeptVectors:
     limit: int | None = None
     makes_lower_case: bool = False
 
-    def embed(self, texts: Sequence[str], setting: Setting) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], setting: ServedSetting) -> NDArray[np.float32]:
         rows = self.rows_by_prompt.get(setting.prompt)
-        if rows is None or setting != Setting(setting.prompt):
+        if rows is None or setting != ServedSetting(setting.prompt):
             raise UntriedError("a passport has no vectors under other settings")
         return rows[[self.texts.index(text) for text in texts]]
 
@@ -117,7 +117,7 @@ class OwnVectors:
         default_factory=dict
     )
 
-    def embed(self, texts: Sequence[str], setting: Setting) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], setting: ServedSetting) -> NDArray[np.float32]:
         """Return the vectors [n, d] of texts under a setting.
 
         Raises:
@@ -194,7 +194,7 @@ class OwnVectors:
         backbone = dataclasses.replace(self.backbone, **changes)
         return None if backbone.describe(self.folders[model]).problems else backbone
 
-    def _tokenise(self, texts: Sequence[str], setting: Setting) -> Sequence[TokenisedText]:
+    def _tokenise(self, texts: Sequence[str], setting: ServedSetting) -> Sequence[TokenisedText]:
         texts = [text.lower() for text in texts] if setting.case == "lower" else texts
         if setting.case == "kept" or setting.tokenizer:
             return self._tokenise_otherwise(texts, setting)
@@ -208,7 +208,7 @@ class OwnVectors:
         return [_cut_left(text, mask, limit) for text, mask in zip(whole, own, strict=True)]
 
     def _tokenise_otherwise(
-        self, texts: Sequence[str], setting: Setting
+        self, texts: Sequence[str], setting: ServedSetting
     ) -> Sequence[TokenisedText]:
         """Return tokens by another tokenizer, for the model's own table of embeddings."""
         folder = self.folders[setting.tokenizer]

@@ -14,7 +14,7 @@ from emberge.wording import count_noun, join_some
 
 from emberge_index.served.diagnosis import Diagnosis, SentTexts, diagnose
 from emberge_index.served.served_form import measure_form
-from emberge_index.served.settings import OwnVectors, Setting
+from emberge_index.served.settings import OwnVectors, ServedSetting
 from emberge_index.space import SAME
 from emberge_index.vectors import plan_vectors
 
@@ -122,7 +122,7 @@ def check_stored(
     query, document = space.passport.prompts
     expected, other = (query, document) if queries else (document, query)
     picked = [every[place] for place in places]
-    _, distances = measure_form(stored, own.embed(picked, Setting(expected)))
+    _, distances = measure_form(stored, own.embed(picked, ServedSetting(expected)))
     odd = [number for number, distance in enumerate(distances) if not distance <= SAME]
     diagnosis = None
     if odd:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from emberge import DataError, EmbergeError
 from emberge.network import (
+    BusyServiceError,
     PostAnswer,
     ServiceError,
     UnreachableError,
@@ -107,14 +108,6 @@ class _RefusedError(Exception):
     """The server refuses the texts of a request."""
 
 
-class _TemporaryError(Exception):
-    """A failure after which a request is repeated when `wait` seconds have passed."""
-
-    def __init__(self, message: str, wait: float) -> None:
-        super().__init__(message)
-        self.wait = wait
-
-
 class _VectorClient:
     """Requests to one address in one form."""
 
@@ -185,7 +178,7 @@ class _VectorClient:
             raise DataError(self._key.hide(str(error))) from None
         if isinstance(error, UnreachableError):
             raise ServiceError(self._key.hide(str(error))) from None
-        if not isinstance(error, _TemporaryError | OSError) or isinstance(error, EmbergeError):
+        if not isinstance(error, BusyServiceError | OSError) or isinstance(error, EmbergeError):
             raise error
         if isinstance(error, TimeoutError):
             raise ServiceError(
@@ -193,7 +186,7 @@ class _VectorClient:
             ) from None
         if number == _TRIES:
             raise ServiceError(self._key.hide(f"{self._url}: {error} ({number} times)")) from None
-        asked = error.wait if isinstance(error, _TemporaryError) else 0.0
+        asked = error.wait if isinstance(error, BusyServiceError) else 0.0
         return max(min(asked, _LONGEST_WAIT), _FIRST_WAIT * 2.0 ** (number - 1))
 
     def _read(self, answer: PostAnswer, count: int) -> list[list[float]]:
@@ -202,7 +195,7 @@ class _VectorClient:
         if status in _NOT_THERE:
             raise _NoSuchFormError(f"the server answers {status}{words}")
         if status in _TEMPORARY:
-            raise _TemporaryError(f"the server answers {status}{words}", answer.wait)
+            raise BusyServiceError(f"the server answers {status}{words}", answer.wait, _TRIES)
         if status != 200:
             raise _RefusedError(f"{status}{words}")
         try:

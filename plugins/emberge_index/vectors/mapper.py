@@ -52,7 +52,7 @@ class Mapper:
 
     @property
     def width(self) -> int:
-        """How many numbers are written for a vector: bits are eight in one."""
+        """Number of what is written for a vector: bits are eight in a byte."""
         return self._written[1]
 
     @property
@@ -78,7 +78,7 @@ class Mapper:
             mapped[is_zero] = 0
             vectors = mapped.astype(self._computed, copy=False)
             checked = squares if self._computed.itemsize > 2 else vectors  # float16 ends at 65,504
-            if self._codec is not None and np.isfinite(checked).all():
+            if self._codec is not None:
                 vectors = self._codec.encode(vectors)
             return Mapped(vectors, bool(np.isfinite(checked).all()), int(is_zero.sum()))
 

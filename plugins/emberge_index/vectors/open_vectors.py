@@ -14,7 +14,7 @@ from emberge.files import open_regular
 from emberge.tensor_files import TensorSpec, encode_header, read_header
 from emberge.wording import printable
 
-from emberge_index.vectors.codes import CodedRows, CodeKind, find_type_and_width, read_ranges
+from emberge_index.vectors.codes import CodedRows, CodeKind, find_type_and_width
 from emberge_index.vectors.faiss_file import plan_faiss
 from emberge_index.vectors.mark_file import add_mark
 from emberge_index.vectors.parquet_file import plan_parquet
@@ -186,8 +186,10 @@ def _is_coded(path: Path, dtype: Any, ranges: Path | None, what: str = "vectors"
 
 
 def _decode_rows(rows: VectorSource, ranges: Path | None) -> CodedRows:
+    from emberge.encoding import Int8Ranges
+
     assert ranges is not None
-    return CodedRows(rows, read_ranges(ranges, rows.dimension))
+    return CodedRows(rows, Int8Ranges.read(ranges, rows.dimension))
 
 
 def plan_safetensors(

@@ -12,18 +12,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emberge import RecipeError
+from emberge import DataError, RecipeError
 from emberge.files import require_space, writing
 from emberge.wording import count_noun
 
 if TYPE_CHECKING:
+    from emberge.encoding import Int8Ranges
+
     from emberge_index.translation import Translation
     from emberge_index.vectors.codes import Codec, CodeKind
-    from emberge_index.vectors.pieces import RewritePlan
+    from emberge_index.vectors.mapper import Mapper
+    from emberge_index.vectors.pieces import RewritePlan, VectorSource
 
 
 # Seconds between two lines of progress: on a terminal, and in a log.
 SHOWN, LOGGED = 0.2, 30.0
+# Vectors from which the ranges of new codes are taken, and the places in the file that they come from.
+SAMPLE, PLACES = 10_000, 16
 
 
 def translate(options: argparse.Namespace, _plugins: object) -> int:
@@ -115,15 +120,39 @@ def _build_codec(
     plan: RewritePlan, translation: Translation, new_ranges: Path | None
 ) -> Codec | None:
     """Return the form of the new vectors; None for floats."""
-    from emberge_index.vectors.codes import Codec, measure_ranges, read_ranges
+    from emberge.encoding import Int8Ranges
+
+    from emberge_index.vectors.codes import Codec
     from emberge_index.vectors.mapper import Mapper
 
     if plan.kind != "int8":
         return None if plan.kind is None else Codec(plan.kind)
     mapper = Mapper(translation, plan.rows.dtype)
     if new_ranges is not None:
-        return Codec("int8", read_ranges(new_ranges, mapper.dimension))
-    return Codec("int8", measure_ranges(plan.rows, mapper))
+        return Codec("int8", Int8Ranges.read(new_ranges, mapper.dimension))
+    return Codec("int8", _measure_ranges(plan.rows, mapper))
+
+
+def _measure_ranges(rows: VectorSource, mapper: Mapper) -> Int8Ranges:
+    """Return the ranges of mapped vectors, from at most 10,000 rows of evenly spaced parts of a file.
+
+    Raises:
+        DataError: if there are fewer than two vectors, or mapped ones are not finite.
+    """
+    import numpy as np
+    from emberge.encoding import Int8Ranges
+
+    from emberge_index.vectors.pieces import block_rows
+
+    size = min(block_rows(rows.dimension, mapper.dimension), max(1, SAMPLE // PLACES))
+    count = -(-rows.rows // size)
+    places = sorted({int(place) * size for place in np.linspace(0, max(0, count - 1), PLACES)})
+    blocks = [next(iter(rows.blocks(place, size)), None) for place in places]
+    mapped = [mapper(block).vectors for block in blocks if block is not None]
+    try:
+        return Int8Ranges.of(np.concatenate(mapped) if mapped else np.zeros((0, mapper.dimension)))
+    except ValueError as error:
+        raise DataError(f"ranges for int8: {error}; give some by --new-ranges") from error
 
 
 def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> None:
@@ -145,7 +174,7 @@ def _write_vectors(
     """Write the mapped vectors, and return the number of zero vectors."""
     import numpy as np
 
-    from emberge_index.vectors.codes import write_ranges
+    from emberge_index.vectors.codes import locate_ranges
     from emberge_index.vectors.mapper import Mapper
     from emberge_index.vectors.mark_file import write_mark_file
     from emberge_index.vectors.pieces import mark_of
@@ -168,7 +197,7 @@ def _write_vectors(
                 plan.finish(mapped, finished_file)
         # Written first: a file of vectors is never there without its mark and its ranges.
         if codec is not None and codec.ranges is not None:
-            write_ranges(out, codec.ranges)
+            codec.ranges.write(locate_ranges(out))
         write_mark_file(out, finished_file, mark_of(translation.header))
         publish_work(work, finished_file)
     return empty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,18 @@ def test_a_layer_of_another_model_is_refused(
     assert "are not the old one's through its last linear layer (80 of 80 texts differ)" in (
         told.out + told.err
     )
+
+
+def test_models_with_other_modules_are_refused(
+    rotated: Rotate, berts: list[Path], tmp_path: Path
+) -> None:
+    new = rotated(berts[0], "turned")
+    plain = tmp_path / "plain"
+    shutil.copytree(berts[0], plain)
+    modules = json.loads((plain / "modules.json").read_text())[:2]
+    (plain / "modules.json").write_text(json.dumps(modules))  # without Normalize
+    with pytest.raises(DataError, match="with one linear layer more"):
+        read_added_layer(plain, new)
 
 
 def test_a_bias_is_part_of_the_map(rotated: Rotate, berts: list[Path]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,28 +17,9 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support import tiny
 from tests.support.chat_server import Wrong
-from tests.support.vector_service import misconfigured, open_stock, serving_vectors
+from tests.support.vector_service import PAIRS, SINGLES, misconfigured, open_stock, serving_vectors
 
 Check = Callable[..., tuple[int, str]]
-SINGLES = (
-    *("prompt_missing", "prompt_doubled", "prompt_of_other_side", "pooling", "normalisation"),
-    *("truncation_length", "truncation_side", "case", "prefix", "precision", "model"),
-)
-# Faults of one thing, which a server has once.
-_SAME_THING = (
-    {"prompt_missing", "prompt_doubled", "prompt_of_other_side"},
-    {"normalisation", "precision"},  # codes have no length
-    {"normalisation", "prefix"},  # the prefix here is scaled again
-    {"truncation_length", "truncation_side", "case"},
-)
-
-
-def _all_pairs() -> list[tuple[str, str]]:
-    pairs = itertools.combinations(SINGLES, 2)
-    return [pair for pair in pairs if not any(set(pair) <= same for same in _SAME_THING)]
-
-
-PAIRS = random.Random(0).sample(_all_pairs(), 20)
 
 
 @pytest.fixture(scope="module")
@@ -389,7 +368,7 @@ def test_options_that_say_nothing_are_refused(
 
 def _run_checker(passport: Path, url: str, *words: str) -> tuple[int, str]:
     """Run the script without any installed package."""
-    script = Path(__file__).parents[3] / "examples" / "check_space.py"
+    script = Path(__file__).parents[3] / "docs" / "reference" / "check_space.py"
     command = [sys.executable, "-I", "-S", str(script), str(passport), url, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr

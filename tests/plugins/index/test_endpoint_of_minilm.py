@@ -20,9 +20,8 @@ from emberge.cli.main import main
 from emberge_export import load_runtime
 from safetensors.numpy import load_file, save_file
 
-from tests.plugins.index.test_endpoint import PAIRS, SINGLES
 from tests.support import tiny
-from tests.support.vector_service import misconfigured, open_stock, serving_vectors
+from tests.support.vector_service import PAIRS, SINGLES, misconfigured, open_stock, serving_vectors
 
 pytestmark = pytest.mark.slow
 

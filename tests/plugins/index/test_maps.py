@@ -162,6 +162,8 @@ def test_the_ridge_that_is_chosen_fits_unseen_texts_best() -> None:
         (100, "affine", "auto", True),
         (100, "shift", "auto", True),
         (4, "shift", "auto", False),
+        (5, "added_layer", 0.0, True),
+        (4, "added_layer", 0.0, False),
     ],
 )
 def test_fewer_texts_than_numbers_need_a_ridge(

@@ -16,7 +16,7 @@ import pytest
 from emberge.cli.main import main
 from emberge.encoding import Int8Ranges
 from emberge_index import translate_file
-from emberge_index.vectors import codes, pieces, rewrite
+from emberge_index.vectors import pieces, rewrite, translate_verb
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import quantize_embeddings
 
@@ -99,7 +99,7 @@ def test_new_ranges_are_of_an_even_sample_of_mapped_vectors(
     wanted = expected(translation, np.load(place / "floats.npy"))
     found = np.load(place / "new.npy.ranges.npz")["ranges"]
     np.testing.assert_allclose(found, [wanted.min(0), wanted.max(0)], atol=1e-5)
-    monkeypatch.setattr(codes, "_SAMPLE", 32)  # two rows of each of sixteen places
+    monkeypatch.setattr(translate_verb, "SAMPLE", 32)  # two rows of each of sixteen places
     assert run(place, "floats.npy", "--as", "int8", out="few.npy") == 0
     # Blocks of two begin at the first row and end at the last two, evenly spaced.
     places = sorted({int(one) * 2 for one in np.linspace(0, ROWS // 2 - 1, 16)})
@@ -174,6 +174,10 @@ def _save(path: Path, **content: Any) -> str:
             "whose least number is above the greatest",
         ),
         (lambda p: _save(p / "r.npz", ranges=np.full((2, 24), np.nan)), "not finite"),
+        (
+            lambda p: _save(p / "r.npz", ranges=np.stack([np.zeros(24), np.full(24, np.inf)])),
+            "not finite",
+        ),
         (lambda p: str(p / "missing.npz"), "has no ranges of int8"),
         (lambda p: str(p / "codes.npy"), "its ranges are int8 (1000, 24)"),
     ],
@@ -221,7 +225,7 @@ def test_codes_without_ranges_and_bits_are_refused_with_what_to_do(
 # ── killed, and large ───────────────────────────────────────────────────────────────────────────
 
 
-def _killed_after(place: Path, blocks: int, out: Path) -> bool:
+def _killed_after(place: Path, blocks: int, out: Path, **form: Any) -> bool:
     """Translate in a copy of this process that dies after some blocks; False when it was done before."""
     child = os.fork()
     if not child:
@@ -234,27 +238,60 @@ def _killed_after(place: Path, blocks: int, out: Path) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         translate_file(
-            place / "codes.npy", place / "by", out, ranges=place / "ranges.npz", progress=progress
+            place / "codes.npy",
+            place / "by",
+            out,
+            ranges=place / "ranges.npz",
+            progress=progress,
+            **form,
         )
         os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.parametrize("kind", ["int8", "binary"])
 def test_a_killed_translation_of_codes_ends_with_the_same_bytes(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(rewrite, "NOTED", 0.0)
+    words = ["--ranges", str(place / "ranges.npz"), "--as", kind]
+    assert run(place, "codes.npy", *words) == 0
+    draw, kills = random.Random(0), 0
+    while _killed_after(place, draw.randint(1, 4), place / "killed.npy", kind=kind):
+        kills += 1
+    assert kills > 2
+    first, second = (place / f"{name}.npy" for name in ("new", "killed"))
+    assert first.read_bytes() == second.read_bytes()
+    if kind == "int8":
+        first, second = (place / f"{name}.npy.ranges.npz" for name in ("new", "killed"))
+        np.testing.assert_array_equal(np.load(first)["ranges"], np.load(second)["ranges"])
+
+
+def test_codes_of_wide_ranges_still_have_length_one(place: Path) -> None:
+    wide = np.stack([np.full(24, -4.0), np.full(24, 4.0)]).astype(np.float32)
+    np.save(place / "w.npy", wide)
+    np.save(
+        place / "coarse.npy",
+        quantize_embeddings(np.load(place / "floats.npy"), "int8", ranges=wide),
+    )
+    lengths = np.linalg.norm(
+        Int8Ranges(*wide).decode(np.load(place / "coarse.npy"), middle=True), axis=1
+    )
+    assert np.abs(lengths - 1).max() > 0.01
+    assert run(place, "coarse.npy", "--ranges", str(place / "w.npy")) == 0
+
+
+def test_another_form_does_not_go_on_from_a_killed_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewrite, "NOTED", 0.0)
-    assert run(place, "codes.npy", "--ranges", str(place / "ranges.npz")) == 0
-    draw, kills = random.Random(0), 0
-    while _killed_after(place, draw.randint(1, 4), place / "killed.npy"):
-        kills += 1
-    assert kills > 2
-    for suffix in ("", ".ranges.npz"):
-        first, second = (place / f"{name}.npy{suffix}" for name in ("new", "killed"))
-        if suffix:
-            np.testing.assert_array_equal(np.load(first)["ranges"], np.load(second)["ranges"])
-        else:
-            assert first.read_bytes() == second.read_bytes()
+    assert _killed_after(place, 5, place / "killed.npy")
+    assert (place / ".killed.npy.translating").exists()
+    np.save(place / "wide.npy", np.stack([np.full(16, -2.0), np.full(16, 2.0)]))
+    words = ["--ranges", str(place / "ranges.npz"), "--new-ranges", str(place / "wide.npy")]
+    assert run(place, "codes.npy", *words, out="killed.npy") == 0
+    assert run(place, "codes.npy", *words) == 0
+    assert (place / "killed.npy").read_bytes() == (place / "new.npy").read_bytes()
 
 
 @pytest.mark.slow

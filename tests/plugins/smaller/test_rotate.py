@@ -23,12 +23,14 @@ from emberge import (
 )
 from emberge.contracts import Rehearsal
 from emberge_encoder import MultiVector, TextEncoder
-from emberge_smaller import Rotate, fit_rotation, measure_neighbours
+from emberge_smaller import Rotate, fit_rotation, measure_neighbours, rotations
+from emberge_smaller.rotations import list_sizes
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.support import tiny
 from tests.support.bench import Bench, embedded_texts
+from tests.support.glance import Glance
 from tests.support.training_data import texts
 
 SOME = list(dict.fromkeys(row.anchor for row in texts(300).rows))
@@ -59,7 +61,7 @@ def embed(folder: Path, some: list[str] = SOME[:40]) -> np.ndarray:
     return np.asarray(model.encode(some), np.float64)
 
 
-def unlike(rows: np.ndarray) -> np.ndarray:
+def scaled(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
@@ -87,7 +89,7 @@ def test_leading_numbers_are_those_along_the_principal_axes(
     out, _ = rotate(bert, data, tmp_path / "run", dims=8)
     fitted = embed(bert, [text for place, text in enumerate(SOME) if place % 10 != 9])
     _, _, axes = np.linalg.svd(fitted)  # rows, by descending singular values
-    expected = unlike(embed(bert) @ axes[:8].T)
+    expected = scaled(embed(bert) @ axes[:8].T)
     found = embed(out)
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-4)
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
@@ -115,6 +117,11 @@ def test_a_model_of_dot_products_is_turned_as_it_is(data: Path, tmp_path: Path) 
     out, _ = rotate(folder, data, tmp_path / "run")
     before, after = embed(folder), embed(out)
     np.testing.assert_allclose(after @ after.T, before @ before.T, rtol=1e-4)
+    # It is fitted on directions, as cosines are: a long vector counts no more than a short one.
+    fitted = scaled(embed(folder, [text for place, text in enumerate(SOME) if place % 10 != 9]))
+    _, _, axes = np.linalg.svd(fitted)
+    matrix = load_file(out / "2_Dense" / "model.safetensors")["linear.weight"]
+    np.testing.assert_allclose(np.abs(matrix[:4]), np.abs(axes[:4]), atol=1e-3)
     assert [path.name for path in out.glob("*_Dense")] == ["2_Dense"]
 
 
@@ -147,15 +154,17 @@ def test_passages_are_embedded_with_their_prompt_and_no_query_is(
 
     original = EmbeddingStore.embed
 
-    def spy(self: EmbeddingStore, some: Any, *, prompt: str = "", **options: Any) -> Any:
-        prompts.append((prompt, list(some)))
-        return original(self, some, prompt=prompt, **options)
+    def spy(self: EmbeddingStore, some: Any, *, prompt: str = "", max_length: Any) -> Any:
+        prompts.append((prompt, list(some), max_length))
+        return original(self, some, prompt=prompt, max_length=max_length)
 
     monkeypatch.setattr(EmbeddingStore, "embed", spy)
     bench = Bench(tmp_path / "run")
     entry = DataEntry(path=DataRef(str(data)), task="retrieval")
-    Rotate(model=ModelRef(str(folder)), data=(entry,), backbone=TextEncoder()).run(bench)
-    assert prompts == [("merge ", SOME)]
+    Rotate(model=ModelRef(str(folder)), data=(entry,), backbone=TextEncoder(), max_length=9).run(
+        bench
+    )
+    assert prompts == [("merge ", SOME, 9)]
     assert not any(text.startswith("query") for text in seen)
 
 
@@ -186,7 +195,7 @@ def _rows(count: int = 400, size: int = 16, seed: int = 0) -> np.ndarray:
     generator = np.random.default_rng(seed)
     turn, _ = np.linalg.qr(generator.standard_normal((size, size)))
     spread = 0.7 ** np.arange(size)
-    return unlike((generator.standard_normal((count, size)) * spread) @ turn).astype(np.float32)
+    return scaled((generator.standard_normal((count, size)) * spread) @ turn).astype(np.float32)
 
 
 def test_principal_axes_have_fixed_signs_and_descending_parts() -> None:
@@ -201,6 +210,13 @@ def test_principal_axes_have_fixed_signs_and_descending_parts() -> None:
     shifted = rows * np.float32(0.01) + np.float32(1)
     first = fit_rotation(shifted, 1, "pca", rounds=1)[:, 0]
     np.testing.assert_allclose(first, np.full(16, 0.25), atol=1e-3)
+
+
+def test_many_rows_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _rows()
+    whole = fit_rotation(rows, 16, "pca", rounds=1)
+    monkeypatch.setattr(rotations, "_CELLS", 16 * 7)
+    np.testing.assert_allclose(fit_rotation(rows, 16, "pca", rounds=1), whole, atol=1e-9)
 
 
 def test_signs_are_approached_as_by_the_paper() -> None:
@@ -231,7 +247,7 @@ def test_kept_neighbours_are_those_of_a_search_by_hand() -> None:
         return [set(places) for places in order[:, :10].tolist()]
 
     def share(vectors: np.ndarray, *, bits: bool) -> float:
-        vectors = np.where(vectors > 0, 1.0, -1.0) if bits else unlike(vectors)
+        vectors = np.where(vectors > 0, 1.0, -1.0) if bits else scaled(vectors)
         found = nearest(vectors @ vectors.T)
         both = zip(found, nearest(rows @ rows.T), strict=True)
         return sum(len(one & other) for one, other in both) / 600
@@ -248,6 +264,13 @@ def test_kept_neighbours_are_those_of_a_search_by_hand() -> None:
     by_form = {(one.size, one.precision): one for one in kept}
     assert by_form[16, "float32"].after == pytest.approx(1)
     assert by_form[8, "float32"].after > by_form[8, "float32"].before + 0.2
+
+
+def test_sizes_are_the_whole_and_three_powers_of_two_below() -> None:
+    assert list_sizes(384) == [384, 256, 128, 64]
+    assert list_sizes(256) == [256, 128, 64, 32]
+    assert list_sizes(20) == [20, 16, 8]
+    assert list_sizes(8) == [8]
 
 
 def test_equal_vectors_are_no_neighbours_of_themselves() -> None:
@@ -320,6 +343,23 @@ def test_a_folder_with_a_module_of_that_number_keeps_it(data: Path, tmp_path: Pa
     assert paths == ["", "3_Dense", "4_Dense", "2_Normalize"]
     before, after = embed(folder), embed(out)
     np.testing.assert_allclose(after @ after.T, before @ before.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [None, 8])
+def test_the_parameters_of_the_layer_are_foretold(
+    bert: Path, data: Path, tmp_path: Path, dims: int | None
+) -> None:
+    entry = DataEntry(path=DataRef(str(data)), task="text")
+    step = Rotate(model=ModelRef(str(bert)), data=(entry,), backbone=TextEncoder(), dims=dims)
+    glance = Glance()
+    assert not list(step.check(glance))
+    out, _ = rotate(bert, data, tmp_path / "run", dims=dims)
+    files = [out / "model.safetensors", out / "3_Dense" / "model.safetensors"]
+    (expected,) = glance.expectations
+    assert expected.parameters is not None
+    assert expected.parameters.total == sum(
+        one.size for file in files for one in load_file(file).values()
+    )
 
 
 def test_a_step_without_data_is_no_step() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from emberge import Count, EmbergeError, NonNegative, Positive
 from emberge.network import (
+    BusyServiceError,
     PostAnswer,
     Stop,
     UnsoundAnswerError,
@@ -143,11 +144,11 @@ class ChatClient:
         """Return the seconds to wait before a request is repeated; raise what ends it."""
         if isinstance(error, UnsoundAnswerError):
             raise NoReplyError(self._key.hide(str(error))) from None
-        if not isinstance(error, _TemporaryError | OSError) or isinstance(error, EmbergeError):
+        if not isinstance(error, BusyServiceError | OSError) or isinstance(error, EmbergeError):
             raise error
-        tries = error.tries if isinstance(error, _TemporaryError) else _TRIES
+        tries = error.tries if isinstance(error, BusyServiceError) else _TRIES
         if number < (_SLOW_TRIES if isinstance(error, TimeoutError) else tries):
-            asked = error.wait if isinstance(error, _TemporaryError) else 0.0
+            asked = error.wait if isinstance(error, BusyServiceError) else 0.0
             return max(asked, min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT))
         raise NoReplyError(self._key.hide(f"{error} ({number} times)")) from None
 
@@ -155,7 +156,7 @@ class ChatClient:
         status = answer.status
         self._key.require_accepted(answer)
         if status in _TEMPORARY:
-            raise _TemporaryError(
+            raise BusyServiceError(
                 f"the server answers {status}{self._key.quote(answer)}",
                 answer.wait,
                 _BUSY_TRIES if status == _TOO_MANY else _TRIES,
@@ -164,18 +165,12 @@ class ChatClient:
             raise NoReplyError(f"the server answers {status}{self._key.quote(answer)}")
         reply = _parse_reply(answer.body)
         if reply is None:
-            raise _TemporaryError(f"the answer is no chat completion{self._key.quote(answer)}")
+            raise BusyServiceError(
+                f"the answer is no chat completion{self._key.quote(answer)}", 0.0, _TRIES
+            )
         if self._key.is_in(reply.text):
             raise NoReplyError("the reply has the key in it")
         return reply
-
-
-class _TemporaryError(Exception):
-    """A failure after which a request is repeated when `wait` seconds have passed; it has `tries` in all."""
-
-    def __init__(self, message: str, wait: float = 0.0, tries: int = _TRIES) -> None:
-        super().__init__(message)
-        self.wait, self.tries = wait, tries
 
 
 class _RequestPace:
