@@ -135,6 +135,17 @@ def test_floats_become_codes_and_bits_as_the_library_makes_them(place: Path) -> 
     assert 0.98 < same.mean() <= 1
 
 
+def test_bits_of_other_sizes_fill_their_last_byte(place: Path) -> None:
+    write_translation(place / "by", 24, 20)
+    assert run(place, "floats.npy", out="plain.npy") == 0
+    assert run(place, "floats.npy", "--as", "binary", out="bits.npy") == 0
+    bits = np.load(place / "bits.npy")
+    assert bits.shape == (ROWS, 3)
+    np.testing.assert_array_equal(
+        np.unpackbits(bits, axis=1)[:, :20], np.load(place / "plain.npy") > 0
+    )
+
+
 def test_safetensors_keep_other_tensors_beside_codes(place: Path) -> None:
     stored = np.load(place / "codes.npy")
     save_file({"ids": np.arange(ROWS), "v": stored}, place / "old.safetensors")
