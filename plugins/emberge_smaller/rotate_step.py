@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from emberge import (
     Artifact,
@@ -28,7 +28,6 @@ from emberge.contracts import ParameterCount, describe_kinds
 from emberge.wording import count_noun
 
 from emberge_smaller.corpus import spread_places
-from emberge_smaller.rotations import RotationKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +73,7 @@ class Rotate(Step):
     """The model whose vectors are turned."""
     data: tuple[DataEntry, ...]
     """Texts to fit on: files, catalogues or steps that make data."""
-    by: RotationKind = "pca"
+    by: Literal["pca", "itq"] = "pca"
     """Rotation for prefixes (`pca`) or for bits (`itq`)."""
     dims: Count | None = None
     """Size of the result's vectors; by default all numbers are kept, and any prefix can be taken later."""

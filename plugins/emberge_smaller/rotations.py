@@ -13,7 +13,6 @@ from emberge.numerics import nearest_rows, overlap
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-RotationKind = Literal["pca", "itq"]
 NEIGHBOURS = 10
 """Number of nearest texts that are compared."""
 # Numbers in memory at once: 64 MB of float64.
@@ -34,7 +33,7 @@ def principal_axes(moments: NDArray[np.float64]) -> NDArray[np.float64]:
 def fit_rotation(
     rows: NDArray[np.float32],
     size: int,
-    kind: RotationKind,
+    kind: Literal["pca", "itq"],
     *,
     rounds: int,
     progress: Callable[[int, int], None] | None = None,

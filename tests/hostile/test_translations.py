@@ -323,7 +323,7 @@ def test_work_of_another_map_or_model_is_not_continued(
 
     made = write_translation(by, 24, 16)
     plan = plan_vectors(old, dimension=16)
-    before = translate_verb._describe_work(plan, made)
+    before = translate_verb._describe_work(plan, made, None)
     if change == "matrix":
         made.fitted.matrix[3, 2] += 1
     elif change == "offset":
@@ -335,13 +335,13 @@ def test_work_of_another_map_or_model_is_not_continued(
         save_file({"a": vectors(9, 24), "b": vectors(9, 24)}, tmp_path / "two.safetensors")
         keys = {
             translate_verb._describe_work(
-                plan_vectors(tmp_path / "two.safetensors", name, dimension=16), made
+                plan_vectors(tmp_path / "two.safetensors", name, dimension=16), made, None
             )
             for name in "ab"
         }
         assert len(keys) == 2
         return
-    assert translate_verb._describe_work(plan, made) != before
+    assert translate_verb._describe_work(plan, made, None) != before
 
 
 def test_bytes_are_on_the_disk_before_the_journal_claims_them(

@@ -201,16 +201,17 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
     """
     if dtype.kind == "f" and dtype.itemsize in (2, 4, 8):
         return
+    codes = "codes of rounded numbers"
     if dtype.name == "int8":
-        raise DataError(
-            f"{path}: its {what} are int8, codes of rounded numbers; give the ranges that they were made "
-            "with by --ranges, or translate the float vectors"
-        )
-    codes = "bits or codes without their lengths" if dtype.name == "uint8" else "no vectors"
+        codes += ", which are rewritten by the ranges that they were made with (--ranges)"
+    elif dtype.name == "uint8":
+        codes = "bits, or codes whose steps are not known, which cannot be rewritten"
+    else:
+        codes += ", which cannot be rewritten"
     raise DataError(
-        f"{path}: its {what} are {dtype.name}, {codes}, which cannot be rewritten; translate the float "
-        "vectors that they were made of and quantise those again (--as binary), or leave the index as it is "
-        "and let a step `bridge` fit the new model's queries to it"
+        f"{path}: its {what} are {dtype.name}, {codes}; translate the float vectors that they were made of "
+        "and quantise those again (--as binary), or leave the index as it is and let a step `bridge` fit the "
+        "new model's queries to it"
     )
 
 

@@ -120,13 +120,13 @@ def _build_codec(
     plan: RewritePlan, translation: Translation, new_ranges: Path | None
 ) -> Codec | None:
     """Return the form of the new vectors; None for floats."""
-    from emberge.encoding import Int8Ranges
-
     from emberge_index.vectors.codes import Codec
     from emberge_index.vectors.mapper import Mapper
 
     if plan.kind != "int8":
         return None if plan.kind is None else Codec(plan.kind)
+    from emberge.encoding import Int8Ranges  # it loads torch, which floats and bits need not
+
     mapper = Mapper(translation, plan.rows.dtype)
     if new_ranges is not None:
         return Codec("int8", Int8Ranges.read(new_ranges, mapper.dimension))

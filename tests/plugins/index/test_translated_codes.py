@@ -215,10 +215,11 @@ def test_codes_without_ranges_and_bits_are_refused_with_what_to_do(
         assert not (place / "new.npy").exists()
         return capsys.readouterr().err
 
-    assert "give the ranges that they were made with by --ranges" in told("codes.npy")
+    assert "by the ranges that they were made with (--ranges)" in told("codes.npy")
     np.save(place / "bits.npy", np.zeros((ROWS, 3), np.uint8))
-    assert "are uint8, bits or codes without their lengths, which cannot be rewritten" in told(
-        "bits.npy"
+    message = told("bits.npy")
+    assert (
+        "are uint8, bits, or codes whose steps are not known, which cannot be rewritten" in message
     )
     assert "--as binary" in told("bits.npy")
     ranges = ["--ranges", str(place / "ranges.npz")]
