@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from emberge import Backbone, CheckpointError, Workspace
+from emberge.numerics import spread_places
 from emberge.wording import count_noun
 
-from emberge_smaller.corpus import spread_places
 from emberge_smaller.layers import LayerStack
 
 if TYPE_CHECKING:

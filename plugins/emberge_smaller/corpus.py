@@ -24,9 +24,3 @@ def read_corpus(workspace: Workspace, entries: Sequence[DataEntry], option: str)
     if not any(texts[i].strip() for i in range(len(texts))):
         raise DataError(f"{option}: has no text that is not empty; give texts of the users' kind")
     return texts
-
-
-def spread_places(count: int, most: int) -> list[int]:
-    """Return at most `most` places of `count`, spread evenly."""
-    number = min(count, most)
-    return [place * count // number for place in range(number)]

@@ -25,9 +25,8 @@ from emberge import (
     component,
 )
 from emberge.contracts import ParameterCount, describe_kinds
+from emberge.numerics import spread_places
 from emberge.wording import count_noun
-
-from emberge_smaller.corpus import spread_places
 
 if TYPE_CHECKING:
     import numpy as np

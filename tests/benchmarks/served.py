@@ -26,10 +26,13 @@ _DIMS = [384, 128]
 def build_recipe() -> dict[str, Any]:
     """Return the recipe's trainings and scores with models that are trained on signs."""
     text = RECIPE.read_text("utf-8").replace("../../../shared", str(DATA))
-    recipe: dict[str, Any] = yaml.safe_load(text.replace("5e-5", "0.00005"))
+    recipe: dict[str, Any] = yaml.safe_load(text)
     steps = recipe["steps"]
     kept = {name: steps[name] for name in ("plain", "nested")}
     training = steps["plain"]["train"]
+    for name in kept:
+        options = steps[name]["train"]
+        options["learning_rate"] = float(options["learning_rate"])  # PyYAML takes 5e-5 for text
     names = []
     for by in ("straight_through", "smooth"):
         loss = {"signs": {"loss": training["loss"], "dims": _DIMS, "by": by}}

@@ -45,6 +45,21 @@ def queries_by_rule(prompt: str) -> str:
     return f"1. What needs the {word} of {mark}?\n2. {word} {mark} care"
 
 
+class AnsweringHandler(BaseHTTPRequestHandler):
+    """A handler of requests that sends whole answers and logs nothing."""
+
+    def answer(self, wrong: Wrong) -> None:
+        time.sleep(wrong.seconds)
+        self.send_response(wrong.status)
+        for name, value in {"Content-Length": str(len(wrong.body)), **wrong.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(wrong.body)
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet."""
+
+
 class ChatService(ThreadingHTTPServer):
     """Answers each prompt by `rule`; `asked` has the prompts, and `keys` the keys that were sent."""
 
@@ -71,7 +86,7 @@ class ChatService(ThreadingHTTPServer):
         """Stay quiet about clients that went away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(AnsweringHandler):
     server: ChatService
 
     def do_POST(self) -> None:
@@ -86,24 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.most_at_once = max(self.server.most_at_once, self.server.at_once)
         try:
             found = self.server.rule(prompt) if self.path == "/v1/chat/completions" else Wrong(404)
-            self._answer(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
+            self.answer(found if isinstance(found, Wrong) else Wrong(body=completion(found)))
         finally:
             with self.server.lock:
                 self.server.at_once -= 1
         if self.server.log is not None:
             with self.server.lock, self.server.log.open("a") as file:
                 file.write(json.dumps(prompt) + "\n")
-
-    def _answer(self, wrong: Wrong) -> None:
-        time.sleep(wrong.seconds)
-        self.send_response(wrong.status)
-        for name, value in {"Content-Length": str(len(wrong.body)), **wrong.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(wrong.body)
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
 
 
 def completion(text: str, ended: str = "stop", **usage: int) -> bytes:

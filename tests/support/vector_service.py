@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support.chat_server import Wrong
+from tests.support.chat_server import AnsweringHandler, Wrong
 from tests.support.served import served
 
 Embed = Callable[[list[str]], Any]
@@ -41,7 +40,7 @@ class VectorService(ThreadingHTTPServer):
         """Stay quiet about clients that went away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(AnsweringHandler):
     server: VectorService
 
     def do_POST(self) -> None:
@@ -50,26 +49,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.keys[self.headers.get("Authorization", "")] += 1
         form = PATHS.get(self.path)
         if form not in self.server.forms:
-            return self._answer(Wrong(404, b"no such page"))
+            return self.answer(Wrong(404, b"no such page"))
         texts = fields["inputs" if form == "tei" else "input"]
         found = self.server.embed(texts)
         if not isinstance(found, Wrong):
-            found = Wrong(body=answer(str(form), found))
-        return self._answer(found)
-
-    def _answer(self, wrong: Wrong) -> None:
-        time.sleep(wrong.seconds)
-        self.send_response(wrong.status)
-        for name, value in {"Content-Length": str(len(wrong.body)), **wrong.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(wrong.body)
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+            found = Wrong(body=write_answer(str(form), found))
+        return self.answer(found)
 
 
-def answer(form: str, vectors: Any) -> bytes:
+def write_answer(form: str, vectors: Any) -> bytes:
     """The body with vectors as a server of this form writes it; OpenAI's has them in reverse order."""
     rows = vectors.tolist() if isinstance(vectors, np.ndarray) else vectors
     entries = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]

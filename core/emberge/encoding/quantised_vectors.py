@@ -85,6 +85,10 @@ class Int8Ranges:
             )
         return cls(low, high)
 
+    def equals(self, other: Int8Ranges) -> bool:
+        """Return whether the other ranges are the same numbers."""
+        return np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
+
     def write(self, path: Path) -> None:
         """Write the ranges into an npz, as `read` takes them.
 

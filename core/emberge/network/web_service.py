@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -31,10 +32,14 @@ class BusyServiceError(Exception):
 
 @dataclass(frozen=True)
 class WebService:
-    """A service at an address, and the name of the environment variable that has its key, if it wants one."""
+    """A service at an address, and the name of the environment variable that has its key, if it wants one.
+
+    `option` is what messages call the option by which a user gives that name.
+    """
 
     url: str
     key: str | None = None
+    option: str = "`key`"
 
     def list_faults(self) -> Iterator[tuple[str, str]]:
         """Yield (`endpoint` or `key`, fault) of an address or a name that is wrong, without a request."""
@@ -44,7 +49,10 @@ class WebService:
             yield "endpoint", str(error)
             return
         if "@" in self.url or "?" in self.url:
-            yield "endpoint", "the address has a name or a query in it; give the key by `key`"
+            yield (
+                "endpoint",
+                f"the address has a name or a query in it; give the key by {self.option}",
+            )
         if self.key is not None and not _KEY_NAME.fullmatch(self.key):
             yield (
                 "key",
@@ -102,7 +110,7 @@ class ServiceKey:
         if answer.status not in _REFUSED_KEY:
             return
         name = self.service.key
-        place = f"see to the key in {name}" if self.value else "give one by `key`"
+        place = f"see to the key in {name}" if self.value else f"give one by {self.service.option}"
         raise ServiceError(
             f"{self.service.url}: the server refuses the key ({answer.status}); {place}"
         )
@@ -112,10 +120,13 @@ class ServiceKey:
         return self.value is not None and self.value in text
 
     def hide(self, text: str) -> str:
-        """Return a text without the key."""
-        return text if self.value is None else text.replace(self.value, "…")
+        """Return a text without the key, also where it stands as Python or JSON write it."""
+        if self.value is not None:
+            for written in (self.value, repr(self.value)[1:-1], json.dumps(self.value)[1:-1]):
+                text = text.replace(written, "…")
+        return text
 
     def quote(self, answer: PostAnswer) -> str:
         """Return `: ` and the beginning of an answer's text for a message, without the key; "" if empty."""
         text = " ".join(answer.body[:4000].decode("utf-8", "replace").split())
-        return self.hide(f": {printable(text, 200)}") if text else ""
+        return f": {printable(self.hide(text), 200)}" if text else ""

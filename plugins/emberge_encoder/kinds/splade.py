@@ -44,10 +44,9 @@ class Splade(Backbone):
     an encoder without it. Texts are compared by the dot product. Add the loss `flops`, which keeps vectors
     sparse. Saved models are stock folders, which SparseEncoder loads.
 
-    A softmax does not change by a constant in all logits, so the logits of a head that was begun fresh lie
-    about zero, and half of all tokens would have a weight. `offset` is subtracted from them where a SPLADE
-    begins: 8 leaves some hundred tokens of a text after a short training of such a head. A head that came
-    with its model needs none.
+    Adding a constant to all logits does not change a softmax. So the logits of a head that was begun fresh
+    lie about zero, and nearly all tokens of the vocabulary would have a weight. `offset` is subtracted from
+    them where a SPLADE begins: 8 leaves some hundred tokens of a text after a short training of such a head.
 
     With `query: static` a query is a weight for each of its tokens, learned and looked up, so that a search
     computes no model (Geng et al., 2024, arXiv:2411.04403). The weights begin at 1, and the folder's queries

@@ -1,4 +1,4 @@
-"""Vectors that others made, a server's or stored ones, beside a model's own: the same, and if not, why."""
+"""Comparison of a server's vectors, or of stored ones, with a model's own, and the causes of differences."""
 
 import lazy_loader
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,7 +64,10 @@ class _Variation:
 
     part: str
     cause: Cause
-    change: Callable[[ServedSetting], ServedSetting]
+    change: Mapping[str, Any]
+
+    def apply(self, setting: ServedSetting) -> ServedSetting:
+        return replace(setting, **self.change)
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def diagnose(
         found = _search(base, attempt, _list_variations(asked, own, candidates), progress)
     causes = [variation.cause for variation in found.variations] if found.is_same else []
     own_size = own.embed(asked.texts[:1], ServedSetting(asked.expected)).shape[1]
-    causes += _list_causes_of_form(found.form, own_size) if found.is_same else ()
+    causes += list_causes_of_form(found.form, own_size) if found.is_same else ()
     is_same = found.is_same and not causes
     return Diagnosis(is_same, base.worst, found.worst, tuple(causes), found.form)
 
@@ -144,7 +147,7 @@ def _search(
     for variation in variations:
         if progress is not None:
             progress(variation.cause.name)
-        tried = attempt(variation.change(base.setting), (variation,))
+        tried = attempt(variation.apply(base.setting), (variation,))
         singles += [] if tried is None else [tried]
     singles.sort(key=lambda one: one.order)
     if singles[0].is_same:
@@ -152,7 +155,7 @@ def _search(
     pairs, settings = [singles[0]], {one.setting for one in singles}
     for first in [one for one in singles if one.variations][:_FIRST]:
         for variation in variations:
-            setting = variation.change(first.setting)
+            setting = variation.apply(first.setting)
             if variation.part == first.variations[0].part or setting in settings:
                 continue
             settings.add(setting)
@@ -177,42 +180,35 @@ def _list_variations(
 
 def _vary_prompt(asked: SentTexts) -> Iterator[_Variation]:
     def vary(name: CauseName, prompt: str, words: str) -> _Variation:
-        return _Variation(
-            "prompt", Cause(name, words), lambda setting: replace(setting, prompt=prompt)
-        )
+        return _Variation("prompt", Cause(name, words), {"prompt": prompt})
 
     if asked.expected and not asked.sent:
         yield vary(
             "prompt_missing",
             "",
-            f"the prompt {asked.expected!r} is missing: the server embeds texts as they are sent; send it "
-            "before each text, or start the server with it",
+            f"texts were embedded without the prompt {asked.expected!r}; put it before each text, or let the "
+            "server do so",
         )
     if asked.expected and asked.sent:
         yield vary(
             "prompt_doubled",
             asked.expected * 2,
-            f"the prompt {asked.expected!r} is there twice: the client sends it and the server adds it "
-            "again; leave it out on one side",
+            f"texts were embedded with the prompt {asked.expected!r} twice, by the client and by the server; "
+            "leave it out on one side",
         )
     if asked.other and asked.other != asked.expected:
-        prompt = asked.other + asked.sent
         yield vary(
             "prompt_of_other_side",
-            prompt,
-            f"the server adds the prompt of the other side, {asked.other!r}; start it with "
-            f"{asked.expected!r}, or ask it for this side",
+            asked.other + asked.sent,
+            f"texts were embedded with the prompt of the other side, {asked.other!r}; take "
+            f"{asked.expected!r}",
         )
 
 
 def _vary_pooling(own: KnownVectors) -> Iterator[_Variation]:
     for pooling in own.list_poolings():
-        words = f"the server's pooling is {pooling}, which is not the model's; set the model's own"
-        yield _Variation(
-            "pooling",
-            Cause("pooling", words),
-            lambda setting, pooling=pooling: replace(setting, pooling=pooling),  # type: ignore[misc]
-        )
+        words = f"the pooling was {pooling}, which is not the model's; set the model's own"
+        yield _Variation("pooling", Cause("pooling", words), {"pooling": pooling})
 
 
 def _vary_truncation(asked: SentTexts, own: KnownVectors) -> Iterator[_Variation]:
@@ -221,65 +217,42 @@ def _vary_truncation(asked: SentTexts, own: KnownVectors) -> Iterator[_Variation
         if length == limit or (length >= longest and limit is None):
             continue
         words = (
-            f"the server reads {length:,} tokens of a text, and the model "
-            f"{'all of them' if limit is None else f'{limit:,}'}; set the server's longest text"
+            f"{length:,} tokens of a text were read, and the model reads "
+            f"{'all of them' if limit is None else f'{limit:,}'}; set the longest text"
         )
-        yield _Variation(
-            "length",
-            Cause("truncation_length", words),
-            lambda setting, length=length: replace(setting, length=length),  # type: ignore[misc]
-        )
-    yield _Variation(
-        "side",
-        Cause(
-            "truncation_side",
-            "the server cuts the beginning of long texts, and the model their end; set truncation_side: "
-            "right",
-        ),
-        lambda setting: replace(setting, cuts_left=True),
+        yield _Variation("length", Cause("truncation_length", words), {"length": length})
+    words = (
+        "long texts lost their beginning, and the model cuts their end; set truncation_side: right"
     )
+    yield _Variation("side", Cause("truncation_side", words), {"cuts_left": True})
 
 
 def _vary_case(own: KnownVectors) -> Iterator[_Variation]:
     if own.makes_lower_case:
-        words = (
-            "the server's tokenizer keeps upper case, and the model's makes texts lower case; take the "
-            "model's tokenizer"
-        )
-        yield _Variation("case", Cause("case", words), lambda one: replace(one, case="kept"))
+        words = "upper case was kept, and the model's tokenizer makes texts lower case"
     else:
-        words = (
-            "the server makes texts lower case, and the model's tokenizer does not; take the model's "
-            "tokenizer"
-        )
-        yield _Variation("case", Cause("case", words), lambda one: replace(one, case="lower"))
+        words = "texts were made lower case, and the model's tokenizer does not do so"
+    case = "kept" if own.makes_lower_case else "lower"
+    yield _Variation("case", Cause("case", f"{words}; take the model's tokenizer"), {"case": case})
 
 
 def _vary_model(candidates: Sequence[str]) -> Iterator[_Variation]:
     for number, name in enumerate(candidates, 1):
-        yield _Variation(
-            "model",
-            Cause("model", f"the server has another model, {name}; start it with the right one"),
-            lambda setting, number=number: replace(setting, model=number),  # type: ignore[misc]
-        )
-        yield _Variation(
-            "case",
-            Cause(
-                "tokenizer",
-                f"the server has the tokenizer of {name}; take the model's own tokenizer",
-            ),
-            lambda setting, number=number: replace(setting, tokenizer=number),  # type: ignore[misc]
-        )
+        words = f"the vectors are those of {name}; embed texts by the right model"
+        yield _Variation("model", Cause("model", words), {"model": number})
+        words = f"the tokenizer was that of {name}; take the model's own"
+        yield _Variation("case", Cause("tokenizer", words), {"tokenizer": number})
 
 
-def _list_causes_of_form(form: ServedForm, dimension: int) -> Iterator[Cause]:
+def list_causes_of_form(form: ServedForm, dimension: int) -> Iterator[Cause]:
+    """Yield the causes that the form of vectors is, beside a model's vectors of `dimension` numbers."""
     if form.size < dimension:
         yield Cause(
             "prefix",
-            f"the server gives the first {form.size:,} of {dimension:,} numbers; ask for all of them, or cut "
-            "the index too",
+            f"vectors have the first {form.size:,} of {dimension:,} numbers; ask for all of them, or cut all "
+            "vectors",
         )
-    kinds: dict[str, Any] = {
+    kinds: dict[str, str] = {
         "int8": "codes of a byte",
         "bits": "bits (eight in a byte)",
         "signs": "the signs of numbers",
@@ -287,13 +260,13 @@ def _list_causes_of_form(form: ServedForm, dimension: int) -> Iterator[Cause]:
     if form.precision != "float":
         yield Cause(
             "precision",
-            f"the server gives {kinds[form.precision]} in place of numbers; ask for float, or store the "
-            "index in this form",
+            f"vectors are {kinds[form.precision]} in place of numbers; ask for float, or store all vectors "
+            "in this form",
         )
     if form.scaled is not None:
         words = (
-            "vectors of length one, and the model's have lengths that count"
+            "vectors have length one, and the lengths of the model's count"
             if form.scaled
-            else "vectors that are not of the model's lengths; the model's are"
+            else "vectors have other lengths than the model's"
         )
-        yield Cause("normalisation", f"the server gives {words}; set its normalisation")
+        yield Cause("normalisation", f"{words}; set its normalisation")

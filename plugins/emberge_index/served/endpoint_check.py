@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, RecipeError
+from emberge import DataError
 from emberge.wording import count_noun, printable
 
 from emberge_index.served.diagnosis import Diagnosis, SentTexts, diagnose
@@ -23,7 +23,7 @@ _TEXTS = (*CANARIES, *LONG_CANARIES)
 
 @dataclass(frozen=True)
 class EndpointCheck:
-    """A server beside a model: the diagnosis, and the texts that the server refused."""
+    """Result of comparing a server's vectors with a model's, and the texts that the server refused."""
 
     name: str
     url: str
@@ -76,7 +76,7 @@ def check_endpoint(
     space: ModelSpace,
     server: VectorServer,
     *,
-    candidates: list[ModelSpace] | None = None,
+    candidates: Sequence[ModelSpace] = (),
     queries: bool = False,
     sends_prompts: bool = False,
 ) -> EndpointCheck:
@@ -91,6 +91,8 @@ def check_endpoint(
         DataError: if it answers with what are no vectors.
         CheckpointError: if the model cannot be read.
     """
+    for candidate in candidates:
+        _ = candidate.usable_folder  # before a request is sent
     passport = space.passport
     query, document = passport.prompts
     expected, other = (query, document) if queries else (document, query)
@@ -99,12 +101,12 @@ def check_endpoint(
     texts = [_TEXTS[place] for place in served.places]
     asked = SentTexts(texts, sent, expected, other)
     refused = {printable(_TEXTS[place], 40): why for place, why in served.refused.items()}
-    diagnosis = _diagnose(space, candidates or [], served, asked)
+    diagnosis = _diagnose(space, candidates, served, asked)
     return EndpointCheck(space.name, url, diagnosis, len(texts), refused, space.folder is None)
 
 
 def _diagnose(
-    space: ModelSpace, candidates: list[ModelSpace], served: ServedVectors, asked: SentTexts
+    space: ModelSpace, candidates: Sequence[ModelSpace], served: ServedVectors, asked: SentTexts
 ) -> Diagnosis:
     kept = _read_kept(space.passport)
     if space.folder is None and not (kept and asked.expected in kept.rows_by_prompt):
@@ -116,20 +118,27 @@ def _diagnose(
     if kept is not None and asked.expected in kept.rows_by_prompt:
         known = kept
         found = diagnose(served.rows, asked, known)
-        if found.is_same or space.folder is None:
+        if found.is_same or found.causes or space.folder is None:
             return found
-    folders = [one.folder for one in (space, *candidates)]
-    if None in folders:
-        raise RecipeError("--candidates: name models, not passports")
-    _ = space.encoder  # it refuses a folder that cannot be opened
-    known = OwnVectors([folder for folder in folders if folder], space.backbone, space.device)
+    known = OwnVectors(
+        [one.usable_folder for one in (space, *candidates)], space.backbone, space.device
+    )
     names = [one.name for one in candidates]
-    return diagnose(served.rows, asked, known, candidates=names, progress=_show_progress)
+    found = diagnose(
+        served.rows,
+        asked,
+        known,
+        candidates=names,
+        progress=lambda what: _show(f"  trying: {what}"),
+    )
+    _show("")
+    return found
 
 
-def _show_progress(what: str) -> None:
+def _show(line: str) -> None:
+    """Show a line in place of the last one on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r\033[K  trying: {what}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _read_kept(passport: Passport) -> KeptVectors | None:

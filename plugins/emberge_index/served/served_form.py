@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     Rows = NDArray[Any]
 
 ServedPrecision = Literal["float", "int8", "bits", "signs"]
-# Distance of a length from the one that it should have, as a share of it.
-_ROUNDED = 1e-2
+# Distance of a length from the one that it should have, as a share of it: that of vectors decoded from int8.
+_ROUNDED = 5e-2
 _BITS_OF_BYTE = 8
 
 
@@ -69,7 +69,7 @@ def measure_form(served: Rows, own: Rows) -> tuple[ServedForm, Rows]:
         share = (signs != (cut > 0)).mean(1)
         return ServedForm(size, precision), 2 * np.sin(np.pi * share / 2)
     if precision == "int8":
-        # Lines can fit vectors that are all alike, so what they leave is measured by how these differ.
+        # A line fits numbers that hardly differ, whatever they are: the error is relative to their spread.
         spread = np.sqrt(((cut - cut.mean(0)) ** 2).sum(1).mean())
         left = np.linalg.norm(_fit_lines(served, cut) - cut, axis=1)
         return ServedForm(size, precision), left / max(float(spread), 1e-30)

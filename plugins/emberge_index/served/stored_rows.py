@@ -1,4 +1,4 @@
-"""Stored vectors beside the model that should have made them: which rows are another model's or setting's."""
+"""Comparison of stored vectors with the model that should have made them, row by row."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, DataError
+from emberge import DataError
 from emberge.data import read_texts
+from emberge.numerics import spread_places
 from emberge.wording import count_noun, join_some
 
-from emberge_index.served.diagnosis import Diagnosis, SentTexts, diagnose
+from emberge_index.served.diagnosis import (
+    Cause,
+    Diagnosis,
+    SentTexts,
+    diagnose,
+    list_causes_of_form,
+)
 from emberge_index.served.served_form import measure_form
 from emberge_index.served.settings import OwnVectors, ServedSetting
 from emberge_index.space import SAME
@@ -25,15 +32,20 @@ if TYPE_CHECKING:
     from emberge_index.space import ModelSpace
     from emberge_index.vectors import RewritePlan
 
-# Rows that are read at once, odd rows by which causes are looked for, and parts of the list of places shown.
-_BLOCK, _TRIED, _SHOWN = 4096, 48, 8
+# Rows that are read at once.
+_BLOCK = 4096
+# Rows that differ from the model's, of which the cause is looked for.
+_TRIED = 48
+# Entries of the list of places that are shown.
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class StoredCheck:
-    """Stored vectors beside a model: how many of the rows that were embedded again are not its, and why.
+    """Result of embedding the texts of stored rows again: the rows that differ, and why.
 
-    `odd` are the places of those rows, from 0. `interval` is the 95 % interval of their share of all rows.
+    `odd` are the places of rows that differ, from 0, and `interval` is the 95 % interval of their share of
+    all rows. `form` are the causes by which all rows differ in their form, such as a prefix.
     """
 
     name: str
@@ -43,6 +55,7 @@ class StoredCheck:
     odd: tuple[int, ...]
     interval: tuple[float, float]
     diagnosis: Diagnosis | None
+    form: tuple[Cause, ...] = ()
 
     @property
     def share(self) -> float:
@@ -52,6 +65,7 @@ class StoredCheck:
     def lines(self) -> Iterator[str]:
         """Yield the outcome for the terminal."""
         yield f"{self.name} and {self.file}: {count_noun(self.rows, 'vector')}, {self.looked_at:,} looked at"
+        yield from (f"  all rows: {cause.name}: {cause.words}" for cause in self.form)
         low, high = self.interval
         bounds = "" if self.looked_at == self.rows else f" [{low:.1%}, {high:.1%}] of all"
         if not self.odd:
@@ -81,6 +95,7 @@ class StoredCheck:
             "interval": list(self.interval),
             "places": list(self.odd),
             "causes": causes,
+            "form": [asdict(one) for one in self.form],
         }
 
 
@@ -103,10 +118,7 @@ def check_stored(
         DataError: if the file has other than a vector for each text, or rows that are not finite.
         CheckpointError: if the space is a passport without its model, or the model cannot be read.
     """
-    if space.folder is None:
-        raise CheckpointError(
-            f"{space.name}: is a passport without its model, and texts are embedded again; name the model"
-        )
+    folders = [one.usable_folder for one in (space, *candidates)]
     plan = plan_vectors(vectors, dimension=1, ranges=ranges)
     every = read_texts(texts)
     if len(every) != plan.rows.rows:
@@ -114,21 +126,20 @@ def check_stored(
             f"{vectors}: has {plan.rows.rows:,} vectors, and there are {len(every):,} texts; give --texts a "
             "line for each vector, in their order"
         )
-    places = _spread(len(every), sample)
+    places = spread_places(len(every), sample)
     stored = _read_rows(plan, places)
-    _ = space.encoder  # it refuses a folder that cannot be opened
-    folders = [space.folder, *(one.folder for one in candidates if one.folder is not None)]
     own = OwnVectors(folders, space.backbone, space.device)
     query, document = space.passport.prompts
     expected, other = (query, document) if queries else (document, query)
     picked = [every[place] for place in places]
-    _, distances = measure_form(stored, own.embed(picked, ServedSetting(expected)))
+    vectors_now = own.embed(picked, ServedSetting(expected))
+    form, distances = measure_form(stored, vectors_now)
     odd = [number for number, distance in enumerate(distances) if not distance <= SAME]
     diagnosis = None
     if odd:
-        tried = odd[:: max(1, len(odd) // _TRIED)][:_TRIED]
+        tried = [odd[place] for place in spread_places(len(odd), _TRIED)]
         asked = SentTexts([picked[number] for number in tried], "", expected, other)
-        names = [one.name for one in candidates if one.folder is not None]
+        names = [one.name for one in candidates]
         diagnosis = diagnose(stored[tried], asked, own, candidates=names)
     return StoredCheck(
         space.name,
@@ -138,12 +149,8 @@ def check_stored(
         tuple(places[number] for number in odd),
         _find_interval(len(odd), len(places), len(every)),
         diagnosis,
+        tuple(list_causes_of_form(form, vectors_now.shape[1])),
     )
-
-
-def _spread(count: int, most: int) -> list[int]:
-    number = min(count, most)
-    return [place * count // number for place in range(number)]
 
 
 def _read_rows(plan: RewritePlan, places: Sequence[int]) -> NDArray[np.float64]:
@@ -182,7 +189,7 @@ def _find_interval(count: int, looked_at: int, rows: int) -> tuple[float, float]
 
 
 def _list_runs(places: Sequence[int], step: int) -> list[str]:
-    """Return ascending places as text; those that are at most `step` apart are one entry: `40 to 60`."""
+    """Return ascending places as text, with runs of places at most `step` apart joined: `40 to 60`."""
     runs: list[list[int]] = []
     for place in places:
         if runs and place - runs[-1][1] <= step:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from emberge import DataError, EmbergeError
+from emberge import DataError, EmbergeError, RecipeError
 from emberge.network import (
     BusyServiceError,
     PostAnswer,
@@ -55,6 +55,9 @@ class VectorServer:
     Without a `form` the address' path decides, or the first of the three forms that the server answers.
     `model` is the name that requests have. `key` is the name of the environment variable with the key. A
     request waits at most `timeout` seconds for its answer.
+
+    Raises:
+        RecipeError: if the address or the name of the key is malformed.
     """
 
     endpoint: str
@@ -62,6 +65,14 @@ class VectorServer:
     form: ServerForm | None = None
     key: str | None = None
     timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for _, fault in self.service_at(self.endpoint).list_faults():
+            raise RecipeError(f"--endpoint: {fault}")
+
+    def service_at(self, url: str) -> WebService:
+        """Return the service at one of the server's addresses."""
+        return WebService(url, self.key, "--key")
 
     def list_places(self) -> list[tuple[ServerForm, str]]:
         """Return the forms to try, each with its address."""
@@ -85,19 +96,17 @@ class VectorServer:
             ServiceError: if the server is not there in any form, refuses the key, or answers nothing.
             DataError: if it answers with what are no vectors of these texts.
         """
-        places = self.list_places()
-        for number, (form, url) in enumerate(places, 1):
-            client = _VectorClient(self, form, url)
+        answers = []
+        for form, url in self.list_places():
             try:
-                return client.embed(texts), url
+                return _VectorClient(self, form, url).embed(texts), url
             except _NoSuchFormError as error:
-                if number == len(places):
-                    tried = ", ".join(url for _, url in places)
-                    raise ServiceError(
-                        f"{self.endpoint}: {error}; tried {tried}. Name the whole address, or the form by "
-                        "--api"
-                    ) from None
-        raise AssertionError("there is always a place to try")
+                answers.append(f"{url}: {error}")
+        raise ServiceError(
+            "\n".join(
+                [*answers, "name the whole address, the form by --api, or the model by --served-as"]
+            )
+        )
 
 
 class _NoSuchFormError(Exception):
@@ -113,10 +122,7 @@ class _VectorClient:
 
     def __init__(self, server: VectorServer, form: ServerForm, url: str) -> None:
         self._server, self._form, self._url = server, form, url
-        service = WebService(url, server.key)
-        for _, fault in service.list_faults():
-            raise ServiceError(fault.replace("`key`", "--key"))
-        self._key = service.read_key()
+        self._key = server.service_at(url).read_key()
 
     def embed(self, texts: Sequence[str]) -> ServedVectors:
         import numpy as np
@@ -215,21 +221,20 @@ class _VectorClient:
             raise DataError(
                 f"{self._url}: a vector of its answer is {self._show(vector)}, no list of numbers"
             )
-        wrong = next((one for one in vector if type(one) not in (int, float)), None)
-        if wrong is not None or any(one is None for one in vector):
-            raise DataError(
-                f"{self._url}: a vector has {self._show(wrong)} among its numbers; a server of embeddings "
-                "gives plain JSON numbers"
-            )
-        infinite = next((one for one in vector if not _is_finite(one)), None)
-        if infinite is not None:
-            raise DataError(
-                f"{self._url}: a vector has {self._show(infinite)} among its numbers; the server's model or "
-                "its precision is unsound"
-            )
+        for one in vector:
+            if type(one) not in (int, float):
+                raise DataError(
+                    f"{self._url}: a vector has {self._show(one)} among its numbers; a server of embeddings "
+                    "gives plain JSON numbers"
+                )
+            if not _is_finite(one):
+                raise DataError(
+                    f"{self._url}: a vector has {self._show(one)} among its numbers; the server's model or "
+                    "its precision is unsound"
+                )
 
     def _show(self, value: Any) -> str:
-        return self._key.hide(printable(repr(value), 60))
+        return printable(self._key.hide(repr(value)), 60)
 
 
 def _is_finite(number: float) -> bool:
@@ -241,21 +246,16 @@ def _is_finite(number: float) -> bool:
 
 def _list_vectors(form: ServerForm, answer: Any) -> Iterator[Any]:
     """Yield the vectors of an answer in the order of texts."""
-    if form == "tei":
-        if not isinstance(answer, list):
-            raise TypeError
-        yield from answer
-    elif form == "ollama":
-        vectors = answer["embeddings"]
-        if not isinstance(vectors, list):
-            raise TypeError
-        yield from vectors
-    else:
-        entries = answer["data"]
-        if not isinstance(entries, list):
-            raise TypeError
-        numbers = [entry.get("index", place) for place, entry in enumerate(entries)]
-        if sorted(numbers) != list(range(len(entries))):
-            raise ValueError
-        by_number = dict(zip(numbers, entries, strict=True))
-        yield from (by_number[number]["embedding"] for number in range(len(entries)))
+    entries = answer
+    if form != "tei":
+        entries = answer["embeddings" if form == "ollama" else "data"]
+    if not isinstance(entries, list):
+        raise TypeError
+    if form != "openai":
+        yield from entries
+        return
+    numbers = [entry.get("index", place) for place, entry in enumerate(entries)]
+    if sorted(numbers) != list(range(len(entries))):
+        raise ValueError
+    by_number = dict(zip(numbers, entries, strict=True))
+    yield from (by_number[number]["embedding"] for number in range(len(entries)))

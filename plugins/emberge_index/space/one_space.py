@@ -110,20 +110,30 @@ class ModelSpace:
         )
 
     @cached_property
-    def encoder(self) -> Encoder:
-        """The loaded model.
+    def usable_folder(self) -> Path:
+        """The model's folder, once it is known that the model can be opened.
 
         Raises:
             CheckpointError: if only the model's passport is available, or the model cannot be opened.
         """
         if self.folder is None:
             raise CheckpointError(
-                f"{self.name}: is a passport without its model, so texts cannot be embedded; give --texts "
-                "and --vectors, what the index has, or the model"
+                f"{self.name}: is a passport without its model, so texts cannot be embedded; name the model, "
+                "or give --texts and --vectors, what the index has"
             )
-        if faults := whole_faults(self.folder, None):
+        faults = [*whole_faults(self.folder, None), *self.backbone.describe(self.folder).problems]
+        if faults:
             raise CheckpointError("\n".join(faults))
-        return self.backbone.load(self.folder, device=self.device, dtype="float32")
+        return self.folder
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The loaded model.
+
+        Raises:
+            CheckpointError: as `usable_folder`.
+        """
+        return self.backbone.load(self.usable_folder, device=self.device, dtype="float32")
 
     @cached_property
     def with_canaries(self) -> Passport:

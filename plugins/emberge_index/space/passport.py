@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberge import CheckpointError
-from emberge.files import open_regular
+from emberge.files import read_regular
 from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
 from emberge.results import write_with_record
 
@@ -27,6 +27,8 @@ PASSPORT = "space.json"
 _RANGES = "ranges.npz"
 """File beside the passport with the ranges of int8, which a step `export` writes."""
 _FORMAT = 1
+# Bytes of a file of ranges, at most.
+_LONGEST = 4 << 20
 # Names of the hidden size in configs: BERT's and most others', T5's, DistilBERT's, GPT-2's.
 _SIZES = ("hidden_size", "d_model", "dim", "n_embd")
 
@@ -92,8 +94,7 @@ def passport_of(folder: Path) -> Passport:
 def _hash_ranges(path: Path) -> str | None:
     if not path.is_file():
         return None
-    with open_regular(path) as file:
-        return hashlib.sha256(file.read()).hexdigest()
+    return hashlib.sha256(read_regular(path, limit=_LONGEST)).hexdigest()
 
 
 def result_passport(folder: Path) -> Mapping[str, str]:
@@ -173,12 +174,6 @@ def read_passport(path: Path) -> Passport:
     file = path / PASSPORT if path.is_dir() else path
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        stored_canaries = content.get("canaries") or {"float16": {}}
-        # Vectors of other texts say nothing here.
-        are_current = [
-            list(stored_canaries.get(name, texts)) == list(texts)
-            for name, texts in (("texts", CANARIES), ("long_texts", LONG_CANARIES))
-        ]
         return Passport(
             weights=str(content["weights"]),
             tokenizer=str(content["tokenizer"]),
@@ -188,7 +183,7 @@ def read_passport(path: Path) -> Passport:
             normalised=bool(content["normalised"]),
             max_length=content["max_length"],
             similarity=str(content["similarity"]),
-            canaries=_unpack_canaries(stored_canaries["float16"]) if all(are_current) else {},
+            canaries=_read_canaries(content.get("canaries")),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
@@ -200,14 +195,23 @@ def _pack_rows(rows: Any) -> str:
     return base64.b64encode(rows.astype("<f2").tobytes()).decode()
 
 
-def _unpack_canaries(packed: Mapping[str, str]) -> Canaries:
+def _read_canaries(stored: Any) -> Canaries:
+    """Return the canaries in a passport; none if it has none, or those of other texts, which say nothing."""
     import numpy as np
 
+    if stored is None:
+        return {}
+    texts = (list(stored["texts"]), list(stored["long_texts"]))
+    if texts != (list(CANARIES), list(LONG_CANARIES)):
+        return {}
     canaries = {}
-    for side, text in packed.items():
+    for side, text in stored["float16"].items():
         rows = np.frombuffer(base64.b64decode(text), "<f2").astype(np.float32)
         count = len(LONG_CANARIES if side.startswith("long ") else CANARIES)
         canaries[side] = rows.reshape(count, -1)
-        if not np.isfinite(canaries[side]).all():
-            raise ValueError("canaries with numbers that are not finite")
+    widths = {rows.shape[1] for rows in canaries.values()}
+    if len(widths) != 1 or 0 in widths:
+        raise ValueError(f"canaries with vectors of {sorted(widths)} numbers")
+    if not all(np.isfinite(rows).all() for rows in canaries.values()):
+        raise ValueError("canaries with numbers that are not finite")
     return canaries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,15 +48,16 @@ def read_added_layer(old: Path, new: Path) -> Map:
         matrix = tensors["linear.weight"].T.astype(np.float64)
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise DataError(f"{new / layer.path}: has no weights that can be read: {error}") from error
-    if not is_linear or not np.isfinite(matrix).all() or matrix.ndim != 2:
+    offset = tensors.get("linear.bias", np.zeros(matrix.shape[-1])).astype(np.float64)
+    is_finite = bool(np.isfinite(matrix).all() and np.isfinite(offset).all())
+    if not (is_linear and is_finite and matrix.ndim == 2 and offset.shape == matrix.shape[1:]):
         raise DataError(
             f"{new / layer.path}: is no linear layer of finite numbers; take another kind, such as affine"
         )
-    offset = tensors.get("linear.bias", np.zeros(matrix.shape[1])).astype(np.float64)
     return Map(matrix, offset)
 
 
-def _kinds(modules: list[ModuleFolder] | tuple[ModuleFolder, ...]) -> list[str]:
+def _kinds(modules: Sequence[ModuleFolder]) -> list[str]:
     return [module.kind for module in modules]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from emberge import (
@@ -15,7 +14,7 @@ from emberge import (
     Workspace,
 )
 
-from emberge_index.translation.maps import Kind, Map
+from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import Side
 from emberge_index.translation.two_models import TwoModels, write_details
 
@@ -69,11 +68,6 @@ class Translate(TwoModels):
     @property
     def form(self) -> tuple[Kind, float | Literal["auto"], int]:
         return self.kind, self.ridge, self.rank
-
-    def find_map(self, old: Path, new: Path) -> Map | None:
-        from emberge_index.translation.added_layer import read_added_layer
-
-        return read_added_layer(old, new) if self.kind == "added_layer" else None
 
     def run(self, workspace: Workspace) -> Artifact:
         from emberge_index.translation.arms import measures_of, table_of

@@ -23,9 +23,9 @@ from emberge import (
     component,
 )
 
-from emberge_index.translation.added_layer import require_same
+from emberge_index.translation.added_layer import read_added_layer, require_same
 from emberge_index.translation.folds import few_texts, fit_folds, folds_of, keep_map
-from emberge_index.translation.maps import Kind, Map
+from emberge_index.translation.maps import Kind
 from emberge_index.translation.probes import (
     PROMPTS,
     EmbeddedProbes,
@@ -101,10 +101,6 @@ class TwoModels(Step):
         """Direction of the map: True from the new model's vectors to the old one's."""
         return False
 
-    def find_map(self, old: Path, new: Path) -> Map | None:
-        """Return the map if the models' folders have it; None if it is fitted."""
-        return None
-
     def check(self, context: Preflight) -> Iterator[Problem]:
         from emberge.data import check_datasets
 
@@ -134,10 +130,10 @@ class TwoModels(Step):
         self, context: Preflight, old: Path | None, new: Path | None
     ) -> Iterator[Problem]:
         """Yield a problem if the models' folders lack the map that they should have."""
-        if old is None or new is None:
+        if self.form[0] != "added_layer" or old is None or new is None:
             return
         try:
-            self.find_map(old, new)
+            read_added_layer(old, new)
         except EmbergeError as error:
             yield context.problem(str(error), "kind")
 
@@ -204,11 +200,11 @@ class TwoModels(Step):
         self, source: Vectors, target: Vectors, folds: NDArray[np.int64], workspace: Workspace
     ) -> FittedFolds:
         kind, ridge, rank = self.form
-        with ExitStack() as opened:
-            models = [workspace.model(reference) for reference in (self.old, self.new)]
-            folders = [opened.enter_context(workspace.whole_model(model)) for model in models]
-            known = self.find_map(*folders)
-        if known is not None:
+        if kind == "added_layer":
+            with ExitStack() as opened:
+                models = [workspace.model(reference) for reference in (self.old, self.new)]
+                folders = [opened.enter_context(workspace.whole_model(model)) for model in models]
+                known = read_added_layer(*folders)
             require_same(known, source, target, f"{self.old} and {self.new}")
             return keep_map(known, source)
         return fit_folds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,4 @@ def locate_ranges(out: Path) -> Path:
 
 
 def _hash_ranges(ranges: Int8Ranges) -> str:
-    import hashlib
-
     return hashlib.sha256(ranges.low.tobytes() + ranges.high.tobytes()).hexdigest()

@@ -111,9 +111,29 @@ def translate_file(
         )
     _require_space(plan, translation, out)
     codec = _build_codec(plan, translation, new_ranges)
+    _require_new_ranges(out, codec)
     empty = _write_vectors(plan, translation, codec, out, progress or (lambda *_: None))
     has_ranges = codec is not None and codec.ranges is not None
     return Translated(plan.rows.rows, empty, locate_ranges(out) if has_ranges else None)
+
+
+def _require_new_ranges(out: Path, codec: Codec | None) -> None:
+    """Make sure that the ranges of the new codes replace nothing but equal ranges, of a killed call.
+
+    Raises:
+        RecipeError: if another file has their name.
+    """
+    from emberge_index.vectors.codes import locate_ranges
+
+    if codec is None or codec.ranges is None or not os.path.lexists(locate_ranges(out)):
+        return
+    path = locate_ranges(out)
+    try:
+        is_equal = codec.ranges.equals(type(codec.ranges).read(path, len(codec.ranges.low)))
+    except DataError:
+        is_equal = False
+    if not is_equal:
+        raise RecipeError(f"{path}: exists already; remove it or choose another --out")
 
 
 def _build_codec(

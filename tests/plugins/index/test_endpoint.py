@@ -126,7 +126,7 @@ def _require_named(
     for cause in found["causes"]:
         assert f"{cause['name']}: {cause['words']}" in told
     if "truncation_length" in faults:
-        assert "the server reads 32 tokens of a text, and the model 48" in told
+        assert "32 tokens of a text were read, and the model reads 48" in told
     if "prefix" in faults:
         assert "the first 16 of 32 numbers" in told
 
@@ -135,7 +135,7 @@ def test_bits_are_named(folder: Path, check: Check) -> None:
     with serving_vectors(misconfigured(folder, ["bits"])) as service:
         code, told = check(service.url)
     assert code == 4
-    assert "precision: the server gives bits (eight in a byte) in place of numbers" in told
+    assert "precision: vectors are bits (eight in a byte) in place of numbers" in told
 
 
 def test_another_tokenizer_is_named(folder: Path, check: Check, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_another_tokenizer_is_named(folder: Path, check: Check, tmp_path: Path) 
     with serving_vectors(misconfigured(folder, ["tokenizer"], other=other)) as service:
         code, told = check(service.url, "--candidates", str(other))
     assert code == 4
-    assert f"tokenizer: the server has the tokenizer of {other.name};" in told
+    assert f"tokenizer: the tokenizer was that of {other.name};" in told
 
 
 def test_queries_are_checked_with_their_prompt(folder: Path, check: Check) -> None:
@@ -159,7 +159,10 @@ def test_queries_are_checked_with_their_prompt(folder: Path, check: Check) -> No
         assert check(service.url, "--queries")[0] == 0
         code, told = check(service.url)
     assert code == 4
-    assert "prompt_of_other_side: the server adds the prompt of the other side, 'who data '" in told
+    assert (
+        "prompt_of_other_side: texts were embedded with the prompt of the other side, 'who data '"
+        in told
+    )
     with serving_vectors(lambda texts: model.encode(texts, prompt="")) as service:
         assert check(service.url, "--queries", "--send-prompts")[0] == 0
         assert check(service.url, "--send-prompts")[0] == 0
@@ -191,7 +194,7 @@ def test_a_passport_alone_tells_same_or_different(
         ([], 0, "same"),
         (["truncation_length"], 4, "a passport alone tells no more; give the model"),
         (["prompt_of_other_side"], 4, "prompt_of_other_side: "),
-        (["prefix"], 4, "prefix: the server gives the first 16 of 32 numbers"),
+        (["prefix"], 4, "prefix: vectors have the first 16 of 32 numbers"),
         (["normalisation"], 4, "normalisation: "),
     ):
         with serving_vectors(misconfigured(folder, faults)) as service:
@@ -295,7 +298,7 @@ def test_a_server_that_is_not_there_or_has_no_such_page_is_an_error(check: Check
         code, told = check(service.url)
         assert code == 1
         assert "404" in told
-        assert "Name the whole address, or the form by --api" in told
+        assert "name the whole address, the form by --api, or the model" in told
         whole = check(f"{service.url}/other/embeddings", "--api", "tei")
         assert whole[0] == 1
         assert service.requests[-1][0] == "/other/embeddings"
@@ -339,7 +342,7 @@ def test_keys_are_sent_and_never_printed(
         assert code == 1
         assert "secret" not in told
     code, told = check("https://example.invalid", "--key", "sk-very-secret")
-    assert code == 1
+    assert code == 2
     assert "secret" not in told
     assert "--key" in told or "environment variable" in told
 
