@@ -347,6 +347,33 @@ def test_keys_are_sent_and_never_printed(
     assert "--key" in told or "environment variable" in told
 
 
+def test_a_key_is_hidden_however_it_is_written(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-\\secret\"one'two"
+    monkeypatch.setenv("MY_KEY", key)
+    for body in (key.encode(), json.dumps({"error": key}).encode(), b"x" * 190 + key.encode()):
+        with serving_vectors(_always(Wrong(400, body))) as service:
+            told = check(service.url, "--key", "MY_KEY")[1]
+        assert "secret" not in told
+        assert "sk-" not in told
+    with serving_vectors(lambda texts: [[1.0, key] for _ in texts]) as service:
+        assert "secret" not in check(service.url, "--key", "MY_KEY")[1]
+
+
+def test_a_candidate_that_cannot_be_opened_is_told_before_a_request(
+    folder: Path, check: Check, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    tiny.checkpoint(broken)
+    (broken / "tokenizer.json").unlink()
+    (broken / "tokenizer_config.json").unlink()
+    with serving_vectors(misconfigured(folder, ())) as service:
+        code, told = check(service.url, "--candidates", str(broken))
+    assert (code, service.requests) == (2, [])
+    assert "tokenizer" in told
+
+
 def test_options_that_say_nothing_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

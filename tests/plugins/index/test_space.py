@@ -241,6 +241,17 @@ def test_canaries_of_other_texts_are_not_believed(bert: Path, tmp_path: Path) ->
         assert read_passport(folder).canaries == {}
 
 
+def test_canaries_of_two_widths_are_no_passport(bert: Path, tmp_path: Path) -> None:
+    folder = changed(bert, tmp_path / "model")
+    list(space(folder).write_passport_file())
+    kept = json.loads((folder / PASSPORT).read_text())
+    narrow = np.ones((2, 16), "<f2")
+    kept["canaries"]["float16"]["long document"] = base64.b64encode(narrow.tobytes()).decode()
+    (folder / PASSPORT).write_text(json.dumps(kept))
+    with pytest.raises(CheckpointError, match="is no passport of a space"):
+        read_passport(folder)
+
+
 def test_canaries_that_are_not_finite_are_no_passport(bert: Path, tmp_path: Path) -> None:
     folder = changed(bert, tmp_path / "model")
     list(space(folder).write_passport_file())

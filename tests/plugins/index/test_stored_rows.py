@@ -84,6 +84,19 @@ def test_rows_of_another_setting_are_named(place: Path, berts: list[Path]) -> No
     assert [cause["name"] for cause in found["causes"]] == ["pooling"]
 
 
+def test_the_form_of_all_rows_is_told(
+    place: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.load(place / "right.npy")
+    np.save(place / "cut.npy", rows[:, :16])
+    _, found = run(place, berts[0], "cut.npy")
+    assert [cause["name"] for cause in found["form"]] == ["prefix"]
+    assert "all rows: prefix: vectors have the first 16 of 32 numbers" in capsys.readouterr().out
+    np.save(place / "long.npy", rows * 3)
+    assert [one["name"] for one in run(place, berts[0], "long.npy")[1]["form"]] == ["normalisation"]
+    assert run(place, berts[0], "right.npy")[1]["form"] == []
+
+
 def test_each_format_and_int8_codes_are_read(place: Path, berts: list[Path]) -> None:
     rows = np.load(place / "mixed.npy")
     pq.write_table(pa.table({"id": range(200), "v": list(rows)}), place / "mixed.parquet")

@@ -166,6 +166,22 @@ def test_refresh_reads_codes(place: Path) -> None:
     assert len(first & second) > 80
 
 
+def test_a_file_with_the_name_of_the_ranges_is_not_written_over(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--ranges", str(place / "ranges.npz")]
+    other = place / "new.npy.ranges.npz"
+    other.write_bytes(b"mine")
+    assert run(place, "codes.npy", *words) == 2
+    assert "new.npy.ranges.npz: exists already" in capsys.readouterr().err
+    assert other.read_bytes() == b"mine"
+    assert not (place / "new.npy").exists()
+    other.unlink()
+    assert run(place, "codes.npy", *words) == 0
+    (place / "new.npy").unlink()  # as after a kill between the ranges and the vectors
+    assert run(place, "codes.npy", *words) == 0
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────
 
 
