@@ -80,10 +80,11 @@ def main(words: Sequence[str] | None = None) -> int:
     for name in options.only or PARTS:
         for row in _rows(name, PARTS[name], run):
             rows.append(row)
-            print(f"{row.part}: {row.name}: {row.state}", file=sys.stderr, flush=True)
-    text = f"{_machine(options.devices)}\n\n{table(rows)}"
-    (folder / "table.md").write_text(f"{text}\n", "utf-8")
-    print(f"{text}\n\nlogs: {_shown(folder / 'logs')}, table: {_shown(folder / 'table.md')}")
+            print(f"{row.part}: {row.name}: {row.state}: {row.note}", file=sys.stderr, flush=True)
+            # Kept after each row: a machine that is lent may be taken back.
+            text = f"{_machine(options.devices)}\n\n{table(rows)}\n"
+            (folder / "table.md").write_text(text, "utf-8")
+    print(f"{text}\nlogs: {_shown(folder / 'logs')}, table: {_shown(folder / 'table.md')}")
     if all(row.state == "skipped" for row in rows):
         print("make gpu: nothing could be run; the table says why", file=sys.stderr)
         return 2

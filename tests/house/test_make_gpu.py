@@ -88,6 +88,7 @@ def test_merges_are_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
         ["merge", method.strategy, "passed"] for method in METHODS if method.in_small
     ]
     assert all(row[3].startswith("the same bytes") for row in found)
+    assert all(f"merge: {row[1]}: passed: {row[3]}" in err for row in found), "figures as they come"
     assert (tmp_path / "out" / "table.md").read_text("utf-8").strip() in said
 
 
