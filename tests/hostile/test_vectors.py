@@ -252,7 +252,6 @@ def test_indexes_in_one_another_are_looked_into_four_deep(tmp_path: Path) -> Non
         (b"IHNp", "PQ codes behind a graph"),
         (b"IxPq", "PQ codes"),
         (b"IxPo", "PQ codes"),
-        (b"IxSQ", "8-bit codes"),
         (b"IxPT", "vectors behind a transformation"),
         (b"IwPQ", "PQ codes in inverted lists"),
         (b"IwSq", "8-bit codes in inverted lists"),

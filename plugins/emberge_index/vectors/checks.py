@@ -24,6 +24,7 @@ from emberge_index.vectors.pieces import (
     mark_of,
     require_finite,
 )
+from emberge_index.vectors.scalar_codes import ScalarRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,7 +181,7 @@ def _require_marked(plan: RewritePlan, space: SpaceOf, side: Side, other: SpaceO
 
 def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> None:
     # Rounding to codes moves each length by about a hundredth.
-    unit = are_unit(sample, _CODED if isinstance(plan.rows, CodedRows) else _UNIT)
+    unit = are_unit(sample, _CODED if isinstance(plan.rows, CodedRows | ScalarRows) else _UNIT)
     if unit == space.normalised:
         return
     if unit:

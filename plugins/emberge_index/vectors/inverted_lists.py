@@ -8,24 +8,29 @@ server of it does.
 
 from __future__ import annotations
 
-import errno
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import DataError, RecipeError
-from emberge.wording import printable
+from emberge import DataError
 
 from emberge_index.vectors.pieces import RewritePlan, require_width
+from emberge_index.vectors.rebuilt_index import (
+    BUILD_AGAIN,
+    find_inner,
+    load_faiss,
+    read_faiss_index,
+    translate_ids,
+    wrap_as,
+    write_faiss_index,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_ADVICE = "build it again from its float vectors"
 # Most links of a centre in a graph; faiss reads any number, and a build with it takes that much memory.
 _MOST_LINKS = 1024
 
@@ -43,7 +48,7 @@ class InvertedRows:
     @cached_property
     def inner(self) -> Any:
         """IVF index itself."""
-        return _find_inner(self.outer)
+        return find_inner(self.outer)
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -57,7 +62,7 @@ class InvertedRows:
         """Id of each vector in the IVF index."""
         import numpy as np
 
-        faiss = _load_faiss()
+        faiss = load_faiss()
 
         lists, parts = self.inner.invlists, [np.zeros(0, np.int64)]
         for number in range(self.inner.nlist):
@@ -68,12 +73,7 @@ class InvertedRows:
 
     def numbers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ids of rows, by which a search answers."""
-        faiss = _load_faiss()
-        ids = self.inner_ids[rows]
-        if self.outer is self.inner:
-            return ids
-        outer_ids: NDArray[np.int64] = faiss.vector_to_array(self.outer.id_map)[ids]
-        return outer_ids
+        return translate_ids(self.outer, self.inner_ids[rows])
 
     def name_of(self, row: int) -> str:
         import numpy as np
@@ -87,7 +87,7 @@ class InvertedRows:
     def _read_rows(self, start: int, end: int) -> NDArray[Any]:
         import numpy as np
 
-        faiss = _load_faiss()
+        faiss = load_faiss()
 
         parts, lists = [], self.inner.invlists
         number = int(np.searchsorted(self._ends, start, side="right"))
@@ -110,25 +110,18 @@ class InvertedRows:
         """
         import numpy as np
 
-        faiss = _load_faiss()
-
-        index = whole = self._build_empty(mapped.shape[1])
-        if self.outer is not self.inner:
-            whole = type(self.outer)(index)  # it takes only an empty index
-            faiss.copy_array_to_vector(faiss.vector_to_array(self.outer.id_map), whole.id_map)
+        index = self._build_empty(mapped.shape[1])
+        whole = wrap_as(self.outer, index)
         vectors = np.ascontiguousarray(mapped)
         index.train(vectors)
         index.add_with_ids(vectors, self.inner_ids)
         index.nprobe = self.inner.nprobe
         index.set_direct_map_type(self.inner.direct_map.type)
         whole.ntotal = index.ntotal
-        try:
-            faiss.write_index(whole, str(path))
-        except RuntimeError as error:
-            raise OSError(errno.EIO, printable(error, 200)) from error
+        write_faiss_index(whole, path)
 
     def _build_empty(self, dimension: int) -> Any:
-        faiss = _load_faiss()
+        faiss = load_faiss()
         old = self.inner
         centres, metric = faiss.downcast_index(old.quantizer), old.metric_type
         if isinstance(centres, faiss.IndexHNSWFlat):
@@ -155,47 +148,21 @@ def plan_inverted(path: Path) -> RewritePlan:
     """
     import numpy as np
 
-    if importlib.util.find_spec("faiss") is None:
-        raise RecipeError(
-            f"{path}: an index of inverted lists is built again by faiss: pip install 'emberge[index]'"
-        )
-    outer = _read_index(path)
-    inner = _find_inner(outer)
+    outer = read_faiss_index(path, "an index of inverted lists")
+    inner = find_inner(outer)
     _require_rebuildable(path, outer, inner)
     rows = InvertedRows(path, inner.ntotal, inner.d, np.dtype("<f4"), outer)
     require_width(path, rows.dimension)
     return RewritePlan(path, (rows,), rows, finish=rows.finish)
 
 
-def _load_faiss() -> Any:
-    """Return the library, untyped: its types do not know what it adds to its classes when it is imported."""
-    import faiss
-
-    return faiss
-
-
-def _read_index(path: Path) -> Any:
-    faiss = _load_faiss()
-    try:
-        return faiss.read_index(str(path))
-    except (RuntimeError, MemoryError) as error:
-        raise DataError(
-            f"{path}: is no faiss index, or damaged ({printable(error, 200)}); {_ADVICE}"
-        ) from error
-
-
-def _find_inner(outer: Any) -> Any:
-    """Return the index itself, or the one that a map of ids wraps."""
-    faiss = _load_faiss()
-    is_wrapper = isinstance(outer, faiss.IndexIDMap | faiss.IndexIDMap2)
-    return faiss.downcast_index(outer.index) if is_wrapper else outer
-
-
 def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
     """Refuse an index of another kind, with lists that contradict its counts, or with too few vectors."""
-    faiss = _load_faiss()
+    faiss = load_faiss()
     if type(inner) is not faiss.IndexIVFFlat:
-        raise DataError(f"{path}: its inverted lists are nested in ways not known here; {_ADVICE}")
+        raise DataError(
+            f"{path}: its inverted lists are nested in ways not known here; {BUILD_AGAIN}"
+        )
     _require_known_centres(path, faiss.downcast_index(inner.quantizer))
     lists = inner.invlists
     count = sum(lists.list_size(number) for number in range(lists.nlist))
@@ -203,40 +170,44 @@ def _require_rebuildable(path: Path, outer: Any, inner: Any) -> None:
     if outer is not inner:
         is_sound &= outer.id_map.size() == inner.ntotal
     if not is_sound or count > inner.ntotal:
-        raise DataError(f"{path}: its lists have {count:,} vectors, not what it claims; {_ADVICE}")
+        raise DataError(
+            f"{path}: its lists have {count:,} vectors, not what it claims; {BUILD_AGAIN}"
+        )
     if count < inner.ntotal:
         raise DataError(
             f"{path}: its lists have {count:,} vectors of the {inner.ntotal:,} that were added, as lists "
-            f"keep none that is not finite; embed those texts again, and {_ADVICE}"
+            f"keep none that is not finite; embed those texts again, and {BUILD_AGAIN}"
         )
     if count < inner.nlist:
         raise DataError(
             f"{path}: has {count:,} vectors in {inner.nlist:,} lists, and the centres of lists are learnt "
-            f"from at least as many vectors; {_ADVICE} with fewer lists"
+            f"from at least as many vectors; {BUILD_AGAIN} with fewer lists"
         )
     _require_known_ids(path, outer, inner)
 
 
 def _require_known_centres(path: Path, centres: Any) -> None:
     """Refuse centres of lists that are neither in a table nor in a graph with a possible number of links."""
-    faiss = _load_faiss()
+    faiss = load_faiss()
     if not isinstance(centres, faiss.IndexFlat | faiss.IndexHNSWFlat):
         kind = type(centres).__name__
-        raise DataError(f"{path}: the centres of its lists are in an {kind}; {_ADVICE}")
+        raise DataError(f"{path}: the centres of its lists are in an {kind}; {BUILD_AGAIN}")
     if isinstance(centres, faiss.IndexHNSWFlat):
         links = centres.hnsw.nb_neighbors(1)
         if not 1 <= links <= _MOST_LINKS:
-            raise DataError(f"{path}: the graph of its centres has {links:,} links each; {_ADVICE}")
+            raise DataError(
+                f"{path}: the graph of its centres has {links:,} links each; {BUILD_AGAIN}"
+            )
 
 
 def _require_known_ids(path: Path, outer: Any, inner: Any) -> None:
     """Refuse ids of the lists that are places, in a map of ids or a direct map, and lie outside of it."""
-    faiss = _load_faiss()
+    faiss = load_faiss()
     if outer is inner and inner.direct_map.type != faiss.DirectMap.Array:
         return
     ids = InvertedRows(path, inner.ntotal, inner.d, None, outer).inner_ids
     if ids.size and not 0 <= ids.min() <= ids.max() < inner.ntotal:
         raise DataError(
             f"{path}: its lists have ids from {ids.min():,} to {ids.max():,}, places among "
-            f"{inner.ntotal:,} vectors; {_ADVICE}"
+            f"{inner.ntotal:,} vectors; {BUILD_AGAIN}"
         )
