@@ -72,7 +72,8 @@ def register_verbs() -> Mapping[str, Verb]:
         "thresholds": Verb(
             summary="map thresholds of cosine from an old model to a new one at equal false positives",
             examples="emberge thresholds ./old ./new --at 0.7,0.8\n"
-            "emberge thresholds ./old ./new --texts texts.txt --json thresholds.json",
+            "emberge thresholds ./old ./new --texts texts.txt --json thresholds.json\n"
+            "emberge thresholds ./model ./model --new-as binary --texts texts.txt --at 0.7   (bits)",
             add_options=_add_threshold_options,
             run="emberge_index.thresholds_verb:run",
             machine=True,
@@ -190,6 +191,19 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
         help="thresholds between two documents, to map: 0.7,0.8",
     )
     parser.add_argument("--json", type=output_file, metavar="FILE", help="write the map there")
+    for side in ("old", "new"):
+        parser.add_argument(
+            f"--{side}-as",
+            choices=("float32", "int8", "binary"),
+            default="float32",
+            help=f"form in which the {side} model's vectors are compared",
+        )
+        parser.add_argument(
+            f"--{side}-ranges",
+            type=Path,
+            metavar="FILE",
+            help="ranges of these int8 codes; by default those of the texts",
+        )
 
 
 def _add_diff_options(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,10 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from emberge import RecipeError
+from emberge import DataError, RecipeError
 from emberge.data import read_texts
 from emberge.files import write_text
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
     """Print the map of two models' thresholds and the requested thresholds, and return the exit code."""
     requested = _read_thresholds(options.at)
+    _require_codes("--old-ranges", options.old_ranges, options.old_as)
+    _require_codes("--new-ranges", options.new_ranges, options.new_as)
     texts = read_texts(options.texts) if options.texts is not None else probe_texts()
     texts = list(dict.fromkeys(texts))
     if options.texts is None:
@@ -33,15 +36,54 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
             file=sys.stderr,
         )
     old, new = (space_at(text, options, plugins) for text in (options.old, options.new))
-    vectors = old.documents(texts), new.documents(texts)
+    vectors = (
+        store_as(old.documents(texts), options.old_as, options.old_ranges, "--old-ranges"),
+        store_as(new.documents(texts), options.new_as, options.new_ranges, "--new-ranges"),
+    )
     thresholds = threshold_map(*vectors)
     intervals = threshold_intervals(*vectors, requested, thresholds)
     print("\n".join(_list_thresholds(thresholds, requested, intervals, len(texts))))
     if options.json is not None:
-        content = {"old_model": old.name, "new_model": new.name, **thresholds.plain()}
+        forms = {"old_form": options.old_as, "new_form": options.new_as}
+        content = {"old_model": old.name, "new_model": new.name, **forms, **thresholds.plain()}
         write_text(options.json, json.dumps(content, indent=1) + "\n")
         print(f"written: {options.json}")
     return 0
+
+
+def store_as(vectors: Any, form: str, ranges: Path | None, option: str) -> Any:
+    """Return vectors [n, d] as they are compared when they are stored in a form, float32 [n, d] for cosines.
+
+    The cosine of bits is 1 - 2h/d at a Hamming distance h of d bits. Codes of int8 are decoded to the middle
+    of their steps, with the ranges in a file, or else those of these vectors.
+
+    Raises:
+        DataError: if the file has no ranges of d dimensions, or the vectors give none.
+    """
+    import numpy as np
+    from emberge.encoding import Int8Ranges
+
+    if form == "float32":
+        return vectors
+    if form == "binary":
+        return np.where(vectors > 0, 1, -1).astype(np.float32)
+    if ranges is not None:
+        known = Int8Ranges.read(ranges, vectors.shape[1])
+    else:
+        try:
+            known = Int8Ranges.of(vectors)
+        except ValueError as error:
+            raise DataError(f"{error}; give more texts, or {option} FILE") from error
+    return known.decode(known.encode(vectors), middle=True)
+
+
+def _require_codes(option: str, ranges: Path | None, form: str) -> None:
+    if ranges is None:
+        return
+    if form != "int8":
+        raise RecipeError(f"{option} {ranges}: only int8 has ranges; take it out, or say int8")
+    if not ranges.is_file():
+        raise RecipeError(f"{option} {ranges}: there is no such file")
 
 
 def _read_thresholds(arguments: Sequence[str]) -> list[float]:

@@ -14,6 +14,7 @@ from emberge_index import threshold_interval
 from emberge_index import threshold_map as map_module
 from emberge_index.threshold_interval import threshold_intervals
 from emberge_index.threshold_map import RATES, PairCosines, ThresholdMap, threshold_map
+from emberge_index.thresholds_verb import store_as
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,6 +99,46 @@ def test_the_verb_maps_the_thresholds_that_are_asked_for(
     found = json.loads(file.read_text())
     assert f"becomes {np.interp(0.9, found['old'], found['new']):.4f}" in shown
     assert main(["thresholds", str(bert), str(berts[0]), "--at", "1.5"]) == 2
+
+
+def test_vectors_are_compared_as_they_are_stored(tmp_path: Path) -> None:
+    rows = RNG.normal(size=(50, 12)).astype(np.float32)
+    bits = store_as(rows, "binary", None, "--new-ranges")
+    distance = (np.packbits(rows[0] > 0) ^ np.packbits(rows[1] > 0)).astype(np.uint8)
+    hamming = int(np.unpackbits(distance).sum())
+    assert bits[0] @ bits[1] / 12 == pytest.approx(1 - 2 * hamming / 12)
+    assert store_as(rows, "float32", None, "--new-ranges") is rows
+    own = store_as(rows, "int8", None, "--new-ranges")
+    assert 0 < np.abs(own - rows).max() <= np.ptp(rows, axis=0).max() / 255
+    np.savez(tmp_path / "ranges.npz", ranges=np.stack([-np.ones(12), np.ones(12)]).astype("f4"))
+    given = store_as(rows, "int8", tmp_path / "ranges.npz", "--new-ranges")
+    assert given.max() < 1.01 < rows.max()
+    with pytest.raises(DataError, match="ranges"):
+        store_as(rows[:, :5], "int8", tmp_path / "ranges.npz", "--old-ranges")
+    with pytest.raises(DataError, match="give more texts, or --old-ranges FILE"):
+        store_as(rows[:1], "int8", None, "--old-ranges")
+
+
+def test_the_verb_maps_to_the_cosines_of_bits(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.support.tiny import WORDS
+
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(" ".join(RNG.choice(WORDS, 8)) for _ in range(60)))
+    file = tmp_path / "map.json"
+    words = [str(bert), str(bert), "--texts", str(texts), "--json", str(file), "--new-as", "binary"]
+    assert main(["thresholds", *words]) == 0
+    found = json.loads(file.read_text())
+    assert (found["old_form"], found["new_form"]) == ("float32", "binary")
+    steps = (np.array(found["new"]) + 1) * 32 / 2  # bits of 32 that agree
+    assert np.mean(np.abs(steps - steps.round()) < 1e-4) > 0.9, "but for points between two"
+    assert found["old"] != found["new"]
+    for form, ranges, said in (("binary", file, "only int8"), ("int8", tmp_path / "no", "no such")):
+        faulty = [*words[:4], "--old-as", form, "--old-ranges", str(ranges)]
+        assert main(["thresholds", *faulty]) == 2
+        assert f"--old-ranges {ranges}: " in (err := capsys.readouterr().err)
+        assert said in err
 
 
 # ── all pairs, in bounded memory ────────────────────────────────────────────────────────────────
