@@ -99,7 +99,9 @@ def _embed_with(
 
 def test_no_right_server_is_told_to_be_another(folder: Path, tmp_path: Path) -> None:
     recipe = {
-        "steps": {"programs": {"export": {"model": str(folder), "formats": ["float32", "openvino"]}}}
+        "steps": {
+            "programs": {"export": {"model": str(folder), "formats": ["float32", "openvino"]}}
+        }
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     out = tmp_path / "out"
