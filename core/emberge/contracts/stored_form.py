@@ -30,7 +30,7 @@ class StoredForm:
     compared by dot product (`int8`), bits by Hamming distance (`binary`). By default `stored` for `binary`,
     and `float32` for all else."""
     rescore: Count | None = None
-    """Number of first documents that are scored again with the float32 query."""
+    """Number of documents at the head of a search that are scored again with the float32 query."""
     by: Literal["binary", "int8", "float32"] | None = None
     """Vectors that they are scored again with: by default those that were searched, else others that are
     stored beside them."""

@@ -245,7 +245,7 @@ def _vary_model(candidates: Sequence[str]) -> Iterator[_Variation]:
 
 
 def list_causes_of_form(form: ServedForm, dimension: int) -> Iterator[Cause]:
-    """Yield the causes that the form of vectors is, beside a model's vectors of `dimension` numbers."""
+    """Yield how the form of vectors differs from a model's own, float32 with `dimension` numbers."""
     if form.size < dimension:
         yield Cause(
             "prefix",

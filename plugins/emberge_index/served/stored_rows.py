@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from emberge_index.space import ModelSpace
     from emberge_index.vectors import RewritePlan
 
-# Rows that are read at once.
+# Rows of a block that is read.
 _BLOCK = 4096
-# Rows that differ from the model's, of which the cause is looked for.
+# Most of the differing rows that are used to find the cause.
 _TRIED = 48
-# Entries of the list of places that are shown.
+# Most places of differing rows that are printed.
 _SHOWN = 8
 
 

@@ -18,7 +18,7 @@ BUILD_AGAIN = "build it again from its float vectors"
 
 
 def load_faiss() -> Any:
-    """Return the library, untyped: its types do not know what it adds to its classes when it is imported."""
+    """Return faiss as `Any`: its type stubs lack the methods that it adds when it is imported."""
     import faiss
 
     return faiss
