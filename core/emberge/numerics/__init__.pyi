@@ -35,7 +35,9 @@ from .score_tables import unit_vectors as unit_vectors
 from .stored_rows import ALIGNED as ALIGNED
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE
+from .stored_rows import WINDOW as WINDOW
 from .stored_rows import Place as Place
+from .stored_rows import RowsError as RowsError
 from .stored_rows import StoredRows as StoredRows
 from .stored_rows import encode as encode
 from .stored_rows import words_are_usable as words_are_usable

@@ -7,7 +7,9 @@ import mmap
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +31,19 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     if size < _LEAST_POOLED_BYTES or like.device.type != "cpu":
         return like.new_empty(shape)
     return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
+
+
+def pooled_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return a contiguous NumPy array of arbitrary content from the same pool.
+
+    A tensor around it (`torch.from_numpy`) costs less than a tensor whose memory is asked for by torch: each
+    call of torch gives the interpreter's lock away, and then waits for it.
+    """
+    count = math.prod(shape)
+    size = count * np.dtype(dtype).itemsize
+    if size < _LEAST_POOLED_BYTES:
+        return np.empty(tuple(shape), dtype)
+    return np.frombuffer(_take_memory(size), dtype, count).reshape(shape)
 
 
 def _take_memory(size: int) -> mmap.mmap:

@@ -343,6 +343,15 @@ class DeltaProgram:
         plain_program = self.with_tensors(self.tensors) if self.shares else self
         return DeltaProgram(DecodedRows(*plain_program.rows.take_every(stride, first)), self.start)
 
+    def check_rest(self) -> None:
+        """Check the rows that were not read so far for NaN and too large values, if rows are checked.
+
+        Raises:
+            RowsError: if they have such values.
+        """
+        if isinstance(self.rows, StoredRows):
+            self.rows.check_rest()
+
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""
         shape, models = self.rows.shape, len(self.shares) or self.rows.count

@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.numerics.buffers import pooled_like
+from emberge.numerics.buffers import pooled_array, pooled_like
 from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
 from emberge.numerics.stored_rows import StoredRows
 
 _LANES, _RUN = 1 << 10, 1 << 16
 # Elements whose inner products are summed in the numbers' own type.
 _GRAM_RUN = 8192
-_FLOAT32 = torch.empty(0)
 
 
 class Bracket(NamedTuple):
@@ -160,11 +159,9 @@ class TorchEvaluation:
 class KernelEvaluation:
     """An evaluation of stored rows by compiled kernels, on a CPU in float32."""
 
-    kernels: Any
+    stored: StoredRows
     rows: tuple[Any, ...]
     changes: tuple[Any, ...]
-    shape: tuple[int, ...]
-    size: int
     models: int
 
     @classmethod
@@ -189,13 +186,26 @@ class KernelEvaluation:
         )
         merges_models = any(isinstance(change, TakeVariance) for change in changes)
         return cls(
-            stored.kernels,
+            stored,
             stored.kernel_rows(deltas, subtract=subtract),
             coded_changes,
-            stored.shape,
-            stored.size,
             1 if merges_models else count,
         )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one model's rows."""
+        return self.stored.shape
+
+    @property
+    def kernels(self) -> Any:
+        """The module of compiled kernels."""
+        return self.stored.kernels
+
+    def _run(self, kernel: Any, *arguments: Any) -> None:
+        """Run a kernel on the rows with further arguments, and require that all rows are usable."""
+        kernel(self.rows, self.changes, self.stored.size, *arguments)
+        self.stored.require_usable()
 
     def values(self) -> Tensor:
         return self._decode(less_first=False)
@@ -204,40 +214,36 @@ class KernelEvaluation:
         return self._decode(less_first=True)
 
     def _decode(self, *, less_first: bool) -> Tensor:
-        out = pooled_like(_FLOAT32, (self.models, *self.shape))
-        flat = out.view(self.models, -1).numpy()
-        self.kernels.decode(self.rows, self.changes, self.size, less_first, flat)
-        return out
+        out = pooled_array((self.models, *self.shape), np.float32)
+        self._run(self.kernels.decode, less_first, out.reshape(self.models, -1))
+        return torch.from_numpy(out)
 
     def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
         _require_count(coefficients, self.models)
-        out = pooled_like(_FLOAT32, self.shape)
+        out = pooled_array(self.shape, np.float32)
         factors = np.array(coefficients, np.float32)
-        flat = out.view(-1).numpy()
-        self.kernels.combine(self.rows, self.changes, self.size, factors, add_base, flat)
-        return out
+        self._run(self.kernels.combine, factors, add_base, out.reshape(-1))
+        return torch.from_numpy(out)
 
     def elect(
         self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
     ) -> Tensor:
         least = _find_least_divisor(weights)
-        out = pooled_like(_FLOAT32, self.shape)
-        self.kernels.elect(
-            self.rows,
-            self.changes,
-            self.size,
+        out = pooled_array(self.shape, np.float32)
+        self._run(
+            self.kernels.elect,
             np.array(votes, np.float32),
             np.array(weights, np.float32),
             np.float32(-1 if least is None else least),
             normalize,
             np.float32(scale),
-            out.view(-1).numpy(),
+            out.reshape(-1),
         )
-        return out
+        return torch.from_numpy(out)
 
     def sums(self, *, squares: bool) -> Tensor:
         lanes = np.zeros((self.models, _LANES))
-        self.kernels.sums(self.rows, self.changes, self.size, squares, lanes)
+        self._run(self.kernels.sums, squares, lanes)
         return torch.from_numpy(_add_lanes(lanes).copy())
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
@@ -247,12 +253,11 @@ class KernelEvaluation:
         for listed, bracket in zip(frequent, brackets, strict=True):
             listed[: len(bracket.frequent)] = bracket.frequent
         counts = np.zeros((bracket_count, 4), np.int64)
-        values, rows = self._allocate_words(bracket_count), self._allocate_words(bracket_count)
-        ties = np.zeros((bracket_count, most_frequent, -(-self.size // width)), np.int32)
-        self.kernels.count_near_limits(
-            self.rows,
-            self.changes,
-            self.size,
+        shape = (bracket_count, self.stored.size)
+        values, rows = pooled_array(shape, np.int32), pooled_array(shape, np.int32)
+        ties = np.zeros((bracket_count, most_frequent, -(-self.stored.size // width)), np.int32)
+        self._run(
+            self.kernels.count_near_limits,
             width,
             np.array([bracket.row for bracket in brackets], np.int64),
             np.array([bracket.low for bracket in brackets], np.int64),
@@ -272,10 +277,6 @@ class KernelEvaluation:
                 BracketCount(above, inside, nonzero, *collected_values, frequent_ties)
             )
         return bracket_counts
-
-    def _allocate_words(self, rows: int) -> np.ndarray:
-        words: np.ndarray = pooled_like(_FLOAT32, (rows, self.size)).view(torch.int32).numpy()
-        return words
 
 
 def weighted_sum(

@@ -1,8 +1,9 @@
-"""Compiled kernels over stored rows: decode them, apply recorded changes and evaluate, chunk by chunk.
+"""Compiled kernels over stored rows: read and decode them, apply recorded changes and evaluate.
 
-A chunk of every model stays in the first cache from its stored bits to the result, and no kernel takes the
-interpreter's lock. Each kernel gives the same bytes as the torch and NumPy code that it replaces. Importing
-this module needs numba. All kernels are in one file, as numba's cache does not notice changes in other files.
+A window of every model is read from its file into the second cache, and a chunk of it stays in the first
+cache from its stored bits to the result. No kernel takes the interpreter's lock. Each kernel gives the same
+bytes as the torch and NumPy code that it replaces. Importing this module needs numba. All kernels are in one
+file, as numba's cache does not notice changes in other files.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from emberge.numerics.compiling import use_kernel_cache
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHUNK = 2048
+# In place of the largest magnitude of what could not be read.
+UNREADABLE = 1 << 40
+# Numbers of a model that are read from its file at once, a multiple of a chunk (`stored_rows.WINDOW`).
+WINDOW = 1 << 16
 # What an election works on at once, beside its three sums: half of that cache.
 PART = 512
 # The order of sums, as in `evaluations`.
@@ -61,6 +66,83 @@ def _read_as_float(typing: Any, word: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.uint32), generate
+
+
+# ── a window of rows ────────────────────────────────────────────────────────────────────────────
+
+_pread = types.ExternalFunction(
+    "pread", types.intp(types.int32, types.uintp, types.uintp, types.int64)
+)
+
+
+@_compile_lazily
+def _read_file(memory: Any, handle: int, position: int) -> bool:
+    """Fill the memory with the bytes of an open file from a position on; return whether there are as many."""
+    done, size, address = 0, memory.size * memory.itemsize, memory.ctypes.data
+    while done < size:
+        count = _pread(handle, address + done, size - done, position + done)
+        if count <= 0:
+            return False
+        done += count
+    return True
+
+
+@_compile_lazily
+def _find_largest(words: Any, mask: Any) -> Any:
+    largest_pattern = words[0] & mask
+    for i in range(len(words)):
+        word = words[i] & mask
+        largest_pattern = word if word > largest_pattern else largest_pattern
+    return largest_pattern
+
+
+@_compile_lazily
+def _fill(kind: int, half: Any, single: Any, handle: int, position: int, is_checked: bool) -> Any:
+    """Read the numbers of a window, and return their largest magnitude as a bit pattern, 0 if not checked."""
+    if kind == FLOAT32:
+        if not _read_file(single, handle, position):
+            return UNREADABLE
+        words = single.view(np.int32)
+        return np.int64(_find_largest(words, _MAGNITUDE)) if is_checked else 0
+    if not _read_file(half, handle, position):
+        return UNREADABLE
+    return np.int64(_find_largest(half, np.uint16(0x7FFF))) if is_checked else 0
+
+
+@_compile_lazily
+def _fill_windows(rows: Any, first: int) -> None:
+    """Read the next window of all rows that are in files, if one begins at index `first`."""
+    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based, files = rows
+    handles, positions, numbers, largest_patterns, is_checked, size = files
+    if first % WINDOW:
+        return
+    count, models = min(WINDOW, size - first), len(kinds)
+    for m in range(models + 1 if based else models):
+        if handles[m] < 0:
+            continue
+        kind = kinds[m] if m < models else base_kind
+        at = offsets[m] if m < models else base_at
+        halves, singles = (half, single) if m < models else (base_half, base_single)
+        position = positions[m] + first * (4 if kind == FLOAT32 else 2)
+        # The slice of the other type may be cut short, and is not used.
+        pattern = _fill(
+            kind,
+            halves[at : at + count],
+            singles[at : at + count],
+            handles[m],
+            position,
+            is_checked,
+        )
+        number = numbers[m]
+        largest_patterns[number] = max(largest_patterns[number], pattern)
+
+
+@_compile_lazily
+def _locate(rows: Any, m: int, first: int) -> Any:
+    """Return where the numbers from index `first` on begin, of a model or, last, of the base."""
+    handles = rows[9][0]
+    offset = rows[3][m] if m < len(rows[2]) else rows[7]
+    return offset + (first % WINDOW if handles[m] >= 0 else first)
 
 
 # ── a chunk of rows ─────────────────────────────────────────────────────────────────────────────
@@ -222,16 +304,17 @@ def _load(
 
     If the last chunk is shorter, the remaining elements are zero.
     """
-    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    half, single, kinds, _, base_half, base_single, base_kind, _, based, _ = rows
     codes, numbers, whole, start = program
     models = len(kinds)
     values = work[4:]
+    _fill_windows(rows, first)
     if based:
         base = work[0]
-        _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+        _decode(base_kind, base_half, base_single, _locate(rows, models, first), base[:count])
         base[count:] = _ZERO
     for m in range(models):
-        row, at = values[m, :count], offsets[m] + first
+        row, at = values[m, :count], _locate(rows, m, first)
         if based == 1:
             _decode_deltas(kinds[m], half, single, at, work[0], row)
         else:
@@ -293,7 +376,7 @@ def _allocate_chunk(models: int) -> Any:
 def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
     """Write the changed values into `out` [rows, size], or the first row and the other rows minus it."""
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
-    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    half, single, kinds, _, base_half, base_single, base_kind, _, based, _ = rows
     for first in range(0, size, CHUNK):
         end = min(first + CHUNK, size)
         if len(program[0]):
@@ -301,11 +384,12 @@ def decode(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> No
             for m in range(models):
                 out[m, first:end] = work[4 + m, : end - first]
         else:
+            _fill_windows(rows, first)
             base = work[0, : end - first]
             if based == 1:
-                _decode(base_kind, base_half, base_single, base_at + first, base)
+                _decode(base_kind, base_half, base_single, _locate(rows, len(kinds), first), base)
             for m in range(len(kinds)):
-                into, at = out[m, first:end], offsets[m] + first
+                into, at = out[m, first:end], _locate(rows, m, first)
                 if based == 1:
                     _decode_deltas(kinds[m], half, single, at, base, into)
                 else:
@@ -325,12 +409,14 @@ def combine(
     """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
     total, base = work[1], work[0]
-    half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based = rows
+    half, single, kinds, _, base_half, base_single, base_kind, _, based, _ = rows
     if not len(program[0]):
         for first in range(0, size, CHUNK):
             count = min(CHUNK, size - first)
+            _fill_windows(rows, first)
             if based:
-                _decode(base_kind, base_half, base_single, base_at + first, base[:count])
+                at = _locate(rows, len(kinds), first)
+                _decode(base_kind, base_half, base_single, at, base[:count])
             # The sum of a product and -0 is the product, whatever its sign.
             total[:] = _NEGATIVE_ZERO
             for m in range(len(kinds)):
@@ -338,7 +424,7 @@ def combine(
                     kinds[m],
                     half,
                     single,
-                    offsets[m] + first,
+                    _locate(rows, m, first),
                     base,
                     based == 1,
                     coefficients[m],
@@ -603,8 +689,45 @@ def encode(values: Any, into: Any) -> None:
 @_compile_lazily
 def largest(words: Any, mask: Any) -> Any:
     """Return the largest magnitude as a bit pattern, ignoring sign bits."""
-    largest_pattern = words[0] & mask
-    for i in range(len(words)):
-        word = words[i] & mask
-        largest_pattern = word if word > largest_pattern else largest_pattern
-    return largest_pattern
+    return _find_largest(words, mask)
+
+
+@_compile_lazily
+def take_every(rows: Any, stride: int, first: int, out: Any, base_out: Any) -> None:
+    """Write every `stride`-th number from index `first` on into `out` [models, k] and `base_out` [k]."""
+    half, single, kinds, _, base_half, base_single, base_kind, _, based, files = rows
+    size, models, taken = files[5], len(kinds), 0
+    halves = np.empty(WINDOW // stride + 1, np.uint16)
+    singles = np.empty(WINDOW // stride + 1, np.float32)
+    for window in range(0, size, WINDOW):
+        _fill_windows(rows, window)
+        begin, end = first + taken * stride, min(window + WINDOW, size)
+        count = max(0, -(-(end - begin) // stride))
+        for m in range(models):
+            at = _locate(rows, m, begin)
+            _gather(kinds[m], half, single, at, stride, halves[:count], singles[:count])
+            _decode(kinds[m], halves, singles, 0, out[m, taken : taken + count])
+        if based:
+            at = _locate(rows, models, begin)
+            _gather(base_kind, base_half, base_single, at, stride, halves[:count], singles[:count])
+            _decode(base_kind, halves, singles, 0, base_out[taken : taken + count])
+        taken += count
+
+
+@_compile_lazily
+def _gather(
+    kind: int, half: Any, single: Any, at: int, stride: int, halves: Any, singles: Any
+) -> None:
+    """Copy every `stride`-th stored number from index `at` on, to `singles` or `halves` by their kind."""
+    if kind == FLOAT32:
+        for i in range(len(singles)):
+            singles[i] = single[at + i * stride]
+    else:
+        for i in range(len(halves)):
+            halves[i] = half[at + i * stride]
+
+
+@_compile_lazily
+def read_file(memory: Any, handle: int, position: int) -> bool:
+    """Fill the memory with the bytes of an open file from a position on; return whether there are as many."""
+    return _read_file(memory, handle, position)

@@ -4,41 +4,73 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.numerics.buffers import pooled_like
+from emberge.numerics.buffers import pooled_array, pooled_like
 
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
 ALIGNED = 64
 """Rows begin at multiples of this number of bytes."""
+WINDOW = 1 << 16
+"""Numbers of a model that kernels read from its file at once."""
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
 # Words without their signs, by their type, and each dtype's word of TOO_LARGE; float16 reaches only infinity.
 _MAGNITUDES = {np.int16: np.int16(0x7FFF), np.int32: np.int32(0x7FFFFFFF)}
 _TOO_LARGE = {"bfloat16": 0x5F80, "float16": 0x7C00, "float32": 0x5F800000}
-_LIKE = torch.empty(0)
+_LIKE, _BYTES = torch.empty(0), torch.empty(0, dtype=torch.uint8)
+# Patterns of rows that were not read, and that could not be read (the kernels' UNREADABLE).
+_UNREAD, _LEAST_UNREADABLE = -1, 1 << 40
 _NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
 
+class RowsError(Exception):
+    """Rows of one model, or of the base after the last model, that cannot be used.
+
+    `number` is the model's among all that are read. `is_unreadable` is true if its file could not be read,
+    and false if the rows have NaN or too large values.
+    """
+
+    def __init__(self, number: int, *, is_unreadable: bool) -> None:
+        super().__init__(f"the rows of model {number} cannot be used")
+        self.number = number
+        self.is_unreadable = is_unreadable
+
+
 class Place(NamedTuple):
-    """The location of one model's rows in memory: dtype and first byte."""
+    """The location of one model's rows: in memory from byte `start` on, or in an open file.
+
+    Rows in the file `handle` begin at byte `position`. Kernels read a window of them at a time to byte
+    `start` of the memory. `number` is the model's number.
+    """
 
     dtype: str
     start: int
+    number: int
+    handle: int = -1
+    position: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return 4 if self.dtype == "float32" else 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """Rows of every model and the base in one piece of memory; `shape` is that of one model's rows.
+    """Rows of every model and the base, in memory or in open files; `shape` is that of one model's rows.
 
-    `kernels` is the module of compiled kernels.
+    `kernels` is the module of compiled kernels, and `largest_patterns` has the largest magnitude of each
+    model's rows as a bit pattern, and -1 where they were not read yet. If `is_checked`, every method raises
+    `RowsError` if the rows that it reads have NaN or too large values. Files that cannot be read are always
+    refused.
     """
 
     memory: Tensor
@@ -46,6 +78,33 @@ class StoredRows:
     base: Place | None
     shape: tuple[int, ...]
     kernels: Any
+    largest_patterns: np.ndarray
+    is_checked: bool
+    _read: dict[int, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        memory: Tensor,
+        models: Sequence[Place],
+        base: Place | None,
+        shape: tuple[int, ...],
+        kernels: Any,
+        *,
+        is_checked: bool,
+    ) -> StoredRows:
+        """Return rows of which nothing in files was read yet.
+
+        Raises:
+            RowsError: if rows in memory are checked and have NaN or too large values.
+        """
+        patterns = np.full(len(models) + 1, _UNREAD, np.int64)
+        rows = cls(memory, models, base, shape, kernels, patterns, is_checked)
+        for place in rows._list_places():
+            if place.handle < 0:
+                patterns[place.number] = rows._find_largest(rows._view_bytes(place), place)
+        rows.require_usable()
+        return rows
 
     @property
     def count(self) -> int:
@@ -88,51 +147,104 @@ class StoredRows:
 
     def take_every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
         """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
-        models = torch.stack(
-            [self._view_flat(place)[first::stride].float() for place in self.models]
-        )
-        base = None if self.base is None else self._view_flat(self.base)[first::stride].float()
-        return models, base
+        count = max(0, -(-(self.size - first) // stride))
+        models: np.ndarray = np.empty((len(self.models), count), np.float32)
+        base: np.ndarray = np.empty(count if self.base is not None else 0, np.float32)
+        if self.size:
+            rows = self.kernel_rows(None, subtract=False, with_base=True)
+            self.kernels.take_every(rows, stride, first, models, base)
+            self.require_usable()
+        return torch.from_numpy(models), torch.from_numpy(base) if self.base is not None else None
 
-    def first_unusable(self) -> int | None:
-        """Return the index of the first model (the base is last) with NaN or too large values; else None."""
-        if not self.size:
-            return None
-        memory: np.ndarray = self.memory.numpy()
-        for number, tensor in enumerate([*self.models, *([self.base] if self.base else [])]):
-            word = np.int32 if tensor.dtype == "float32" else np.int16
-            end = tensor.start + self.size * np.dtype(word).itemsize
-            largest_pattern = self.kernels.largest(
-                memory[tensor.start : end].view(word), _MAGNITUDES[word]
-            )
-            if largest_pattern >= _TOO_LARGE[tensor.dtype]:
-                return number
-        return None
+    def require_usable(self) -> None:
+        """Require that what was read so far could be read, and has neither NaN nor too large values.
 
-    def kernel_rows(self, deltas: Tensor | None, *, subtract: bool) -> tuple[Any, ...]:
-        """Return the kernels' arguments for `deltas`, or for the rows (minus the base if `subtract`)."""
+        Raises:
+            RowsError: for the first model that has.
+        """
+        patterns = self.largest_patterns.tolist()
+        for place in self._list_places():
+            pattern = patterns[place.number]
+            if pattern >= _LEAST_UNREADABLE:
+                raise RowsError(place.number, is_unreadable=True)
+            if self.is_checked and pattern >= _TOO_LARGE[place.dtype]:
+                raise RowsError(place.number, is_unreadable=False)
+
+    def check_rest(self) -> None:
+        """Read and check the rows that nothing has read so far, if they are checked.
+
+        Raises:
+            RowsError: if they have NaN or too large values.
+        """
+        if not (self.is_checked and self.size):
+            return
+        for place in self._list_places():
+            if self.largest_patterns[place.number] == _UNREAD:
+                self._view_flat(place)
+
+    def kernel_rows(
+        self, deltas: Tensor | None, *, subtract: bool, with_base: bool = False
+    ) -> tuple[Any, ...]:
+        """Return the kernels' arguments for `deltas`, or for the rows (minus the base if `subtract`).
+
+        The base itself is known to the kernel with `deltas`, `subtract` or `with_base`.
+        """
         memory: np.ndarray = self.memory.numpy()
         halves, singles = memory.view(np.uint16), memory.view(np.float32)
-        kind, at = _locate_words(self.base) if self.base is not None else (0, 0)
-        base = (halves, singles, kind, at)
+        base = self.base or Place("bfloat16", 0, len(self.models))
+        based = 0
+        if self.base is not None:
+            based = 1 if subtract else 2 if with_base or deltas is not None else 0
+        base_rows = (halves, singles, DTYPES.index(base.dtype), base.start // base.itemsize, based)
         if deltas is not None:
             count, flat = len(deltas), deltas.reshape(-1).numpy()
             kinds, starts = np.full(count, 2), np.arange(count) * self.size
-            return _NO_HALVES, flat, kinds, starts, *base, 2 if self.base is not None else 0
-        coded_places = np.array([_locate_words(place) for place in self.models])
-        return (
-            halves,
-            singles,
-            coded_places[:, 0].copy(),
-            coded_places[:, 1].copy(),
-            *base,
-            int(subtract),
-        )
+            given = Place("float32", 0, 0)
+            return (
+                _NO_HALVES,
+                flat,
+                kinds,
+                starts,
+                *base_rows,
+                self._file_rows([given] * count, base),
+            )
+        kinds = np.array([DTYPES.index(place.dtype) for place in self.models])
+        starts = np.array([place.start // place.itemsize for place in self.models])
+        return halves, singles, kinds, starts, *base_rows, self._file_rows(self.models, base)
+
+    def _file_rows(self, models: Sequence[Place], base: Place) -> tuple[Any, ...]:
+        """Return the part of the kernels' arguments that tells which rows are in which files."""
+        files = [(place.handle, place.position, place.number) for place in (*models, base)]
+        handles, positions, numbers = np.array(files).T.copy()
+        return handles, positions, numbers, self.largest_patterns, self.is_checked, self.size
+
+    def _list_places(self) -> list[Place]:
+        return [*self.models, *([self.base] if self.base is not None else [])]
 
     def _view_flat(self, place: Place) -> Tensor:
-        dtype = getattr(torch, place.dtype)
-        size = self.size * dtype.itemsize
-        return self.memory[place.start : place.start + size].view(dtype)
+        """Return a model's stored rows, which are read from their file at the first call."""
+        size, dtype = self.size * place.itemsize, getattr(torch, place.dtype)
+        if place.handle < 0:
+            return self._view_bytes(place).view(dtype)
+        if place.number not in self._read:
+            rows = pooled_like(_BYTES, (size,))
+            if not self.kernels.read_file(rows.numpy(), place.handle, place.position):
+                raise RowsError(place.number, is_unreadable=True)
+            self._read[place.number] = rows
+            self.largest_patterns[place.number] = self._find_largest(rows, place)
+            self.require_usable()
+        return self._read[place.number].view(dtype)
+
+    def _view_bytes(self, place: Place) -> Tensor:
+        return self.memory[place.start : place.start + self.size * place.itemsize]
+
+    def _find_largest(self, rows: Tensor, place: Place) -> int:
+        """Return the largest magnitude of flat stored rows as a bit pattern, 0 if they are not checked."""
+        if not (self.is_checked and self.size):
+            return 0
+        word = np.int32 if place.dtype == "float32" else np.int16
+        words: np.ndarray = rows.numpy().view(word)
+        return int(self.kernels.largest(words, _MAGNITUDES[word]))
 
 
 def words_are_usable(values: Tensor, kernels: Any) -> bool:
@@ -149,12 +261,7 @@ def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor
     use_torch = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
     if use_torch or values.device.type != "cpu":
         return values.to(dtype=dtype).cpu().contiguous()
-    out = pooled_like(torch.empty(0, dtype=dtype), values.shape)
-    kernels.encode(
-        values.reshape(-1).numpy(), out.view(-1).view(torch.int16).numpy().view(np.uint16)
-    )
-    return out
-
-
-def _locate_words(place: Place) -> tuple[int, int]:
-    return DTYPES.index(place.dtype), place.start // (4 if place.dtype == "float32" else 2)
+    numbers: np.ndarray = values.contiguous().numpy()
+    out = pooled_array(numbers.shape, np.uint16)
+    kernels.encode(numbers.reshape(-1), out.reshape(-1))
+    return torch.from_numpy(out.view(np.int16)).view(torch.bfloat16)

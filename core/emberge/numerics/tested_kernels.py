@@ -10,6 +10,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,8 +144,8 @@ def _build_rows(compiled: Any) -> StoredRows:
     memory = torch.zeros(step * (_MODELS + 1), dtype=torch.uint8)
     for m, values in enumerate([*models, base]):
         memory[m * step : m * step + 2 * _SIZE] = values.view(torch.uint8)
-    places = [Place("bfloat16", m * step) for m in range(_MODELS + 1)]
-    return StoredRows(memory, places[:-1], places[-1], (_SIZE,), compiled)
+    places = [Place("bfloat16", m * step, m) for m in range(_MODELS + 1)]
+    return StoredRows.of(memory, places[:-1], places[-1], (_SIZE,), compiled, is_checked=True)
 
 
 def _build_programs(stored: StoredRows) -> tuple[DeltaProgram, DeltaProgram]:
@@ -212,6 +213,12 @@ def _compare_conversions(stored: StoredRows) -> Compared:
     rounded = torch.empty(_SIZE, dtype=torch.int16)
     stored.kernels.encode(values.div(3).numpy(), rounded.numpy().view("uint16"))
     yield "encode", rounded, values.div(3).bfloat16()
+    with tempfile.TemporaryFile() as file:
+        file.write(values.numpy().tobytes())
+        file.flush()
+        read = torch.empty(_SIZE - 1)
+        stored.kernels.read_file(read.numpy(), file.fileno(), 4)
+    yield "read_file", read, values[1:]
     for sample in (values, values.bfloat16()):
         large = torch.full_like(sample, TOO_LARGE)
         usable = [words_are_usable(words, stored.kernels) for words in (sample, sample / 0, large)]

@@ -23,8 +23,8 @@ _LOCAL = threading.local()
 
 # Distance between the bytes that are read and those that are announced: a few blocks of each model.
 _READ_AHEAD_BYTES = 16 << 20
-# Fewer bytes are not announced, as the call costs more than it saves.
-_LEAST_ANNOUNCED_BYTES = 64 << 10
+# Bytes that are announced at once, as each call costs about as much as the reading of a block.
+_ANNOUNCED_BYTES = 4 << 20
 
 
 def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False) -> Tensor:
@@ -67,8 +67,8 @@ class TensorReader:
         if isinstance(spec, DerivedTensor):
             read_derived_bytes(spec, self, start, into)
             return
-        offset, done = spec.offset + start, 0
-        handle = self._open_handle(spec, offset, offset + len(into))
+        handle, offset = self.locate(spec, start, len(into))
+        done = 0
         while done < len(into):
             count = os.preadv(handle, [into[done:]], offset + done)
             if count == 0:
@@ -76,9 +76,25 @@ class TensorReader:
                     f"{spec.file}: ends inside tensor '{spec.name}'; get the file again"
                 )
             done += count
-        if done >= _LEAST_ANNOUNCED_BYTES:
-            # Tensors are merged in about the order that they have in their files, so this is what comes next.
-            announce(handle, offset + _READ_AHEAD_BYTES, offset + _READ_AHEAD_BYTES + done)
+
+    def locate(self, spec: TensorSpec, start: int, size: int) -> tuple[int, int]:
+        """Return an open file and the position in it of `size` bytes of a tensor, from byte `start` on.
+
+        The file stays open until the reader is closed. What will probably be read next is announced to the
+        operating system.
+
+        Raises:
+            CheckpointError: if the bytes cannot be fetched from their server.
+        """
+        offset = spec.offset + start
+        handle = self._open_handle(spec, offset, offset + size)
+        # Tensors are merged in about the order that they have in their files, so this is what comes next.
+        first, last = (
+            (at + _READ_AHEAD_BYTES) // _ANNOUNCED_BYTES for at in (offset, offset + size)
+        )
+        if last > first:
+            announce(handle, (first + 1) * _ANNOUNCED_BYTES, (last + 1) * _ANNOUNCED_BYTES)
+        return handle, offset
 
     def read(self, spec: TensorSpec, start: int, into: Tensor) -> None:
         """Fill the flat, contiguous `into` with elements from `start` on, converted to its dtype."""
@@ -175,6 +191,10 @@ class TensorSource(Protocol):
         """Fill `into` with the stored bytes from byte `start` on."""
         ...
 
+    def locate(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return an open file and the position of stored bytes from `start` on; None without a file."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
@@ -200,6 +220,12 @@ class FileSource:
         """Fill `into` with the file's bytes from byte `start` of the tensor on."""
         self.reader.read_bytes(self.spec, start, into)
 
+    def locate(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return the open file and the position of the tensor's bytes; None if they are computed."""
+        if isinstance(self.spec, DerivedTensor):
+            return None
+        return self.reader.locate(self.spec, start, size)
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
@@ -220,3 +246,7 @@ class MemorySource:
     def read_bytes(self, start: int, into: memoryview) -> None:
         """Copy the bytes from byte `start` on into `into`."""
         into[:] = bytes_of(self.tensor.contiguous())[start : start + len(into)]
+
+    def locate(self, start: int, size: int) -> tuple[int, int] | None:
+        """Return None, as there is no file."""
+        return None

@@ -19,9 +19,11 @@ from emberge.numerics import (
     ALIGNED,
     DTYPES,
     TOO_LARGE,
+    WINDOW,
     DecodedRows,
     DeltaProgram,
     Place,
+    RowsError,
     StoredRows,
     encode,
     words_are_usable,
@@ -201,12 +203,14 @@ class MergeJob(TensorJob):
         if self.chain.links[position].reads_rows(number):
             base = self.base if self.chain.reads_base(position, number) else None
             block = self._read_block(rows, index, device, base, guard=not stats)
-        with self._name_tensor_in_errors():
-            return self.chain.measure(by_link, block, position)
+        with self._name_in_errors():
+            measures = self.chain.measure(by_link, block, position)
+            block.rows.check_rest()
+            return measures
 
     def conclude(self, stats: Sequence[Measures]) -> Measures:
         position = self._link_position(len(stats) - 1)
-        with self._name_tensor_in_errors():
+        with self._name_in_errors():
             concluded = self.chain.conclude(self._split_by_link(stats), self.block, position)
         if concluded.get("warning"):
             self._warn(concluded["warning"])
@@ -218,8 +222,9 @@ class MergeJob(TensorJob):
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         base = self.base if self.chain.merges_with_base else None
         block = self._read_block(rows, 0, device, base, guard=not self._reads_rows_first)
-        with self._name_tensor_in_errors():
+        with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
+            block.rows.check_rest()
         encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.partial_rows is not None:
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
@@ -233,10 +238,12 @@ class MergeJob(TensorJob):
         )
 
     @contextmanager
-    def _name_tensor_in_errors(self) -> Iterator[None]:
-        """Turn a ValueError of a stage into a CheckpointError that names the tensor."""
+    def _name_in_errors(self) -> Iterator[None]:
+        """Turn a ValueError of a stage, and rows that cannot be used, into an error that names the tensor."""
         try:
             yield
+        except RowsError as error:
+            raise self._explain(error) from error
         except ValueError as error:
             prefix = "" if str(error).startswith(self.block.name) else f"{self.spec.name}: "
             raise CheckpointError(f"{prefix}{error}") from error
@@ -306,32 +313,30 @@ class MergeJob(TensorJob):
         start, size = rows.start * rows_of(self.spec.shape)[1], math.prod(shape)
         sources = [*self.sources, origin] if origin else [*self.sources]
         places, end = [], 0
-        for source in sources:
-            dtype = source.spec.dtype if _is_plain(source, start + size) else "float32"
-            places.append(Place(dtype, end))
-            end += -(-size * getattr(torch, dtype).itemsize // ALIGNED) * ALIGNED
+        for number, source in enumerate(sources):
+            is_plain = _is_plain(source, start + size)
+            dtype = source.spec.dtype if is_plain else "float32"
+            itemsize = getattr(torch, dtype).itemsize
+            file = source.locate(start * itemsize, size * itemsize) if is_plain else None
+            places.append(Place(dtype, end, number, *(file or ())))
+            kept = size if file is None else min(size, WINDOW)
+            end += -(-kept * itemsize // ALIGNED) * ALIGNED
         memory = scratch("stored", end, torch.uint8)
-        memory_bytes = bytes_of(
-            memory
-        )  # each call of torch gives the interpreter's lock away and waits for it
-        for source, location in zip(sources, places, strict=True):
-            dtype = getattr(torch, location.dtype)
-            last = location.start + size * dtype.itemsize
-            if _is_plain(source, start + size):
-                source.read_bytes(start * dtype.itemsize, memory_bytes[location.start : last])
-            else:
-                source.read(start, memory[location.start : last].view(dtype))
+        for source, place in zip(sources, places, strict=True):
+            if place.handle < 0:
+                into = memory[place.start : place.start + size * place.itemsize]
+                source.read(start, into.view(getattr(torch, place.dtype)))
         source_count = len(self.sources)
         # The base, where there is one, is read after the sources.
         base = places[source_count] if origin else None
-        stored_rows = StoredRows(memory, places[:source_count], base, shape, self.kernels)
-        damaged_index = stored_rows.first_unusable() if guard else None
-        if damaged_index is not None:
-            raise self._build_damage_error(sources[damaged_index])
-        if guard and start == 0 and base is not None and self.is_coarse:
-            self._warn_of_lost_changes(
-                *stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0)
+        with self._name_in_errors():
+            stored_rows = StoredRows.of(
+                memory, places[:source_count], base, shape, self.kernels, is_checked=guard
             )
+            if guard and start == 0 and base is not None and self.is_coarse:
+                self._warn_of_lost_changes(
+                    *stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0)
+                )
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,
@@ -344,6 +349,15 @@ class MergeJob(TensorJob):
             return
         if float(models.eq(base).float().mean()) > 0.5:
             self._warn(_LOST)
+
+    def _explain(self, error: RowsError) -> CheckpointError:
+        """Return an error that names the tensor, and the model whose rows cannot be used."""
+        source = [*self.sources, *([self.base] if self.base is not None else [])][error.number]
+        if not error.is_unreadable:
+            return self._build_damage_error(source)
+        return CheckpointError(
+            f"{source.spec.file}: ends inside tensor '{source.spec.name}'; get the file again"
+        )
 
     def _build_damage_error(self, source: TensorSource) -> CheckpointError:
         return CheckpointError(

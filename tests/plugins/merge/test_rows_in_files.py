@@ -1,0 +1,178 @@
+"""Rows that kernels read from files: the bytes of rows in memory, and a refusal of what is not usable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
+from emberge.merging import merge_state_dicts
+from emberge.numerics import WINDOW, Place, RowsError, StoredRows, kernels
+from emberge.tensor_files import MemorySource
+from torch import Tensor
+
+from tests.support.chains import chain
+from tests.support.registered import CHAINS
+
+pytest.importorskip("numba")
+
+State = Mapping[str, Tensor]
+DTYPES = [torch.bfloat16, torch.float16, torch.float32]
+SHAPES = {
+    "within": (2, 3000),
+    "a window": (WINDOW,),
+    "and one more": (WINDOW + 1,),
+    "three": (3, WINDOW - 11),
+}
+CHOSEN = {
+    name: links for name, (links, _) in CHAINS.items() if not any(link.whole for link in links)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread(MergeStrategy):
+    """A strategy that looks at no row of a model."""
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        return torch.zeros(block.rows.rows.shape)
+
+
+@pytest.fixture
+def in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Tensors in memory lie in a file for whoever asks; the function cuts that many bytes off its end."""
+    path = tmp_path / "weights"
+    places: dict[int, int] = {}
+    tensors: list[Tensor] = []  # kept, as the places are by identity
+    with path.open("w+b") as file:
+
+        def locate(source: MemorySource, start: int, size: int) -> tuple[int, int]:
+            tensor = source.tensor
+            if id(tensor) not in places:
+                file.write(b"odd")
+                places[id(tensor)] = file.tell()
+                file.write(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+                file.flush()
+                tensors.append(tensor)
+            return file.fileno(), places[id(tensor)] + start
+
+        def cut(count: int) -> None:
+            def locate_in_cut(source: MemorySource, start: int, size: int) -> tuple[int, int]:
+                found = locate(source, start, size)
+                os.truncate(path, places[id(tensors[-1])] + tensors[-1].nbytes - count)
+                return found
+
+            monkeypatch.setattr(MemorySource, "locate", locate_in_cut)
+
+        monkeypatch.setattr(MemorySource, "locate", locate)
+        yield cut
+
+
+def make_states(
+    shape: Sequence[int], dtype: torch.dtype, models: int = 2
+) -> tuple[State, list[State]]:
+    """A base and models near it, with one tensor of a shape."""
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(tuple(shape), generator=generator)
+    return {"w": base.to(dtype)}, [
+        {"w": (base + 0.1 * torch.randn(tuple(shape), generator=generator)).to(dtype)}
+        for _ in range(models)
+    ]
+
+
+def merge(links: Sequence[Stage], base: State, models: Sequence[State]) -> Tensor:
+    """The merged tensor, by kernels, in one block."""
+    based = any(link.base_policy == "required" for link in links)
+    return merge_state_dicts(
+        models, links, base if based else None, compiled=True, block=1 << 20, granule=1 << 20
+    )["w"]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_bytes_are_those_of_rows_in_memory(name: str, request: pytest.FixtureRequest) -> None:
+    links = CHOSEN[name]
+    count = 2 if 2 in links[0].arity else links[0].arity.start
+    cases = [
+        make_states(shape, dtype, count)
+        for shape, dtype in zip(SHAPES.values(), [*DTYPES, DTYPES[0]], strict=True)
+    ]
+    wanted = [merge(links, *case) for case in cases]
+    request.getfixturevalue("in_files")
+    for case, tensor in zip(cases, wanted, strict=True):
+        assert torch.equal(merge(links, *case).view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
+@pytest.mark.parametrize("place", [5, WINDOW - 1, WINDOW, 2 * WINDOW])
+@pytest.mark.usefixtures("in_files")
+def test_a_number_that_is_none_is_refused_wherever_it_is(name: str, place: int) -> None:
+    for dtype, number in zip(DTYPES, [float("nan"), -float("inf"), 2.0**64], strict=True):
+        base, models = make_states((2 * WINDOW + 1,), dtype)
+        models[1]["w"][place] = number
+        with pytest.raises(CheckpointError, match=r"w: 'model 2' has values that are NaN"):
+            merge(CHOSEN[name], base, models)
+
+
+@pytest.mark.usefixtures("in_files")
+def test_a_base_with_a_number_that_is_none_is_named() -> None:
+    base, models = make_states((WINDOW + 7,), torch.bfloat16)
+    base["w"][-1] = float("nan")
+    with pytest.raises(CheckpointError, match=r"w: 'the base' has values that are NaN"):
+        merge(chain("ties", density=0.5), base, models)
+
+
+@pytest.mark.usefixtures("in_files")
+def test_rows_that_a_strategy_does_not_read_are_checked_too() -> None:
+    base, models = make_states((2, WINDOW), torch.bfloat16)
+    assert merge([Unread()], base, models).shape == (2, WINDOW)
+    base, models = make_states((2, WINDOW), torch.bfloat16)
+    models[0]["w"][1, -1] = float("inf")
+    with pytest.raises(CheckpointError, match=r"w: 'model 1' has values that are NaN"):
+        merge([Unread()], base, models)
+
+
+@pytest.mark.parametrize("name", ["linear", "ties", "multi_slerp"])
+def test_a_file_that_ends_too_early_is_refused(name: str, in_files: Callable[[int], None]) -> None:
+    in_files(1)
+    base, models = make_states((WINDOW + 3,), torch.bfloat16)
+    with pytest.raises(CheckpointError, match="ends inside tensor"):
+        merge(CHOSEN[name], base, models)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sampled_rows_are_every_so_many_of_all(dtype: torch.dtype, tmp_path: Path) -> None:
+    size = 2 * WINDOW + 123
+    values = torch.randn(size, generator=torch.Generator().manual_seed(1)).to(dtype)
+    path = tmp_path / "rows"
+    path.write_bytes(b"abc" + values.view(torch.uint8).numpy().tobytes())
+    name = str(dtype).removeprefix("torch.")
+    with path.open("rb") as file:
+        place = Place(name, 0, 0, file.fileno(), 3)
+        base = Place(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
+        memory = torch.empty(2 * WINDOW * values.itemsize, dtype=torch.uint8)
+        for stride, first in [(1, 0), (7, 6), (WINDOW - 1, 3), (WINDOW + 5, WINDOW + 4)]:
+            rows = StoredRows.of(memory, [place], base, (size,), kernels(), is_checked=True)
+            sampled, of_base = rows.take_every(stride, first)
+            assert torch.equal(sampled[0], values[first::stride].float())
+            assert of_base is not None
+            assert torch.equal(of_base, values[first::stride].float())
+
+
+def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:
+    values = torch.full((WINDOW + 1,), float("nan"))
+    path = tmp_path / "rows"
+    path.write_bytes(values.view(torch.uint8).numpy().tobytes())
+    with path.open("rb") as file:
+        place = Place("float32", 0, 0, file.fileno(), 0)
+        memory = torch.empty(4 * WINDOW, dtype=torch.uint8)
+        rows = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=False)
+        assert rows.decode().isnan().all()
+        rows.check_rest()
+        checked = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=True)
+        with pytest.raises(RowsError) as refused:
+            checked.decode()
+        assert not refused.value.is_unreadable
+        assert refused.value.number == 0
