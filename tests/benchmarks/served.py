@@ -30,7 +30,7 @@ _DIMS = [384, 128]
 _PRECISIONS = ["float32", "binary", {"precision": "binary", "rescore": 40, "by": "int8"}]
 
 
-def build_recipe() -> dict[str, Any]:
+def build_recipe(kinds: Collection[str] = KINDS) -> dict[str, Any]:
     """Return the recipe's trainings beside trainings for bits, their rotations and all scores."""
     text = RECIPE.read_text("utf-8").replace("../../../shared", str(DATA))
     recipe: dict[str, Any] = yaml.safe_load(text)
@@ -40,7 +40,7 @@ def build_recipe() -> dict[str, Any]:
     for name in kept:
         options = steps[name]["train"]
         options["learning_rate"] = float(options["learning_rate"])  # PyYAML takes 5e-5 for text
-    for by in KINDS:
+    for by in kinds:
         loss = {"signs": {"loss": training["loss"], "dims": _DIMS, "by": by}}
         kept[by] = {"foreach": seeds, "train": {**training, "loss": loss}}
     rotated = {
@@ -78,11 +78,12 @@ def main() -> None:
     """Train the models, score them, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--workers", type=int, default=1, help="steps that run at a time")
     options = parser.parse_args()
     launcher = Local(workers=options.workers)
     plugins = emberge.load_plugins([PLUGIN])
-    emberge.run_recipe(build_recipe(), options.out, plugins, launcher=launcher)
+    emberge.run_recipe(build_recipe(options.kinds), options.out, plugins, launcher=launcher)
     for step in ("signs", "signs_rotated"):
         print((options.out / step / "scores.md").read_text("utf-8"), flush=True)
 
