@@ -154,9 +154,8 @@ def main() -> None:
     pooled = read_scores(run / "scores").pooled
     if pooled is None:
         raise RuntimeError("the scores of seeds are not pooled")
-    seconds = [
-        float(read_artifact(run / f"with_all.seed={seed}").details["cpu_seconds"]) for seed in SEEDS
-    ]
+    trained = [read_artifact(run / f"with_all.seed={seed}") for seed in SEEDS]
+    seconds = [float(one.details["cpu_seconds"]) for one in trained if one is not None]
     print(
         f"A training of all six sets takes {sum(seconds) / len(seconds) / 60:.1f} minutes of CPU time."
     )

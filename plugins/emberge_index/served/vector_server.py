@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from emberge import DataError, EmbergeError, RecipeError
+from emberge import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.network import (
     BusyServiceError,
     PostAnswer,
     ServiceError,
     UnreachableError,
-    UnsoundAnswerError,
     WebService,
     call_again,
     post_json,
@@ -180,10 +179,10 @@ class _VectorClient:
 
     def _wait_after(self, error: Exception, number: int) -> float:
         """Return the seconds to wait before a request is repeated; raise what ends it."""
-        if isinstance(error, UnsoundAnswerError):
-            raise DataError(self._key.hide(str(error))) from None
         if isinstance(error, UnreachableError):
             raise ServiceError(self._key.hide(str(error))) from None
+        if isinstance(error, CheckpointError):  # too long, or a redirect, which may show the key
+            raise DataError(self._key.hide(str(error))) from None
         if not isinstance(error, BusyServiceError | OSError) or isinstance(error, EmbergeError):
             raise error
         if isinstance(error, TimeoutError):

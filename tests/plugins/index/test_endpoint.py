@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -82,6 +83,7 @@ def test_a_right_server_is_the_same_in_each_form(folder: Path, check: Check, for
         code, told = check(service.url)
     assert code == 0, told
     assert "same: the server's vectors are the model's" in told
+    assert "is rounding" not in told
     assert f"34 texts, {open_stock(folder).get_embedding_dimension()} numbers" in told
     path, fields = service.requests[-1]
     assert service.url + path in told
@@ -153,6 +155,50 @@ def test_another_tokenizer_is_named(folder: Path, check: Check, tmp_path: Path) 
     assert f"tokenizer: the tokenizer was that of {other.name};" in told
 
 
+def test_the_right_candidate_is_named(
+    folder: Path, sibling: Path, check: Check, tmp_path: Path
+) -> None:
+    """A candidate may have one token more than the model's table of embeddings, and another size."""
+    larger = tmp_path / "larger"
+    tiny.checkpoint(larger, hidden_size=16, vocab_size=_count_tokens(folder) + 1)
+    content = json.loads((larger / "tokenizer.json").read_text())
+    content["model"]["vocab"]["mat"] = _count_tokens(folder)
+    (larger / "tokenizer.json").write_text(json.dumps(content))
+    with serving_vectors(misconfigured(sibling, ())) as service:
+        code, told = check(service.url, "--candidates", str(larger), str(sibling))
+    assert code == 4
+    assert f"model: the vectors are those of {sibling.name};" in told
+
+
+def _count_tokens(folder: Path) -> int:
+    return len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+
+
+@pytest.mark.parametrize("makes_lower_case", [True, False])
+def test_case_is_told_of_each_kind_of_tokenizer(
+    folder: Path, check: Check, tmp_path: Path, makes_lower_case: bool
+) -> None:
+    """A tokenizer may make texts lower case by a normaliser of its own, or not at all."""
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    content = json.loads((model / "tokenizer.json").read_text())
+    cased = {**content["normalizer"], "lowercase": False}
+    lower = {"type": "Sequence", "normalizers": [cased, {"type": "Lowercase"}]}
+    content["normalizer"] = lower if makes_lower_case else cased
+    (model / "tokenizer.json").write_text(json.dumps(content))
+    right = misconfigured(model, ())
+    with serving_vectors(right) as service:
+        assert check(service.url, model=model)[0] == 0
+    wrong = misconfigured(model, ["case"])
+    if not makes_lower_case:
+        wrong = lambda texts: right([text.lower() for text in texts])  # noqa: E731
+    with serving_vectors(wrong) as service:
+        code, told = check(service.url, model=model)
+    assert code == 4
+    words = "upper case was kept" if makes_lower_case else "texts were made lower case"
+    assert f"case: {words}" in told
+
+
 def test_queries_are_checked_with_their_prompt(folder: Path, check: Check) -> None:
     model = open_stock(folder)
     with serving_vectors(lambda texts: model.encode(texts, prompt="who data ")) as service:
@@ -170,18 +216,20 @@ def test_queries_are_checked_with_their_prompt(folder: Path, check: Check) -> No
 
 
 def test_a_fault_that_no_cause_explains_is_said_to_be_one(
-    folder: Path, sibling: Path, check: Check
+    folder: Path, sibling: Path, check: Check, tmp_path: Path
 ) -> None:
     with serving_vectors(misconfigured(sibling, ())) as service:
         code, told = check(service.url)
     assert code == 4
+    assert "% of a vector's length apart (6.3% is rounding)" in told
     assert "none of the causes that were tried explains it" in told
     assert "--candidates" in told
     wide = np.random.default_rng(0).standard_normal((34, 48))
     with serving_vectors(lambda texts: wide[: len(texts)]) as service:
-        code, told = check(service.url)
+        code, told = check(service.url, "--json", str(tmp_path / "found.json"))
     assert code == 4
     assert "48 numbers: the model's vectors are shorter" in told
+    assert json.loads((tmp_path / "found.json").read_text())["distance"] is None
 
 
 def test_a_passport_alone_tells_same_or_different(
@@ -205,8 +253,6 @@ def test_a_passport_alone_tells_same_or_different(
 def test_a_passport_with_canaries_spares_loading_the_model(
     folder: Path, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     from emberge_encoder import TextEncoder
 
     copy = tmp_path / "copy"
@@ -225,6 +271,33 @@ def test_a_passport_with_canaries_spares_loading_the_model(
     assert loads
 
 
+def test_a_passport_without_the_canaries_of_a_side_needs_the_model(
+    folder: Path, check: Check, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert main(["space", str(copy)]) == 0
+    passport = copy / "space.json"
+    content = json.loads(passport.read_text())
+    for side in ("query", "long query"):
+        del content["canaries"]["float16"][side]
+    passport.write_text(json.dumps(content))
+    alone = tmp_path / "alone.json"
+    shutil.copy(passport, alone)
+    model = open_stock(folder)
+    with serving_vectors(lambda texts: model.encode(texts, prompt="who data ")) as service:
+        assert check(service.url, "--queries", model=copy)[0] == 0
+        code, told = check(service.url, "--queries", model=alone)
+    assert code == 2
+    assert "the passport has no vectors of canaries for this side" in told
+    del content["canaries"]
+    alone.write_text(json.dumps(content))
+    with serving_vectors(misconfigured(folder, ())) as service:
+        code, told = check(service.url, model=alone)
+    assert code == 2
+    assert "the passport has no vectors of canaries for this side" in told
+
+
 def test_texts_that_the_server_refuses_are_told(folder: Path, check: Check) -> None:
     embed = misconfigured(folder, ())
 
@@ -238,6 +311,13 @@ def test_texts_that_the_server_refuses_are_told(folder: Path, check: Check) -> N
     assert "33 texts" in told
     assert "refused, so how it is cut is not known: '1234567890" in told
     assert "must have less than 512 tokens" in told
+    with serving_vectors(
+        lambda texts: Wrong(422, b"too short") if "bonjour" in texts else embed(texts)
+    ) as service:
+        code, told = check(service.url)
+    assert code == 0, told
+    assert "33 texts" in told
+    assert "'bonjour': 422: too short" in told
 
 
 # ── answers that are none ───────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from emberge.cli.main import main
+from emberge_index.served import stored_rows
 from emberge_index.served.stored_rows import _find_interval, _list_runs
 
 from tests.support.bench import sentence
@@ -68,6 +70,9 @@ def test_a_sample_gives_an_interval(
     told = capsys.readouterr().out
     assert "4 rows not the model's: 10.0% [4.0%, 23.1%] of all" in told
     assert "places, from 0: 40 to 55\n" in told
+    _, found = run(place, berts[0], "mixed.npy", "--sample", "30")
+    assert found["places"] == [40, 46, 53]
+    assert "places, from 0: 40 to 53\n" in capsys.readouterr().out, "the sample has none between"
     code, found = run(place, berts[0], "right.npy", "--sample", "40")
     assert found["interval"] == pytest.approx([0, 0.08763], abs=1e-4)
     assert "so at most 8.8% of all are not" in capsys.readouterr().out
@@ -82,6 +87,41 @@ def test_rows_of_another_setting_are_named(place: Path, berts: list[Path]) -> No
     assert set(found["places"]) <= set(range(100, 200))
     assert len(found["places"]) > 50
     assert [cause["name"] for cause in found["causes"]] == ["pooling"]
+
+
+def test_the_right_candidate_is_named(
+    place: Path, berts: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    candidates = ["--candidates", str(berts[2]), str(berts[1])]
+    _, found = run(place, berts[0], "mixed.npy", *candidates)
+    assert [cause["words"].partition(";")[0] for cause in found["causes"]] == [
+        f"the vectors are those of {berts[1].name}"
+    ]
+    assert "no cause that was tried" not in capsys.readouterr().out
+    run(place, berts[0], "mixed.npy", "--candidates", str(berts[2]))
+    assert "no cause that was tried explains them all" in capsys.readouterr().out
+
+
+def test_rows_in_several_blocks_are_compared_with_their_texts(
+    place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_rows, "_BLOCK", 45)
+    assert run(place, berts[0], "mixed.npy")[1]["places"] == [*range(40, 60)]
+    assert run(place, berts[0], "mixed.npy", "--sample", "40")[1]["places"] == [40, 45, 50, 55]
+
+
+def test_rows_of_queries_have_the_prompt_of_queries(
+    place: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    model = tmp_path / "prompted"
+    shutil.copytree(berts[0], model)
+    settings = {"prompts": {"query": "who data ", "document": "merge "}}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    np.save(place / "queries.npy", open_stock(model).encode(SOME, prompt="who data "))
+    assert run(place, model, "queries.npy", "--queries")[0] == 0
+    code, found = run(place, model, "queries.npy")
+    assert code == 4
+    assert [cause["name"] for cause in found["causes"]] == ["prompt_of_other_side"]
 
 
 def test_the_form_of_all_rows_is_told(
@@ -124,6 +164,9 @@ def test_what_cannot_be_compared_is_refused(
     rows[7, 3] = np.nan
     np.save(place / "broken.npy", rows)
     assert "row 7 is not finite" in told("broken.npy")
+    rows[7], rows[50] = rows[6], np.inf
+    np.save(place / "broken.npy", rows)
+    assert "row 50 is not finite" in told("broken.npy", "--sample", "20")
     np.save(place / "codes.npy", np.zeros((200, 32), np.int8))
     assert "(--ranges)" in told("codes.npy")
     passport = place / "space.json"
@@ -133,6 +176,7 @@ def test_what_cannot_be_compared_is_refused(
     np.save(place / "wide.npy", np.zeros((200, 48), np.float32) + 0.1)
     files = ["--texts", str(place / "texts.jsonl"), "--vectors", str(place / "wide.npy")]
     assert main(["space", str(berts[0]), *files]) == 4
+    assert run(place, berts[0], "wide.npy")[1]["form"] == []
 
 
 def test_places_are_joined_and_intervals_are_wilsons() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from emberge.contracts import Machine, rows_of
 from emberge.devices import count_usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
+from emberge.numerics import worth_compiling
 from emberge.tensor_files import QUEUE
 
 GRANULE = 1 << 18
@@ -19,6 +20,9 @@ PRODUCED = 12 << 20
 More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
 """
 
+PRODUCED_BY_KERNELS = 48 << 20
+"""The same for compiled kernels, which read a window of the rows at a time into the caches."""
+
 
 def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
     """Return the bytes of working memory per element, over all models.
@@ -29,12 +33,12 @@ def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
     return itemsize * (3 * models + 6 if based else 2 * models + 4)
 
 
-def block_elements(each: int, *, workers: int, memory: int | None) -> int:
+def block_elements(each: int, *, workers: int, memory: int | None, by_kernels: bool) -> int:
     """Return the number of elements to produce at once, at `each` bytes an element.
 
     All threads and the pieces that wait to be written take at most `memory` bytes.
     """
-    target = PRODUCED // max(1, each)
+    target = (PRODUCED_BY_KERNELS if by_kernels else PRODUCED) // max(1, each)
     bytes_left = None if memory is None else memory - queue_bytes(memory)
     fitting_elements = target if bytes_left is None else bytes_left // (workers * max(1, each))
     return max(1, min(target, fitting_elements))
@@ -108,7 +112,12 @@ def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Ma
     if any(link.whole for link in links):
         equal_tensors = sum(other.out.elements == elements for other in plan.tensors)
         return elements * each * min(machine.workers, equal_tensors)
-    block = block_elements(each, workers=machine.workers, memory=machine.memory)
+    block = block_elements(
+        each,
+        workers=machine.workers,
+        memory=machine.memory,
+        by_kernels=worth_compiling(plan.element_count),
+    )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
     return machine.workers * each * min(elements, max(width, block, granule_elements))
 

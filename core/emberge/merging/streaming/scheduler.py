@@ -371,7 +371,12 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
 
 def _block_size(job: TensorJob, limits: SchedulerLimits) -> int:
     each = max(1, job.row_bytes // max(1, job.grid[1]))
-    fitting = block_elements(each, workers=limits.workers, memory=limits.memory)
+    fitting = block_elements(
+        each,
+        workers=limits.workers,
+        memory=limits.memory,
+        by_kernels=isinstance(job, MergeJob) and job.kernels is not None,
+    )
     if limits.block is None:
         return fitting
     return limits.block if limits.memory is None else min(limits.block, fitting)
