@@ -21,8 +21,8 @@ from emberge.numerics.compiling import use_kernel_cache
 F = TypeVar("F", bound=Callable[..., Any])
 
 CHUNK = 2048
-# In place of the largest magnitude of what could not be read.
-UNREADABLE = 1 << 40
+# States of a model's rows, as in `stored_rows`; those that were not read have a lower one.
+USABLE, UNUSABLE, UNREADABLE = range(3)
 # Numbers of a model that are read from its file at once, a multiple of a chunk (`stored_rows.WINDOW`).
 WINDOW = 1 << 16
 # What an election works on at once, beside its three sums: half of that cache.
@@ -88,32 +88,61 @@ def _read_file(memory: Any, handle: int, position: int) -> bool:
 
 
 @_compile_lazily
-def _find_largest(words: Any, mask: Any) -> Any:
-    largest_pattern = words[0] & mask
+def _has_large(words: Any, rest: Any, magnitudes: Any, distances: Any, tops: Any) -> bool:
+    """Return whether a number of packed words, or one of the few that are left over, is too large.
+
+    `distances` are those of the least number that is too large from the sign bit, into which a sum with such
+    a number carries; no sum carries into the next number.
+    """
+    seen = np.uint64(0)
     for i in range(len(words)):
-        word = words[i] & mask
-        largest_pattern = word if word > largest_pattern else largest_pattern
-    return largest_pattern
+        seen |= np.uint64(np.uint64(words[i] & magnitudes) + distances)
+    for i in range(len(rest)):
+        seen |= np.uint64(np.uint64(np.uint64(rest[i]) & magnitudes) + distances)
+    return bool(np.uint64(seen & tops) != np.uint64(0))
 
 
 @_compile_lazily
-def _fill(kind: int, half: Any, single: Any, handle: int, position: int, is_checked: bool) -> Any:
-    """Read the numbers of a window, and return their largest magnitude as a bit pattern, 0 if not checked."""
+def _are_usable(kind: int, half: Any, single: Any) -> bool:
+    """Return whether stored numbers are neither NaN nor too large, of `single` or `half` by their kind."""
+    if kind == FLOAT32:
+        whole = len(single) // 2 * 2
+        return not _has_large(
+            single[:whole].view(np.uint64),
+            single[whole:].view(np.uint32),
+            np.uint64(0x7FFFFFFF_7FFFFFFF),
+            np.uint64(0x20800000_20800000),
+            np.uint64(0x80000000_80000000),
+        )
+    whole = len(half) // 4 * 4
+    distance = np.uint64(0x2080_2080_2080_2080)
+    if kind == FLOAT16:
+        distance = np.uint64(0x0400_0400_0400_0400)
+    return not _has_large(
+        half[:whole].view(np.uint64),
+        half[whole:],
+        np.uint64(0x7FFF_7FFF_7FFF_7FFF),
+        distance,
+        np.uint64(0x8000_8000_8000_8000),
+    )
+
+
+@_compile_lazily
+def _fill(kind: int, half: Any, single: Any, handle: int, position: int, is_checked: bool) -> int:
+    """Read the numbers of a window, and return their state."""
     if kind == FLOAT32:
         if not _read_file(single, handle, position):
             return UNREADABLE
-        words = single.view(np.int32)
-        return np.int64(_find_largest(words, _MAGNITUDE)) if is_checked else 0
-    if not _read_file(half, handle, position):
+    elif not _read_file(half, handle, position):
         return UNREADABLE
-    return np.int64(_find_largest(half, np.uint16(0x7FFF))) if is_checked else 0
+    return USABLE if not is_checked or _are_usable(kind, half, single) else UNUSABLE
 
 
 @_compile_lazily
 def _fill_windows(rows: Any, first: int) -> None:
     """Read the next window of all rows that are in files, if one begins at index `first`."""
     half, single, kinds, offsets, base_half, base_single, base_kind, base_at, based, files = rows
-    handles, positions, numbers, largest_patterns, is_checked, size = files
+    handles, positions, numbers, states, is_checked, size = files
     if first % WINDOW:
         return
     count, models = min(WINDOW, size - first), len(kinds)
@@ -125,7 +154,7 @@ def _fill_windows(rows: Any, first: int) -> None:
         halves, singles = (half, single) if m < models else (base_half, base_single)
         position = positions[m] + first * (4 if kind == FLOAT32 else 2)
         # The slice of the other type may be cut short, and is not used.
-        pattern = _fill(
+        state = _fill(
             kind,
             halves[at : at + count],
             singles[at : at + count],
@@ -133,8 +162,7 @@ def _fill_windows(rows: Any, first: int) -> None:
             position,
             is_checked,
         )
-        number = numbers[m]
-        largest_patterns[number] = max(largest_patterns[number], pattern)
+        states[numbers[m]] = max(states[numbers[m]], state)
 
 
 @_compile_lazily
@@ -687,9 +715,9 @@ def encode(values: Any, into: Any) -> None:
 
 
 @_compile_lazily
-def largest(words: Any, mask: Any) -> Any:
-    """Return the largest magnitude as a bit pattern, ignoring sign bits."""
-    return _find_largest(words, mask)
+def are_usable(kind: int, half: Any, single: Any) -> bool:
+    """Return whether stored numbers are neither NaN nor too large, of `single` or `half` by their kind."""
+    return _are_usable(kind, half, single)
 
 
 @_compile_lazily

@@ -22,12 +22,9 @@ WINDOW = 1 << 16
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
-# Words without their signs, by their type, and each dtype's word of TOO_LARGE; float16 reaches only infinity.
-_MAGNITUDES = {np.int16: np.int16(0x7FFF), np.int32: np.int32(0x7FFFFFFF)}
-_TOO_LARGE = {"bfloat16": 0x5F80, "float16": 0x7C00, "float32": 0x5F800000}
 _LIKE, _BYTES = torch.empty(0), torch.empty(0, dtype=torch.uint8)
-# Patterns of rows that were not read, and that could not be read (the kernels' UNREADABLE).
-_UNREAD, _LEAST_UNREADABLE = -1, 1 << 40
+# States of rows: not read, without NaN or too large values, with such values, in a file that ends too early.
+_UNREAD, _USABLE, _UNUSABLE, _UNREADABLE = range(-1, 3)
 _NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
 
@@ -67,10 +64,9 @@ class Place(NamedTuple):
 class StoredRows:
     """Rows of every model and the base, in memory or in open files; `shape` is that of one model's rows.
 
-    `kernels` is the module of compiled kernels, and `largest_patterns` has the largest magnitude of each
-    model's rows as a bit pattern, and -1 where they were not read yet. If `is_checked`, every method raises
-    `RowsError` if the rows that it reads have NaN or too large values. Files that cannot be read are always
-    refused.
+    `kernels` is the module of compiled kernels. If `is_checked`, every method raises `RowsError` if the rows
+    that it reads have NaN or too large values. Files that cannot be read are always refused. `states` has
+    what is known of each model's rows, and last of the base's.
     """
 
     memory: Tensor
@@ -78,7 +74,7 @@ class StoredRows:
     base: Place | None
     shape: tuple[int, ...]
     kernels: Any
-    largest_patterns: np.ndarray
+    states: np.ndarray
     is_checked: bool
     _read: dict[int, Tensor] = field(default_factory=dict)
 
@@ -98,11 +94,11 @@ class StoredRows:
         Raises:
             RowsError: if rows in memory are checked and have NaN or too large values.
         """
-        patterns = np.full(len(models) + 1, _UNREAD, np.int64)
-        rows = cls(memory, models, base, shape, kernels, patterns, is_checked)
+        states = np.full(len(models) + 1, _UNREAD, np.int64)
+        rows = cls(memory, models, base, shape, kernels, states, is_checked)
         for place in rows._list_places():
             if place.handle < 0:
-                patterns[place.number] = rows._find_largest(rows._view_bytes(place), place)
+                states[place.number] = rows._check(rows._view_bytes(place), place)
         rows.require_usable()
         return rows
 
@@ -162,13 +158,9 @@ class StoredRows:
         Raises:
             RowsError: for the first model that has.
         """
-        patterns = self.largest_patterns.tolist()
-        for place in self._list_places():
-            pattern = patterns[place.number]
-            if pattern >= _LEAST_UNREADABLE:
-                raise RowsError(place.number, is_unreadable=True)
-            if self.is_checked and pattern >= _TOO_LARGE[place.dtype]:
-                raise RowsError(place.number, is_unreadable=False)
+        for number, state in enumerate(self.states.tolist()):
+            if state > _USABLE:
+                raise RowsError(number, is_unreadable=state == _UNREADABLE)
 
     def check_rest(self) -> None:
         """Read and check the rows that nothing has read so far, if they are checked.
@@ -179,7 +171,7 @@ class StoredRows:
         if not (self.is_checked and self.size):
             return
         for place in self._list_places():
-            if self.largest_patterns[place.number] == _UNREAD:
+            if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
     def kernel_rows(
@@ -216,7 +208,7 @@ class StoredRows:
         """Return the part of the kernels' arguments that tells which rows are in which files."""
         files = [(place.handle, place.position, place.number) for place in (*models, base)]
         handles, positions, numbers = np.array(files).T.copy()
-        return handles, positions, numbers, self.largest_patterns, self.is_checked, self.size
+        return handles, positions, numbers, self.states, self.is_checked, self.size
 
     def _list_places(self) -> list[Place]:
         return [*self.models, *([self.base] if self.base is not None else [])]
@@ -231,29 +223,32 @@ class StoredRows:
             if not self.kernels.read_file(rows.numpy(), place.handle, place.position):
                 raise RowsError(place.number, is_unreadable=True)
             self._read[place.number] = rows
-            self.largest_patterns[place.number] = self._find_largest(rows, place)
+            self.states[place.number] = self._check(rows, place)
             self.require_usable()
         return self._read[place.number].view(dtype)
 
     def _view_bytes(self, place: Place) -> Tensor:
         return self.memory[place.start : place.start + self.size * place.itemsize]
 
-    def _find_largest(self, rows: Tensor, place: Place) -> int:
-        """Return the largest magnitude of flat stored rows as a bit pattern, 0 if they are not checked."""
-        if not (self.is_checked and self.size):
-            return 0
-        word = np.int32 if place.dtype == "float32" else np.int16
-        words: np.ndarray = rows.numpy().view(word)
-        return int(self.kernels.largest(words, _MAGNITUDES[word]))
+    def _check(self, rows: Tensor, place: Place) -> int:
+        """Return the state of a model's stored bytes."""
+        if not self.is_checked or words_are_usable(
+            rows.view(getattr(torch, place.dtype)), self.kernels
+        ):
+            return _USABLE
+        return _UNUSABLE
 
 
 def words_are_usable(values: Tensor, kernels: Any) -> bool:
-    """Return whether flat bfloat16, float16 or float32 numbers on a CPU are neither NaN nor TOO_LARGE."""
-    if not values.numel():
-        return True
-    words = values.view(torch.int16 if values.dtype.itemsize == 2 else torch.int32).numpy()
-    largest_pattern = kernels.largest(words, _MAGNITUDES[words.dtype.type])
-    return int(largest_pattern) < _TOO_LARGE[str(values.dtype).removeprefix("torch.")]
+    """Return whether flat bfloat16, float16 or float32 numbers on a CPU are neither NaN nor TOO_LARGE.
+
+    For float16 only infinity is too large.
+    """
+    kind = DTYPES.index(str(values.dtype).removeprefix("torch."))
+    if values.dtype == torch.float32:
+        return bool(kernels.are_usable(kind, _NO_HALVES, values.numpy()))
+    halves: np.ndarray = values.view(torch.int16).numpy()
+    return bool(kernels.are_usable(kind, halves.view(np.uint16), _NO_SINGLES))
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:

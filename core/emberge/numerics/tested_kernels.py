@@ -222,4 +222,4 @@ def _compare_conversions(stored: StoredRows) -> Compared:
     for sample in (values, values.bfloat16()):
         large = torch.full_like(sample, TOO_LARGE)
         usable = [words_are_usable(words, stored.kernels) for words in (sample, sample / 0, large)]
-        yield "largest", torch.tensor(usable), torch.tensor([True, False, False])
+        yield "are_usable", torch.tensor(usable), torch.tensor([True, False, False])
