@@ -105,7 +105,7 @@ def test_the_right_candidate_is_named(
 def test_rows_in_several_blocks_are_compared_with_their_texts(
     place: Path, berts: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_rows, "_BLOCK", 45)
+    monkeypatch.setattr(stored_rows, "_BLOCK", 48)
     assert run(place, berts[0], "mixed.npy")[1]["places"] == [*range(40, 60)]
     assert run(place, berts[0], "mixed.npy", "--sample", "40")[1]["places"] == [40, 45, 50, 55]
 
