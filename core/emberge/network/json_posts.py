@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urldefrag
 
 from emberge.network.addresses import Origin
 from emberge.network.interruptible import Stop
@@ -67,7 +68,9 @@ def post_json(
     finally:
         connection.close()
     if status in _REDIRECTS:
-        target = printable(names.get("location", "nowhere"), 200)
+        # A query may repeat what was sent, with a key in it.
+        address = urldefrag(names.get("location", "nowhere")).url.partition("?")[0]
+        target = printable(address, 200)
         raise ForbiddenAddressError(
             f"{url}: leads to {target}, and no request is sent on; name that address if you trust it"
         )

@@ -24,8 +24,6 @@ POOLINGS: tuple[Pooling, ...] = ("cls", "mean", "last", "weighted_mean")
 _WHOLE = 1 << 24
 # Words of a text that is longer than any model reads.
 _LONGER = 40_000
-# Keys of normalisers in tokenizer.json that make texts lower case.
-_LOWERS = ("lowercase", "Lowercase")
 
 
 class UntriedError(EmbergeError):

@@ -83,11 +83,13 @@ def make_states(
     ]
 
 
-def merge(links: Sequence[Stage], base: State, models: Sequence[State]) -> Tensor:
-    """The merged tensor, by kernels, in one block."""
+def merge(
+    links: Sequence[Stage], base: State, models: Sequence[State], block: int = 1 << 20
+) -> Tensor:
+    """The merged tensor, by kernels, in one block, or in blocks of so many elements."""
     based = any(link.base_policy == "required" for link in links)
     return merge_state_dicts(
-        models, links, base if based else None, compiled=True, block=1 << 20, granule=1 << 20
+        models, links, base if based else None, compiled=True, block=block, granule=block
     )["w"]
 
 
@@ -105,6 +107,16 @@ def test_the_bytes_are_those_of_rows_in_memory(name: str, request: pytest.Fixtur
         assert torch.equal(merge(links, *case).view(torch.uint8), tensor.view(torch.uint8))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_after_the_first_are_read_from_their_place(
+    dtype: torch.dtype, request: pytest.FixtureRequest
+) -> None:
+    base, models = make_states((3, 5000), dtype)
+    wanted = merge(CHOSEN["ties"], base, models, 5000)
+    request.getfixturevalue("in_files")
+    assert torch.equal(merge(CHOSEN["ties"], base, models, 5000), wanted)
+
+
 @pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])
 @pytest.mark.parametrize("place", [5, WINDOW - 1, WINDOW, 2 * WINDOW])
 @pytest.mark.usefixtures("in_files")
@@ -114,6 +126,16 @@ def test_a_number_that_is_none_is_refused_wherever_it_is(name: str, place: int) 
         models[1]["w"][place] = number
         with pytest.raises(CheckpointError, match=r"w: 'model 2' has values that are NaN"):
             merge(CHOSEN[name], base, models)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3, WINDOW - 1, WINDOW])
+@pytest.mark.usefixtures("in_files")
+def test_the_largest_numbers_that_are_usable_are_taken(place: int) -> None:
+    largest = {torch.float16: 65504.0, torch.bfloat16: 2.0**64 - 2.0**56, torch.float32: 2.0**63}
+    for dtype, number in largest.items():
+        base, models = make_states((WINDOW + 1,), dtype, 1)
+        models[0]["w"][place] = -number
+        assert merge(CHOSEN["linear"], base, models)[place] == -number
 
 
 @pytest.mark.usefixtures("in_files")
@@ -159,6 +181,21 @@ def test_sampled_rows_are_every_so_many_of_all(dtype: torch.dtype, tmp_path: Pat
             assert torch.equal(sampled[0], values[first::stride].float())
             assert of_base is not None
             assert torch.equal(of_base, values[first::stride].float())
+
+
+def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> None:
+    values = torch.zeros(2, WINDOW + 1)
+    values[1, -1] = float("inf")
+    path = tmp_path / "rows"
+    path.write_bytes(values.view(torch.uint8).numpy().tobytes())
+    with path.open("rb") as file:
+        places = [Place("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
+        memory = torch.empty(4 * WINDOW, dtype=torch.uint8)
+        rows = StoredRows.of(memory, places, None, (WINDOW + 1,), kernels(), is_checked=True)
+        assert not rows.pick([0]).take_every(1, 0)[0].any()
+        with pytest.raises(RowsError) as refused:
+            rows.pick([1]).take_every(1, 0)
+        assert refused.value.number == 1
 
 
 def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:

@@ -227,9 +227,14 @@ def test_no_server_and_no_such_model_are_errors_at_once(tmp_path: Path, handbook
 
 
 def test_a_redirect_is_not_followed(tmp_path: Path, handbook: Path) -> None:
-    wrong = Wrong(307, headers={"Location": "http://127.0.0.1:9/v1/chat/completions"})
-    with serving_chat(lambda _: wrong) as service, pytest.raises(EmbergeError, match="leads to"):
+    address = "http://127.0.0.1:9/v1/chat/completions"
+    wrong = Wrong(307, headers={"Location": f"{address}?key=sk-secret#sk-secret"})
+    with (
+        serving_chat(lambda _: wrong) as service,
+        pytest.raises(EmbergeError, match=f"leads to {address}, and") as caught,
+    ):
         run(step(service, handbook), tmp_path / "run")
+    assert "secret" not in str(caught.value)
     assert len(service.asked) == 1
 
 
