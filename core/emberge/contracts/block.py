@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Options:
-    """Values of a stage's options for one tensor, with schedules resolved, read as attributes."""
+    """Values of a stage's options for one tensor, with schedules resolved, read as attributes.
+
+    All blocks of the tensor have the same values, which nobody may change.
+    """
 
     __slots__ = ("_values",)
 

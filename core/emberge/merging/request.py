@@ -35,9 +35,20 @@ class Resolver:
     depths: Mapping[str, float]
     filter_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each canonical name, the names that filters match: each model's, and the result's under ""."""
+    _known: dict[tuple[int, str, tuple[str, ...]], tuple[Stage, Options]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __call__(self, stage: Stage, block: Block) -> Options:
         """Return the options' values: a float each, or a float64 tensor [models] for options of models."""
+        # Every block of a tensor asks for the same options. The stage is kept, as its id is the key.
+        key = id(stage), block.name, block.models
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = stage, self._resolve(stage, block)
+        return known[1]
+
+    def _resolve(self, stage: Stage, block: Block) -> Options:
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         filter_names = self.filter_names.get(block.name, {})
