@@ -276,6 +276,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/core/numerics/test_tested_kernels.py",
             "tests/hostile/test_broken_models.py",
             f"{MERGE}/test_kernels.py",
+            f"{MERGE}/test_rows_in_files.py",
         ),
     ),
     "servers": Room(
@@ -361,6 +362,7 @@ ROOMS: Mapping[str, Room] = {
         (
             "tests/core/numerics/test_tested_kernels.py",
             f"{MERGE}/test_kernels.py",
+            f"{MERGE}/test_rows_in_files.py",
             f"{MERGE}/test_merge_laws.py",
             f"{MERGE}/test_mergekit_agreement.py",
         ),
