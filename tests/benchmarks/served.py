@@ -50,16 +50,16 @@ def build_recipe(kinds: Collection[str] = KINDS) -> dict[str, Any]:
         }
         for name in kept
     }
-    mteb = {**steps["scores"]["evaluate"]["evaluators"]["mteb"], "precisions": _PRECISIONS}
+    mteb = {**steps["short"]["evaluate"]["evaluators"]["mteb"], "precisions": _PRECISIONS}
     mteb["data"] = {**mteb["data"], "limit_corpus": 1500}
 
-    def score(names: Collection[str], **options: Any) -> dict[str, Any]:
+    def score(names: Collection[str], dims: Collection[int] = ()) -> dict[str, Any]:
         first, *others = (f"${name}" for name in names)
         return {
             "evaluate": {
                 "models": [first, *others],
                 "compare": [[name, first] for name in others],
-                "evaluators": {"mteb": {**mteb, **options}},
+                "evaluators": {"mteb": {**mteb, **({"dims": [*dims]} if dims else {})}},
             }
         }
 
@@ -67,9 +67,9 @@ def build_recipe(kinds: Collection[str] = KINDS) -> dict[str, Any]:
         "seed": recipe["seed"],
         "steps": {
             **kept,
-            "signs": score(kept, dims=_DIMS),
+            "signs": score(kept, _DIMS),
             **rotated,
-            "signs_rotated": score(rotated, dims=None),
+            "signs_rotated": score(rotated),
         },
     }
 
