@@ -356,7 +356,8 @@ class MergeJob(TensorJob):
         if not error.is_unreadable:
             return self._build_damage_error(source)
         return CheckpointError(
-            f"{source.spec.file}: ends inside tensor '{source.spec.name}', or cannot be read; get the file again"
+            f"{source.spec.file}: ends inside tensor '{source.spec.name}', or cannot be read; get the file "
+            "again"
         )
 
     def _build_damage_error(self, source: TensorSource) -> CheckpointError:
