@@ -32,10 +32,8 @@ from .score_tables import join_rows as join_rows
 from .score_tables import log_sum_products as log_sum_products
 from .score_tables import lowest_score as lowest_score
 from .score_tables import unit_vectors as unit_vectors
-from .stored_rows import ALIGNED as ALIGNED
 from .stored_rows import DTYPES as DTYPES
 from .stored_rows import TOO_LARGE as TOO_LARGE
-from .stored_rows import WINDOW as WINDOW
 from .stored_rows import Place as Place
 from .stored_rows import RowsError as RowsError
 from .stored_rows import StoredRows as StoredRows

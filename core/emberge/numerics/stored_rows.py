@@ -59,6 +59,11 @@ class Place(NamedTuple):
         """Bytes of a number."""
         return 4 if self.dtype == "float32" else 2
 
+    def memory_bytes(self, size: int) -> int:
+        """Return the bytes of memory for `size` numbers, or for a window of them if they are in a file."""
+        kept = size if self.handle < 0 else min(size, WINDOW)
+        return -(-kept * self.itemsize // ALIGNED) * ALIGNED
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:

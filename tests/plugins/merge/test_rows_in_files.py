@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
 from emberge.merging import merge_state_dicts
-from emberge.numerics import WINDOW, Place, RowsError, StoredRows, kernels
+from emberge.numerics import Place, RowsError, StoredRows, kernels
 from emberge.tensor_files import MemorySource
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from tests.support.registered import CHAINS
 pytest.importorskip("numba")
 
 State = Mapping[str, Tensor]
+WINDOW = 1 << 16  # numbers of a model that kernels read at once
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 SHAPES = {
     "within": (2, 3000),

@@ -16,10 +16,8 @@ from emberge.errors import CheckpointError
 from emberge.merging.chain import Chain, scope_key
 from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
-    ALIGNED,
     DTYPES,
     TOO_LARGE,
-    WINDOW,
     DecodedRows,
     DeltaProgram,
     Place,
@@ -319,8 +317,7 @@ class MergeJob(TensorJob):
             itemsize = getattr(torch, dtype).itemsize
             file = source.locate(start * itemsize, size * itemsize) if is_plain else None
             places.append(Place(dtype, end, number, *(file or ())))
-            kept = size if file is None else min(size, WINDOW)
-            end += -(-kept * itemsize // ALIGNED) * ALIGNED
+            end += places[-1].memory_bytes(size)
         memory = scratch("stored", end, torch.uint8)
         for source, place in zip(sources, places, strict=True):
             if place.handle < 0:
