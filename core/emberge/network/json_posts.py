@@ -68,7 +68,7 @@ def post_json(
     finally:
         connection.close()
     if status in _REDIRECTS:
-        # A query may repeat what was sent, with a key in it.
+        # The query of a redirect may repeat the request, including its key.
         address = urldefrag(names.get("location", "nowhere")).url.partition("?")[0]
         target = printable(address, 200)
         raise ForbiddenAddressError(

@@ -18,7 +18,7 @@ DTYPES = ("bfloat16", "float16", "float32")
 ALIGNED = 64
 """Rows begin at multiples of this number of bytes."""
 WINDOW = 1 << 16
-"""Numbers of a model that kernels read from its file at once."""
+"""Numbers of a model that kernels read from its file at once (`row_kernels.WINDOW`)."""
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
@@ -94,7 +94,7 @@ class StoredRows:
         *,
         is_checked: bool,
     ) -> StoredRows:
-        """Return rows of which nothing in files was read yet.
+        """Return rows before anything is read from their files.
 
         Raises:
             RowsError: if rows in memory are checked and have NaN or too large values.
@@ -158,10 +158,10 @@ class StoredRows:
         return torch.from_numpy(models), torch.from_numpy(base) if self.base is not None else None
 
     def require_usable(self) -> None:
-        """Require that what was read so far could be read, and has neither NaN nor too large values.
+        """Require that every read so far succeeded, and gave neither NaN nor too large values.
 
         Raises:
-            RowsError: for the first model that has.
+            RowsError: for the first model whose rows cannot be used.
         """
         for number, state in enumerate(self.states.tolist()):
             if state > _USABLE:

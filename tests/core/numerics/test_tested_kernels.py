@@ -112,3 +112,11 @@ def test_without_a_folder_kernels_are_for_one_run(
     with pytest.warns(RuntimeWarning, match="cannot be written"):
         assert tested_kernels.kernels.__wrapped__() is not None
     assert not untested.exists()
+
+
+def test_memory_has_room_for_what_kernels_read_at_once() -> None:
+    pytest.importorskip("numba")
+    from emberge.numerics import row_kernels, stored_rows
+
+    assert row_kernels.WINDOW == stored_rows.WINDOW
+    assert row_kernels.WINDOW % row_kernels.CHUNK == 0
