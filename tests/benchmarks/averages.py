@@ -30,7 +30,7 @@ from tests.support import tiny
 from tests.support.fitting import run_fit
 from tests.support.training_data import InMemory, dataset
 
-ROUNDS, STEPS, BATCH, LENGTH = 2, 8, 32, 64
+ROUNDS, STEPS, BATCH, LENGTH = 6, 12, 32, 64
 UPDATES = 20
 LIMIT = 0.03
 
