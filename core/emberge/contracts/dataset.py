@@ -40,7 +40,7 @@ class Example:
     """One row: an anchor, positives, negatives, and gold or teacher scores from 0 to 1.
 
     A row of the task `text` has only an anchor. Images and clips are references within the texts, as
-    `join_parts` writes them.
+    `join_parts` writes them. `key` is the row's value in the column that the data entry names as its key.
     """
 
     anchor: str
@@ -49,6 +49,7 @@ class Example:
     positive_scores: tuple[float, ...] | None = None
     negative_scores: tuple[float, ...] | None = None
     label: str | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,12 @@ from emberge.data.dataset_store import (
     write_rows,
 )
 from emberge.data.entry import DataEntry
-from emberge.data.file_summary import FileSummary, decide_data, parse_rows
+from emberge.data.file_summary import (
+    FileSummary,
+    NoRowsSelectedError,
+    decide_data,
+    parse_rows,
+)
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
@@ -59,6 +64,21 @@ def load_datasets(
     return _read_sources(entries, readers, resolve, load)
 
 
+def are_keyed(
+    entries: Sequence[DataEntry],
+    *,
+    readers: Sequence[Reader],
+    resolve: Callable[[DataRef], Path],
+) -> bool:
+    """Return whether any dataset of the entries has keys of rows, a bag, or forgotten keys.
+
+    Raises:
+        DataError: if an entry contradicts itself, or a file is missing.
+    """
+    sources = [s for e in entries for s in expand(e, readers=readers, resolve=resolve)]
+    return any(s.selection.is_partial or s.entry.key is not None for s in sources)
+
+
 def _read_sources(
     entries: Sequence[DataEntry],
     readers: Sequence[Reader],
@@ -72,11 +92,17 @@ def _read_sources(
     refuse_clashes(sources)
     results: list[T] = []
     problems: list[str] = []
+    empty_sources: list[DataSource] = []
     for source in sources:
         try:
             results.append(read(source))
+        except NoRowsSelectedError:
+            empty_sources.append(source)
         except DataError as error:
             problems.append(str(error))
+    if empty_sources and not results and not problems:
+        source = empty_sources[0]
+        problems.append(f"{source.place}: no row is {source.selection.words}; take fewer parts")
     if problems:
         raise DataError("\n".join(problems))
     return results
@@ -86,8 +112,9 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
-        rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media))
-        return write_rows(folder, rows, summary)
+        takes = source.selection.takes
+        rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media), takes)
+        return write_rows(folder, rows, summary, ordered=source.entry.bag is not None)
 
     try:
         key = source.key() if store is not None else None
@@ -153,6 +180,8 @@ def _count_source(source: DataSource) -> DatasetInfo:
         task=source.entry.task,
         score_range=source.entry.score_range,
         first=source.entry.first,
+        key=source.entry.key,
+        bag=source.entry.bag,
     )
     state = (str(source.path.absolute()), status.st_size, status.st_mtime_ns)
     summary, rows_by_label = _count_rows(dataclasses.replace(source, name="", entry=entry), state)
@@ -172,7 +201,7 @@ def _count_rows(
     """Return the counts of a file's rows, and the rows of each label."""
     summary, rows_by_label = FileSummary(source.place), Counter[str]()
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for row in parse_rows(source.rows(), source.entry, summary, media):
+    for row in parse_rows(source.rows(), source.entry, summary, media, source.selection.takes):
         if summary.labelled:
             rows_by_label[str(row.label)] += 1
     return summary, rows_by_label

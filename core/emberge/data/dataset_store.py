@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import mmap
@@ -13,17 +14,21 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
+from emberge.data.row_keys import DIGEST_BYTES, hash_row_key
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place
 from emberge.errors import DataError
 from emberge.files import publish, write_json
 
-FORMAT = 2
+FORMAT = 3
 _MEDIA_FILE = "media.json"
+KEYS_FILE = "keys.bin"
+"""Name of the file with the hash of each row's key, in the order of the rows in their file."""
 DRAWN_NEGATIVES = 3
 
 
@@ -34,11 +39,11 @@ class Rows:
         self.summary = FileSummary(
             **json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         )
-        self._ends = array("Q")
-        with (folder / "ends.bin").open("rb") as file:
-            self._ends.fromfile(file, self.summary.rows)
-        if sys.byteorder == "big":
-            self._ends.byteswap()
+        self._folder = folder
+        self._ends = _read_numbers(folder / "ends.bin", self.summary.rows)
+        self._order = (
+            _read_numbers(folder / "order.bin", self.summary.rows) if self.summary.ordered else None
+        )
         with (folder / "rows.jsonl").open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -46,9 +51,27 @@ class Rows:
         return len(self._ends)
 
     def __getitem__(self, row: int) -> Row:
+        if self._order is not None:
+            row = self._order[row]
         start = self._ends[row - 1] if row else 0
         values = json.loads(self._bytes[start : self._ends[row]])
         return Row._make(tuple(value) if isinstance(value, list) else value for value in values)
+
+    def key_hashes(self, numbers: Sequence[int] | None = None) -> Iterator[bytes]:
+        """Yield the hash of each row's key, 16 bytes, of the rows with these `numbers` or of all."""
+        content = (self._folder / KEYS_FILE).read_bytes()
+        for number in range(len(self)) if numbers is None else numbers:
+            place = number if self._order is None else self._order[number]
+            yield content[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+
+
+def _read_numbers(path: Path, count: int) -> array[int]:
+    numbers = array("Q")
+    with path.open("rb") as file:
+        numbers.fromfile(file, count)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def open_rows(
@@ -106,21 +129,27 @@ def _read_stamp(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
-    """Write rows and their end offsets; stop writing after the first bad row.
+def write_rows(
+    folder: Path, rows: Iterable[Row], summary: FileSummary, *, ordered: bool = False
+) -> FileSummary:
+    """Write rows, their keys' hashes and their end offsets; stop writing after the first bad row.
 
-    The digest depends on the content of media, not on their paths.
+    The digest depends on the content of media, not on their paths. If `ordered`, the order of the rows, and
+    so their numbers and the digest, depends on their content alone: they are sorted by a hash of it.
     """
     digest, stored_digest, ends, position = sha256(), sha256(), array("Q"), 0
     media: dict[str, None] = {}
-    with (folder / "rows.jsonl").open("wb") as file:
+    row_digests: list[bytes] = []
+    collect = row_digests.append if ordered else digest.update
+    with (folder / "rows.jsonl").open("wb") as file, (folder / KEYS_FILE).open("wb") as keys:
         for row in rows:
             if summary.bad_row_count:
                 continue
             line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
             encoded = line.encode()
             file.write(encoded)
-            digest.update(content_key(line).encode())
+            keys.write(hash_row_key(row))
+            collect(sha256(content_key(line).encode()).digest())
             if summary.media:
                 stored_digest.update(encoded)
                 media |= dict.fromkeys(_list_media_paths(row))
@@ -128,9 +157,12 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
             ends.append(position)
     if summary.bad_row_count or not summary.rows:
         return summary
-    if sys.byteorder == "big":
-        ends.byteswap()
-    (folder / "ends.bin").write_bytes(ends.tobytes())
+    _write_numbers(folder / "ends.bin", ends)
+    if ordered:
+        order = sorted(range(len(row_digests)), key=row_digests.__getitem__)
+        _write_numbers(folder / "order.bin", array("Q", order))
+        digest.update(b"".join(row_digests[number] for number in order))
+    summary.ordered = ordered
     summary.digest = digest.hexdigest()
     if media:
         summary.stored = stored_digest.hexdigest()
@@ -139,6 +171,12 @@ def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileS
         )
     write_json(folder / "summary.json", summary.plain(), durable=False)
     return summary
+
+
+def _write_numbers(path: Path, numbers: array[int]) -> None:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    path.write_bytes(numbers.tobytes())
 
 
 def _list_media_paths(row: Row) -> Iterator[str]:
@@ -177,12 +215,29 @@ class StoredDataset:
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
+    def left_out(self) -> int:
+        """Number of the file's rows that are in other bags or forgotten."""
+        return self._rows.summary.left_out
+
+    @property
+    def content(self) -> list[Any]:
+        """The content of the rows and the entry's options, as JSON values; not where the rows are."""
+        options = dataclasses.asdict(self.entry)
+        for name in ("path", "hub", "forget", "rows", "documents"):
+            del options[name]
+        return [self.fingerprint, options]
+
+    @property
     def draws(self) -> bool:
         """True if rows are a text and a label, whose positives and negatives are drawn."""
         return self._labels is not None
 
     def __len__(self) -> int:
         return len(self._chosen)
+
+    def key_hashes(self) -> frozenset[bytes]:
+        """Return the hashes of the rows' keys, 16 bytes each."""
+        return frozenset(self._rows.key_hashes(self._chosen))
 
     def __getitem__(self, row: int) -> Example:
         if not -len(self) <= row < len(self):
@@ -239,7 +294,8 @@ class _LabelledTexts:
             ]
             negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
-        return Example(row.anchor, (self.rows[positive].anchor,), tuple(texts), label=label)
+        positives = (self.rows[positive].anchor,)
+        return Example(row.anchor, positives, tuple(texts), label=label, key=row.key)
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:

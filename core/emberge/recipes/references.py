@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from emberge.component_parts import parts_of
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference, SearchStack
-from emberge.data import DataEntry, locate_package
+from emberge.data import DataEntry, StoredDataset, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
@@ -192,9 +192,12 @@ class Result:
 class Targets:
     """The targets of a recipe's references; the runner adds each step as it finishes."""
 
-    def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
+    def __init__(self, plugins: Plugins, hashes: HashCache, store: Path | None = None) -> None:
         self.plugins = plugins
         self.hashes = hashes
+        self.store = store
+        """The folder in which rows of data are kept; None to read them into a temporary folder."""
+        self._keyed_datasets: dict[DataEntry, list[StoredDataset]] = {}
         self._steps: dict[str, Result] = {}
         self._outside: dict[ModelRef, Model] = {}
 
@@ -257,8 +260,7 @@ class Targets:
     def fingerprint_value(self, value: Reference | DataEntry) -> Any:
         """Return the value of a reference or data entry in a fingerprint: the hash of its content."""
         if isinstance(value, DataEntry):
-            assert value.path is not None
-            return {"content": self._hash_data(locate_file(value.path), value.only)}
+            return self._describe_entry(value)
         if value.step is not None:
             step_value = {
                 "step": value.step,
@@ -276,6 +278,41 @@ class Targets:
         if isinstance(value, DataRef | FileRef):
             return {"content": self._hash_data(locate_file(value), ())}
         raise RecipeError(f"'{value}' names no step of the recipe")
+
+    def _describe_entry(self, entry: DataEntry) -> Any:
+        """Return the value of a data entry in a fingerprint: a hash of its files, or of the rows taken."""
+        if (rows := self._hash_taken_rows(entry)) is not None:
+            return {"rows": rows}
+        if entry.path is None:
+            return None
+        if entry.path.step is not None or not entry.only:
+            return self.fingerprint_value(entry.path)
+        return {"content": self._hash_data(locate_file(entry.path), entry.only)}
+
+    def _hash_taken_rows(self, entry: DataEntry) -> str | None:
+        """Return a hash of the entry's rows and options; None if it takes all rows of its files."""
+        datasets = self.keyed_datasets(entry)
+        if entry.bag is None and not any(dataset.left_out for dataset in datasets):
+            return None
+        return stable_hash([dataset.content for dataset in datasets])
+
+    def keyed_datasets(self, entry: DataEntry) -> list[StoredDataset]:
+        """Return the entry's datasets if any of them has keys, a bag or forgotten keys; else none.
+
+        Raises:
+            DataError: if a file is missing or cannot be understood, or rows are bad.
+        """
+        from emberge.data import are_keyed, load_datasets
+
+        if entry not in self._keyed_datasets:
+            readers = tuple(c.type() for c in self.plugins.components if c.kind == "reader")
+            is_keyed = are_keyed([entry], readers=readers, resolve=self.data)
+            self._keyed_datasets[entry] = (
+                load_datasets([entry], readers=readers, resolve=self.data, store=self.store)
+                if is_keyed
+                else []
+            )
+        return self._keyed_datasets[entry]
 
     def inputs(self, value: Any) -> list[Input]:
         """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
@@ -295,9 +332,12 @@ class Targets:
         if reference is None:
             return  # a dataset on the hub is identified by its name and revision
         name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
+        rows = self._hash_taken_rows(entry) if isinstance(value, DataEntry) else None
+        if rows is not None:
+            yield Input(reference.text, name, rows, "rows", entry.only)
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
-        elif isinstance(reference, DataRef | FileRef):
+        elif rows is None and isinstance(reference, DataRef | FileRef):
             content = self._hash_data(locate_file(reference), entry.only)
             yield Input(reference.text, name, content, "data", entry.only)
 
@@ -363,6 +403,7 @@ def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
     entries = [e for e in listed if e.path is not None and (not only or e.name in only)]
     paths = [locate_file(e.path) for e in entries if e.path is not None]
     paths += [Path(e.documents) for e in entries if e.documents is not None]
+    paths += [locate_file(f.file) for e in entries for f in e.forget if f.file is not None]
     if not only:
         paths += [s.folder for s in catalogue.eval]
     missing = [p for p in paths if not p.exists()]

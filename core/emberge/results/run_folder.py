@@ -172,14 +172,14 @@ CHANGING = ("README.md", "space.json")
 class Input:
     """An input of a step: its text in the recipe, its name in tables, its content's hash.
 
-    The content of a `step` is its fingerprint. For a catalogue of `data`, `only` names the sets that were
-    used, unless all were used.
+    The content of a `step` is its fingerprint, that of `rows` the hash of those that the step takes. For a
+    catalogue of `data`, `only` names the sets that were used, unless all were used.
     """
 
     reference: str
     name: str
     content: str
-    kind: Literal["model", "data", "step"] = "model"
+    kind: Literal["model", "data", "rows", "step"] = "model"
     only: tuple[str, ...] = ()
 
 

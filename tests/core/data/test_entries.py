@@ -56,7 +56,7 @@ def catalogue(folder: Path, text: str) -> Path:
 def test_an_entry_that_says_nothing_leaves_all_open() -> None:
     assert dataclasses.asdict(DataEntry()) == {
         **dict.fromkeys(("path", "hub", "name", "subset", "folder", "documents"), None),
-        **dict.fromkeys(("revision", "task", "prompt"), None),
+        **dict.fromkeys(("revision", "task", "prompt", "key", "bag"), None),
         **dict.fromkeys(
             ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
         ),
@@ -66,6 +66,7 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
         "instruction": "",
         "weight": 1.0,
         "only": (),
+        "forget": (),
         "negatives": "auto",
     }
 
@@ -625,7 +626,7 @@ def test_rows_in_a_store_are_found_by_content(tmp_path: Path) -> None:
     load(path, tmp_path / "store", score_range=(0.0, 2.0))
     load(path, tmp_path / "store", columns=Columns(anchor="text"), task="text")
     assert len(list((tmp_path / "store" / "examples").iterdir())) == 4
-    assert dataset_store.FORMAT == 2
+    assert dataset_store.FORMAT == 3
 
 
 # ── plain rows ──────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from emberge.contracts import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
+from emberge.recipes.forgotten import without_forgotten
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.step_call import build_finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
@@ -105,7 +106,6 @@ class RankTeam:
             EmbergeError: if a step failed on this rank only, or the first rank has ended.
         """
         ranks = self.ranks
-        steps = {step.id: step for step in recipe.steps}
         number = 1
         while (call := ranks.receive(f"call/{number}")) is not None:
             if call["recipe"] != recipe.hash:
@@ -114,9 +114,9 @@ class RankTeam:
             out_folder = OutFolder(out or Path(call["out"]))
             out_folder.prepare()
             try:
-                _enter_step(
-                    steps[call["step"]], call, recipe, out_folder, plugins, self.machine(machine)
-                )
+                steps = without_forgotten(recipe, out_folder.path).steps
+                (step,) = (step for step in steps if step.id == call["step"])
+                _enter_step(step, call, recipe, out_folder, plugins, self.machine(machine))
             except LostRankError:
                 raise
             except Exception as error:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from emberge.contracts import (
     TASK_KINDS,
@@ -90,10 +91,11 @@ def preview_training(
     Raises:
         DataError: if data cannot be read, or do not fill a batch.
     """
-    places = _locate_files(entries, resolve)
-    if places is None or not _can_be_counted(entries, readers, places):
+    are_present = all(entry.path is not None and resolve(entry.path) for entry in entries)
+    locate = cast("Callable[[DataRef], Path]", resolve)  # what is present has a path
+    if not are_present or not _can_be_counted(entries, readers, locate):
         return TrainingPreview(share=_find_common_share(sampler, seed), kept=options.keep_last)
-    infos = tuple(count_datasets(entries, readers=readers, resolve=places.__getitem__))
+    infos = tuple(count_datasets(entries, readers=readers, resolve=locate))
     refuse_unknown_names({"loss": losses, **vars(options)}, infos)
     pool: Pool = {info: range(info.size) for info in infos}
     text_pools = {
@@ -122,24 +124,11 @@ def preview_training(
     )
 
 
-def _locate_files(
-    entries: Iterable[DataEntry], resolve: Callable[[DataRef], Path | None]
-) -> dict[DataRef, Path] | None:
-    """Return the files of all data references; None if some are not on this machine yet."""
-    places: dict[DataRef, Path] = {}
-    for entry in entries:
-        file = resolve(entry.path) if entry.path is not None else None
-        if entry.path is None or file is None:
-            return None
-        places[entry.path] = file
-    return places
-
-
 def _can_be_counted(
-    entries: Iterable[DataEntry], readers: Sequence[Reader], places: Mapping[DataRef, Path]
+    entries: Iterable[DataEntry], readers: Sequence[Reader], locate: Callable[[DataRef], Path]
 ) -> bool:
     """Return whether every file exists and all together are small enough to be counted."""
-    sources = [s for e in entries for s in expand(e, readers=readers, resolve=places.__getitem__)]
+    sources = [s for e in entries for s in expand(e, readers=readers, resolve=locate)]
     files = {s.path for s in sources}
     if any(f is None or not f.is_file() for f in files):
         return False
