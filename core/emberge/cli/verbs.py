@@ -298,10 +298,68 @@ def new_plugin(options: argparse.Namespace) -> int:
     return 0
 
 
+def forget(options: argparse.Namespace) -> int:
+    """Show what was made of the rows of keys, and make it again without them."""
+    from emberge.data import read_key_hashes
+    from emberge.recipes import Forgetting, plan_forgetting, read_kept_recipe
+
+    plugins = _load_plugins(options)
+    digests = read_key_hashes(options.keys)
+    recipe = read_kept_recipe(options.out, plugins, options.inputs, options.recipe)
+    recipe.require_upload_allowed(options.allow_upload)
+    plan = plan_forgetting(recipe, options.out, plugins, digests)
+    print("\n".join(plan.lines()), flush=True)
+    if options.dry_run:
+        return 0
+    if not options.yes and not _ask_user("remove the old results and make them again"):
+        print("nothing was changed")
+        return 0
+    forgetting = Forgetting(recipe, options.out, plugins, digests, plan)
+    arguments: dict[str, Any] = {
+        "machine": _find_machine(options),
+        "quiet": options.quiet,
+        "launcher": options.launcher,
+        "allow_upload": options.allow_upload,
+    }
+    forgetting.remember()
+    if options.now and plan.given:
+        forgetting.run_untouched(**arguments)
+        print("the untouched members are merged; the others are made again now", flush=True)
+    reports = forgetting.run_again(**arguments)
+    for report in reports:
+        print("\n".join(report.lines()))
+    for report in reports:
+        report.raise_seen()
+    return 0
+
+
+def _verify_forgotten(options: argparse.Namespace) -> int:
+    """Show whether a result or any of its ancestors was given rows of keys."""
+    from emberge.data import read_key_hashes
+    from emberge.files import write_json
+    from emberge.recipes import read_kept_recipe, trace_rows
+    from emberge.results import NoRunError
+
+    plugins, digests = _load_plugins(options), read_key_hashes(options.forgotten)
+    folder = options.folder.resolve()
+    try:
+        recipe = read_kept_recipe(folder.parent, plugins, options.inputs or Path(), options.recipe)
+    except NoRunError:
+        recipe = None
+    report = trace_rows(options.folder, digests, plugins, recipe)
+    print("\n".join(report.lines()))
+    if options.certificate is not None:
+        write_json(options.certificate, report.certificate)
+    report.raise_seen()
+    return 0
+
+
 def verify(options: argparse.Namespace) -> int:
     """Check a result against its provenance."""
     from emberge.recipes import verify_inputs, verify_result
 
+    if options.forgotten is not None:
+        return _verify_forgotten(options)
     inputs = None
     if options.inputs is not None:
         inputs = verify_inputs(options.folder, _load_plugins(options), options.inputs)

@@ -11,6 +11,7 @@ from .dataset_loading import count_datasets as count_datasets
 from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
+from .dataset_store import read_stored_keys as read_stored_keys
 from .distinct_texts import DistinctTexts as DistinctTexts
 from .distinct_texts import list_texts as list_texts
 from .document_rows import read_document_rows as read_document_rows

@@ -19,7 +19,7 @@ from typing import Any
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
-from emberge.data.row_keys import DIGEST_BYTES, hash_row_key
+from emberge.data.row_keys import DIGEST_BYTES, hash_row_key, split_digests
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place
 from emberge.errors import DataError
@@ -63,6 +63,14 @@ class Rows:
         for number in range(len(self)) if numbers is None else numbers:
             place = number if self._order is None else self._order[number]
             yield content[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+
+
+def read_stored_keys(folder: Path) -> Sequence[bytes] | None:
+    """Return the hashes of the keys of rows stored in `folder`, 16 bytes each; None without such a file."""
+    try:
+        return split_digests((folder / KEYS_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def _read_numbers(path: Path, count: int) -> array[int]:
@@ -235,9 +243,9 @@ class StoredDataset:
     def __len__(self) -> int:
         return len(self._chosen)
 
-    def key_hashes(self) -> frozenset[bytes]:
-        """Return the hashes of the rows' keys, 16 bytes each."""
-        return frozenset(self._rows.key_hashes(self._chosen))
+    def key_hashes(self) -> Iterator[bytes]:
+        """Yield the hash of each row's key, 16 bytes."""
+        return self._rows.key_hashes(self._chosen)
 
     def __getitem__(self, row: int) -> Example:
         if not -len(self) <= row < len(self):

@@ -329,12 +329,17 @@ class Targets:
             return
         entry = value if isinstance(value, DataEntry) else DataEntry()
         reference = value.path if isinstance(value, DataEntry) else value
-        if reference is None:
-            return  # a dataset on the hub is identified by its name and revision
-        name = entry.name or reference.text.rpartition("/")[2].removeprefix("$")
+        text = reference.text if reference is not None else str(entry.hub)
+        name = entry.name or text.rpartition("/")[2].removeprefix("$")
         rows = self._hash_taken_rows(entry) if isinstance(value, DataEntry) else None
         if rows is not None:
-            yield Input(reference.text, name, rows, "rows", entry.only)
+            yield Input(text, name, rows, "rows", entry.only)
+        if reference is None:
+            if rows is None:  # it is identified by its name and revision
+                yield Input(
+                    text, name, stable_hash([text, entry.subset, entry.revision]), "hub data"
+                )
+            return
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
         elif rows is None and isinstance(reference, DataRef | FileRef):

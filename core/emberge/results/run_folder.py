@@ -179,7 +179,7 @@ class Input:
     reference: str
     name: str
     content: str
-    kind: Literal["model", "data", "rows", "step"] = "model"
+    kind: Literal["model", "data", "hub data", "rows", "step"] = "model"
     only: tuple[str, ...] = ()
 
 
