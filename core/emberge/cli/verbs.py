@@ -300,21 +300,17 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 def forget(options: argparse.Namespace) -> int:
     """Show what was made of the rows of keys, and make it again without them."""
-    from emberge.data import read_key_hashes
-    from emberge.recipes import Forgetting, plan_forgetting, read_kept_recipe
+    from emberge.recipes import Forgetting
 
-    plugins = _load_plugins(options)
-    digests = read_key_hashes(options.keys)
-    recipe = read_kept_recipe(options.out, plugins, options.inputs, options.recipe)
-    recipe.require_upload_allowed(options.allow_upload)
-    plan = plan_forgetting(recipe, options.out, plugins, digests)
-    print("\n".join(plan.lines()), flush=True)
+    plugins, places = _load_plugins(options), {"recipe": options.recipe, "folder": options.inputs}
+    forgetting = Forgetting.of(options.out, options.keys, plugins, **places)
+    forgetting.recipe.require_upload_allowed(options.allow_upload)
+    print("\n".join(forgetting.plan.lines()), flush=True)
     if options.dry_run:
         return 0
     if not options.yes and not _ask_user("remove the old results and make them again"):
         print("nothing was changed")
         return 0
-    forgetting = Forgetting(recipe, options.out, plugins, digests, plan)
     arguments: dict[str, Any] = {
         "machine": _find_machine(options),
         "quiet": options.quiet,
@@ -322,7 +318,7 @@ def forget(options: argparse.Namespace) -> int:
         "allow_upload": options.allow_upload,
     }
     forgetting.remember()
-    if options.now and plan.given:
+    if options.now and forgetting.plan.given:
         forgetting.run_untouched(**arguments)
         print("the untouched members are merged; the others are made again now", flush=True)
     reports = forgetting.run_again(**arguments)
@@ -335,18 +331,11 @@ def forget(options: argparse.Namespace) -> int:
 
 def _verify_forgotten(options: argparse.Namespace) -> int:
     """Show whether a result or any of its ancestors was given rows of keys."""
-    from emberge.data import read_key_hashes
     from emberge.files import write_json
-    from emberge.recipes import read_kept_recipe, trace_rows
-    from emberge.results import NoRunError
+    from emberge.recipes import trace_rows
 
-    plugins, digests = _load_plugins(options), read_key_hashes(options.forgotten)
-    folder = options.folder.resolve()
-    try:
-        recipe = read_kept_recipe(folder.parent, plugins, options.inputs or Path(), options.recipe)
-    except NoRunError:
-        recipe = None
-    report = trace_rows(options.folder, digests, plugins, recipe)
+    places = {"recipe": options.recipe, "folder": options.inputs or Path()}
+    report = trace_rows(options.folder, options.forgotten, _load_plugins(options), **places)
     print("\n".join(report.lines()))
     if options.certificate is not None:
         write_json(options.certificate, report.certificate)

@@ -6,17 +6,15 @@ from .catalogue_file import write_entries as write_entries
 from .catalogue_file import write_json_rows as write_json_rows
 from .data_sources import expand as expand
 from .data_sources import in_domain_tasks as in_domain_tasks
-from .dataset_loading import are_keyed as are_keyed
 from .dataset_loading import count_datasets as count_datasets
+from .dataset_loading import is_keyed as is_keyed
 from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
-from .dataset_store import read_stored_keys as read_stored_keys
 from .distinct_texts import DistinctTexts as DistinctTexts
 from .distinct_texts import list_texts as list_texts
 from .document_rows import read_document_rows as read_document_rows
 from .entry import DataEntry as DataEntry
-from .entry import Forget as Forget
 from .evaluation.eval_data import eval_texts as eval_texts
 from .evaluation.eval_sets import load_eval_set as load_eval_set
 from .evaluation.eval_source import pick_eval_sets as pick_eval_sets
@@ -36,8 +34,6 @@ from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows
 from .row_keys import KeyList as KeyList
-from .row_keys import read_key_hashes as read_key_hashes
-from .row_keys import read_key_list as read_key_list
 from .rows.line_files import LINE_LIMIT as LINE_LIMIT
 from .rows.line_files import MOST_COLUMNS as MOST_COLUMNS
 from .rows.line_files import LongLineError as LongLineError

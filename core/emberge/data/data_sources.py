@@ -18,7 +18,7 @@ from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
-from emberge.data.row_keys import KeyList, RowSelection, hash_key, read_key_list
+from emberge.data.row_keys import KeyList, RowSelection, hash_key
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
@@ -91,7 +91,7 @@ def _read_forgotten(entry: DataEntry, resolve: Resolve) -> tuple[KeyList, ...]:
     written_keys = [hash_key(key.strip()) for forget in entry.forget for key in forget.keys]
     paths = [resolve(forget.file) for forget in entry.forget if forget.file is not None]
     lists = [KeyList.of(written_keys, b"")] if written_keys else []
-    return (*lists, *(read_key_list(path) for path in paths if path is not None))
+    return (*lists, *(KeyList.read(path) for path in paths if path is not None))
 
 
 def _list_sources(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberge.contracts import DataRef, DatasetInfo, Reader, Workspace
+from emberge.data.catalogue import load_catalogue
+from emberge.data.catalogue_file import FILE as CATALOGUE
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
@@ -18,7 +20,7 @@ from emberge.data.dataset_store import (
     require_pairs,
     write_rows,
 )
-from emberge.data.entry import DataEntry
+from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import (
     FileSummary,
     NoRowsSelectedError,
@@ -64,19 +66,20 @@ def load_datasets(
     return _read_sources(entries, readers, resolve, load)
 
 
-def are_keyed(
-    entries: Sequence[DataEntry],
-    *,
-    readers: Sequence[Reader],
-    resolve: Callable[[DataRef], Path],
-) -> bool:
-    """Return whether any dataset of the entries has keys of rows, a bag, or forgotten keys.
+def is_keyed(entry: DataEntry, resolve: Callable[[DataRef], Path]) -> bool:
+    """Return whether the entry or a set of its catalogue has keys of rows, a bag, or forgotten keys.
 
     Raises:
-        DataError: if an entry contradicts itself, or a file is missing.
+        DataError: if a catalogue or the path is missing or cannot be understood.
     """
-    sources = [s for e in entries for s in expand(e, readers=readers, resolve=resolve)]
-    return any(s.selection.is_partial or s.entry.key is not None for s in sources)
+    path = resolve(entry.path) if entry.path is not None else None
+    file = path / CATALOGUE if path is not None and path.is_dir() else path
+    is_catalogue = file is not None and file.suffix in (".yaml", ".yml") and file.is_file()
+    catalogue = (
+        load_catalogue(file) if is_catalogue and file is not None else Catalogue(path=Path())
+    )
+    entries = (entry, *catalogue.train, *catalogue.dev, *catalogue.test)
+    return any(e.key is not None or e.bag is not None or e.forget for e in entries)
 
 
 def _read_sources(

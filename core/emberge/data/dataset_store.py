@@ -65,14 +65,6 @@ class Rows:
             yield content[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
 
 
-def read_stored_keys(folder: Path) -> Sequence[bytes] | None:
-    """Return the hashes of the keys of rows stored in `folder`, 16 bytes each; None without such a file."""
-    try:
-        return split_digests((folder / KEYS_FILE).read_bytes())
-    except FileNotFoundError:
-        return None
-
-
 def _read_numbers(path: Path, count: int) -> array[int]:
     numbers = array("Q")
     with path.open("rb") as file:
@@ -221,6 +213,14 @@ class StoredDataset:
         parts = [FORMAT, rows.summary.digest, name, decisions.task, len(chosen), weight]
         parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
+
+    @staticmethod
+    def read_key_hashes(folder: Path) -> Sequence[bytes] | None:
+        """Return the hashes of the keys of rows stored in `folder`, 16 bytes each; None without them."""
+        try:
+            return split_digests((folder / KEYS_FILE).read_bytes())
+        except FileNotFoundError:
+            return None
 
     @property
     def left_out(self) -> int:

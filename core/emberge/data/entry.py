@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Positive, TaskKind
@@ -124,6 +124,10 @@ class DataEntry:
     key: str | None = None
     bag: Bag | None = None
     forget: tuple[Forget, ...] = ()
+
+    def forgetting(self, file: Path) -> DataEntry:
+        """Return the entry without the rows of the keys that a file lists, too."""
+        return replace(self, forget=(*self.forget, Forget(file=DataRef(str(file)))))
 
 
 @dataclass(frozen=True, kw_only=True)

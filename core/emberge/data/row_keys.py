@@ -66,6 +66,41 @@ class KeyList:
         salt = secrets.token_bytes(DIGEST_BYTES) if salt is None else salt
         return cls(salt, frozenset(add_salt(digest, salt) for digest in digests))
 
+    @classmethod
+    def read(cls, path: Path) -> KeyList:
+        """Read a list: a text file of keys, or a `.json` file of salted hashes, as runs keep it.
+
+        Raises:
+            DataError: if the file is missing or cannot be understood; names file and line.
+        """
+        if path.suffix != ".json":
+            return cls.of(cls.read_hashes(path), b"")
+        try:
+            return cls.of_plain(json.loads(_read_file(path)))
+        except ValueError as error:
+            raise DataError(
+                f"{printable(path)}: no list of hashed keys: {printable(error)}"
+            ) from None
+
+    @staticmethod
+    def read_hashes(path: Path) -> list[bytes]:
+        """Return the hash of each key that a text file lists, 16 bytes, in order, without repetitions.
+
+        A line has one key. A line that is a JSON object is a row without a key of its own, and means rows of
+        the same anchor and positives.
+
+        Raises:
+            DataError: if the file is missing, no text, or lists no key; names the line.
+        """
+        try:
+            text = _read_file(path).decode("utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"{printable(path)}: the list of keys is not UTF-8 text") from None
+        digests = dict.fromkeys(_read_lines(path, text))
+        if not digests:
+            raise DataError(f"{printable(path)}: lists no key; write one key in each line")
+        return list(digests)
+
     def with_keys(self, digests: Iterable[bytes]) -> KeyList:
         """Return the list with further keys, under the same salt."""
         return KeyList(self.salt, self.digests | KeyList.of(digests, self.salt).digests)
@@ -97,29 +132,15 @@ class KeyList:
         return cls(salt, digests)
 
 
-def read_key_hashes(path: Path) -> list[bytes]:
-    """Return the hash of each key that a text file lists, without repetitions, in order.
-
-    A line has one key. A line that is a JSON object is a row without a key of its own, and means rows of the
-    same anchor and positives.
-
-    Raises:
-        DataError: if the file is missing, no text, or lists no key; names the line.
-    """
+def _read_file(path: Path) -> bytes:
     try:
-        text = read_regular(path, limit=KEY_FILE_BYTES).decode("utf-8")
+        return read_regular(path, limit=KEY_FILE_BYTES)
     except UnsoundFileError as error:
         raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(
             f"{printable(path)}: there is no such list of keys ({error.strerror})"
         ) from None
-    except UnicodeDecodeError:
-        raise DataError(f"{printable(path)}: the list of keys is not UTF-8 text") from None
-    digests = dict.fromkeys(_read_lines(path, text))
-    if not digests:
-        raise DataError(f"{printable(path)}: lists no key; write one key in each line")
-    return list(digests)
 
 
 def _read_lines(path: Path, text: str) -> Iterator[bytes]:
@@ -146,27 +167,6 @@ def _hash_listed_row(place: str, line: str) -> bytes:
         return hash_row_key(RowParser(Columns())(row))
     except (RowError, LayoutError) as error:
         raise DataError(f"{place}: {printable(error)}") from None
-
-
-def read_key_list(path: Path) -> KeyList:
-    """Read a list of keys: a text file with a key in each line, or a `.json` file of hashes, as runs keep it.
-
-    Raises:
-        DataError: if the file is missing or cannot be understood; names file and line.
-    """
-    if path.suffix != ".json":
-        return KeyList.of(read_key_hashes(path), b"")
-    try:
-        record = json.loads(read_regular(path, limit=KEY_FILE_BYTES))
-        return KeyList.of_plain(record)
-    except UnsoundFileError as error:
-        raise DataError(str(error)) from None
-    except OSError as error:
-        raise DataError(
-            f"{printable(path)}: there is no such list of keys ({error.strerror})"
-        ) from None
-    except ValueError as error:
-        raise DataError(f"{printable(path)}: no list of hashed keys: {printable(error)}") from None
 
 
 @dataclass(frozen=True)

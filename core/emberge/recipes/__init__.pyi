@@ -16,9 +16,7 @@ from .docs.describe import describe_component as describe_component
 from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
 from .forgetting.forget_run import Forgetting as Forgetting
-from .forgetting.forget_run import read_kept_recipe as read_kept_recipe
-from .forgetting.forgotten_rows import trace_rows as trace_rows
-from .forgetting.touched_steps import plan_forgetting as plan_forgetting
+from .forgetting.forget_run import trace_rows as trace_rows
 from .one_merge import describe_merge as describe_merge
 from .one_merge import read_merge_file as read_merge_file
 from .one_merge import run_one_merge as run_one_merge

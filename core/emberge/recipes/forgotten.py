@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from emberge.component_parts import replace_parts
-from emberge.contracts import DataRef
-from emberge.data import DataEntry, Forget, KeyList, read_key_list
+from emberge.data import DataEntry, KeyList
 from emberge.files import write_json
 from emberge.recipes.recipe import Recipe
 
@@ -23,7 +22,7 @@ def read_forgotten(out: Path) -> KeyList | None:
         DataError: if the file is damaged.
     """
     path = out / FORGOTTEN
-    return read_key_list(path) if path.is_file() else None
+    return KeyList.read(path) if path.is_file() else None
 
 
 def add_forgotten(out: Path, digests: Iterable[bytes]) -> KeyList:
@@ -45,13 +44,10 @@ def without_forgotten(recipe: Recipe, out: Path) -> Recipe:
     path = (out / FORGOTTEN).absolute()
     if not path.is_file():
         return recipe
-    forget = Forget(file=DataRef(str(path)))
-
-    def leave_out(entry: DataEntry) -> DataEntry:
-        return dataclasses.replace(entry, forget=(*entry.forget, forget))
-
     steps = tuple(
-        dataclasses.replace(step, step=replace_parts(step.step, DataEntry, leave_out))
+        dataclasses.replace(
+            step, step=replace_parts(step.step, DataEntry, lambda e: e.forgetting(path))
+        )
         for step in recipe.steps
     )
     return dataclasses.replace(recipe, steps=steps)

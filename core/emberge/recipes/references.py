@@ -302,14 +302,13 @@ class Targets:
         Raises:
             DataError: if a file is missing or cannot be understood, or rows are bad.
         """
-        from emberge.data import are_keyed, load_datasets
+        from emberge.data import is_keyed, load_datasets
 
         if entry not in self._keyed_datasets:
             readers = tuple(c.type() for c in self.plugins.components if c.kind == "reader")
-            is_keyed = are_keyed([entry], readers=readers, resolve=self.data)
             self._keyed_datasets[entry] = (
                 load_datasets([entry], readers=readers, resolve=self.data, store=self.store)
-                if is_keyed
+                if is_keyed(entry, self.data)
                 else []
             )
         return self._keyed_datasets[entry]

@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emberge.data import KeyList
 from emberge.errors import RecipeError
 from emberge.files import JSON_LIMIT, UnsoundFileError, read_regular, write_json
 from emberge.plugins import Plugins
 from emberge.recipes.checked_run import run_recipe
 from emberge.recipes.checks.preflight import check_recipe
-from emberge.recipes.forgetting.forgotten_rows import RowsReport, trace_rows
+from emberge.recipes.forgetting.forgotten_rows import RowsReport, trace_keys
 from emberge.recipes.forgetting.removal import remove_forgotten
-from emberge.recipes.forgetting.touched_steps import ForgettingPlan, without_steps
+from emberge.recipes.forgetting.touched_steps import (
+    ForgettingPlan,
+    plan_forgetting,
+    without_steps,
+)
 from emberge.recipes.forgotten import add_forgotten
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.parse.shipped import named_recipe
@@ -60,6 +65,25 @@ class Forgetting:
     digests: Collection[bytes]
     plan: ForgettingPlan
 
+    @classmethod
+    def of(
+        cls, out: Path, keys: Path, plugins: Plugins, *, recipe: str | None = None, folder: Path
+    ) -> Forgetting:
+        """Plan to forget the keys that a text file lists, one in each line, in a run's OUT.
+
+        `recipe` is the file of the recipe that was run; by default OUT's copy is read, and relative paths in
+        it start at `folder`.
+
+        Raises:
+            DataError: if the list of keys or the data cannot be read.
+            NoRunError: if no recipe was run in `out`.
+            RecipeError: if the recipe cannot be read here.
+        """
+        digests = KeyList.read_hashes(keys)
+        kept_recipe = read_kept_recipe(out, plugins, folder, recipe)
+        plan = plan_forgetting(kept_recipe, out, plugins, digests)
+        return cls(kept_recipe, out, plugins, digests, plan)
+
     def remember(self) -> None:
         """Keep the keys with OUT, so that this and every later run leaves their rows out."""
         add_forgotten(self.out, self.digests)
@@ -98,7 +122,27 @@ class Forgetting:
         place = OutFolder(self.out)
         reports = []
         for step in [s for s in models if s not in needed] or models:
-            report = trace_rows(place.link(step), self.digests, self.plugins, self.recipe)
+            report = trace_keys(place.link(step), self.digests, self.plugins, self.recipe)
             write_json(self.out / f"forgotten-{place.link(step).name}.json", report.certificate)
             reports.append(report)
         return reports
+
+
+def trace_rows(
+    result: Path, keys: Path, plugins: Plugins, *, recipe: str | None = None, folder: Path
+) -> RowsReport:
+    """Return what is known of the rows that a result and all its ancestors were given.
+
+    `keys` is a text file with a key in each line. The rows are selected again from the data as they are now
+    if the recipe is at hand: the file `recipe`, or OUT's copy, whose relative paths start at `folder`.
+
+    Raises:
+        DataError: if the list of keys cannot be read.
+        EmbergeError: if `result` is no result of a run.
+    """
+    digests = KeyList.read_hashes(keys)
+    try:
+        kept_recipe = read_kept_recipe(result.resolve().parent, plugins, folder, recipe)
+    except NoRunError:
+        kept_recipe = None
+    return trace_keys(result, digests, plugins, kept_recipe)

@@ -133,7 +133,7 @@ class RowsReport:
             raise EmbergeError(self.sentence)
 
 
-def trace_rows(
+def trace_keys(
     folder: Path, digests: Collection[bytes], plugins: Plugins, recipe: Recipe | None = None
 ) -> RowsReport:
     """Return what is known of the rows that a result and all its ancestors were given.

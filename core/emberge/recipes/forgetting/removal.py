@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from emberge.data import KeyList, read_stored_keys
+from emberge.data import KeyList, StoredDataset
 from emberge.errors import CheckpointError
 from emberge.files import lock_folder
 from emberge.results import OutFolder, find_leftovers, remove_leftovers
@@ -37,7 +37,7 @@ def _find_caches(store: Path, keys: KeyList) -> Iterator[Path]:
     """Yield the files and folders of the store that may have forgotten rows."""
     used_media: set[Path] = set()
     for folder in sorted((store / "examples").glob("*")):
-        stored_keys = read_stored_keys(folder)
+        stored_keys = StoredDataset.read_key_hashes(folder)
         if stored_keys is None or any(digest in keys for digest in stored_keys):
             yield folder
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from emberge.component_parts import parts_of
 from emberge.contracts import Reference
-from emberge.data import DataEntry, KeyList, StoredDataset, read_key_list
+from emberge.data import DataEntry, KeyList, StoredDataset
 from emberge.files import write_json
 from emberge.recipes.references import Targets
 
@@ -57,4 +57,4 @@ def read_row_record(folder: Path, record: Mapping[str, Any]) -> KeyList | None:
     """
     if not record.get("rows"):
         return None
-    return read_key_list(folder / ROW_KEYS)
+    return KeyList.read(folder / ROW_KEYS)
