@@ -472,8 +472,14 @@ def _add_forget(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="relative paths in OUT's copy of the recipe start at FOLDER (default: here)",
     )
-    parser.add_argument(
+    when = parser.add_mutually_exclusive_group()
+    when.add_argument(
         "--now", action="store_true", help="first merge the members that never had the rows"
+    )
+    when.add_argument(
+        "--later",
+        action="store_true",
+        help="only note the keys: the next run leaves their rows out, on as many ranks as you like",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be made again")
     parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -318,6 +318,9 @@ def forget(options: argparse.Namespace) -> int:
         "allow_upload": options.allow_upload,
     }
     forgetting.remember()
+    if options.later:
+        print("the next run leaves these rows out; call this again after it, to remove old results")
+        return 0
     if options.now and forgetting.plan.given:
         forgetting.run_untouched(**arguments)
         print("the untouched members are merged; the others are made again now", flush=True)

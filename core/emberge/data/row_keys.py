@@ -206,7 +206,7 @@ class RowSelection:
         if self.bag is not None:
             words.append(f"in part {self.bag.part} of {self.bag.parts}")
         if self.forgotten:
-            words.append("kept, as the rows of forgotten keys are left out")
+            words.append("of a key that is not forgotten")
         return " and ".join(words)
 
 

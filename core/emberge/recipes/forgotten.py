@@ -41,12 +41,16 @@ def add_forgotten(out: Path, digests: Iterable[bytes]) -> KeyList:
 
 def without_forgotten(recipe: Recipe, out: Path) -> Recipe:
     """Return the recipe with every data entry leaving out the rows that the OUT has forgotten."""
-    path = (out / FORGOTTEN).absolute()
-    if not path.is_file():
-        return recipe
+    path = out / FORGOTTEN
+    return without_rows(recipe, path) if path.is_file() else recipe
+
+
+def without_rows(recipe: Recipe, keys: Path) -> Recipe:
+    """Return the recipe with every data entry leaving out the rows of the keys that a file lists."""
+    path = keys.absolute()
     steps = tuple(
         dataclasses.replace(
-            step, step=replace_parts(step.step, DataEntry, lambda e: e.forgetting(path))
+            step, step=replace_parts(step.step, DataEntry, lambda entry: entry.forgetting(path))
         )
         for step in recipe.steps
     )

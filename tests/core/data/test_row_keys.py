@@ -331,7 +331,7 @@ def test_keys_to_forget_are_given_and_not_empty(given: dict[str, Any]) -> None:
 
 def test_forgetting_every_row_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows(4, customers=1))
-    with pytest.raises(DataError, match=r"a.jsonl: no row is kept"):
+    with pytest.raises(DataError, match=r"a.jsonl: no row is of a key that is not forgotten"):
         one(path, forget=(Forget(keys=("c0",)),))
 
 

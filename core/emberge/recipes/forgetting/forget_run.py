@@ -20,7 +20,7 @@ from emberge.recipes.forgetting.touched_steps import (
     plan_forgetting,
     without_steps,
 )
-from emberge.recipes.forgotten import add_forgotten
+from emberge.recipes.forgotten import add_forgotten, without_forgotten, without_rows
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.parse.shipped import named_recipe
 from emberge.recipes.recipe import Recipe
@@ -62,6 +62,8 @@ class Forgetting:
     recipe: Recipe
     out: Path
     plugins: Plugins
+    keys: Path
+    """The text file that lists the keys."""
     digests: Collection[bytes]
     plan: ForgettingPlan
 
@@ -82,10 +84,16 @@ class Forgetting:
         digests = KeyList.read_hashes(keys)
         kept_recipe = read_kept_recipe(out, plugins, folder, recipe)
         plan = plan_forgetting(kept_recipe, out, plugins, digests)
-        return cls(kept_recipe, out, plugins, digests, plan)
+        return cls(kept_recipe, out, plugins, keys, digests, plan)
 
     def remember(self) -> None:
-        """Keep the keys with OUT, so that this and every later run leaves their rows out."""
+        """Keep the keys with OUT, so that this and every later run leaves their rows out.
+
+        Raises:
+            RecipeError: if the recipe cannot be run without the rows; nothing is changed then.
+        """
+        smaller = without_rows(without_forgotten(self.recipe, self.out), self.keys)
+        check_recipe(smaller, self.plugins).raise_errors()
         add_forgotten(self.out, self.digests)
 
     def run_untouched(self, **options: Any) -> Recipe:
