@@ -65,6 +65,8 @@ def write_data(root: Path) -> None:
     ]
     _write(root / "pairs.jsonl", pairs)
     _write(root / "many.jsonl", pairs * 4)
+    customers = [{**pair, "customer": f"customer-{i % 12}"} for i, pair in enumerate(pairs * 4)]
+    _write(root / "customers.jsonl", customers)
     _write(root / "texts.jsonl", pairs)
     _write(root / "passages.jsonl", [{"text": pair["pos"][0]} for pair in pairs])
     for number, name in enumerate(("one", "two")):
