@@ -47,6 +47,11 @@ class DataSource:
         return RowSelection(self.entry.bag, self.forgotten)
 
     @property
+    def is_keyed(self) -> bool:
+        """True if the rows have keys, or if some of them may be left out."""
+        return self.entry.key is not None or self.selection.is_partial
+
+    @property
     def place(self) -> str:
         """The file's or hub dataset's name for messages."""
         return format_path(self.path) if self.path is not None else describe_hub_entry(self.entry)

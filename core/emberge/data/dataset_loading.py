@@ -117,7 +117,8 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
         takes = source.selection.takes
         rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media), takes)
-        return write_rows(folder, rows, summary, ordered=source.entry.bag is not None)
+        is_ordered = source.entry.bag is not None
+        return write_rows(folder, rows, summary, ordered=is_ordered, keyed=source.is_keyed)
 
     try:
         key = source.key() if store is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -12,14 +13,15 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
-from emberge.data.row_keys import DIGEST_BYTES, hash_row_key, split_digests
+from emberge.data.row_keys import hash_row_key, split_digests
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place
 from emberge.errors import DataError
@@ -28,7 +30,7 @@ from emberge.files import publish, write_json
 FORMAT = 3
 _MEDIA_FILE = "media.json"
 KEYS_FILE = "keys.bin"
-"""Name of the file with the hash of each row's key, in the order of the rows in their file."""
+"""Name of the file with the hash of each row's key, if a set has keys, in the order of `rows.jsonl`."""
 DRAWN_NEGATIVES = 3
 
 
@@ -57,12 +59,14 @@ class Rows:
         values = json.loads(self._bytes[start : self._ends[row]])
         return Row._make(tuple(value) if isinstance(value, list) else value for value in values)
 
-    def key_hashes(self, numbers: Sequence[int] | None = None) -> Iterator[bytes]:
-        """Yield the hash of each row's key, 16 bytes, of the rows with these `numbers` or of all."""
-        content = (self._folder / KEYS_FILE).read_bytes()
-        for number in range(len(self)) if numbers is None else numbers:
-            place = number if self._order is None else self._order[number]
-            yield content[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]
+    def key_hashes(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        """Yield the hash of each row's key, 16 bytes, of the rows with these `numbers`."""
+        if not (self._folder / KEYS_FILE).is_file():
+            yield from (hash_row_key(self[number]) for number in numbers)
+            return
+        digests = split_digests((self._folder / KEYS_FILE).read_bytes())
+        for number in numbers:
+            yield digests[number if self._order is None else self._order[number]]
 
 
 def _read_numbers(path: Path, count: int) -> array[int]:
@@ -130,47 +134,76 @@ def _read_stamp(path: str) -> list[int]:
 
 
 def write_rows(
-    folder: Path, rows: Iterable[Row], summary: FileSummary, *, ordered: bool = False
+    folder: Path,
+    rows: Iterable[Row],
+    summary: FileSummary,
+    *,
+    ordered: bool = False,
+    keyed: bool = False,
 ) -> FileSummary:
-    """Write rows, their keys' hashes and their end offsets; stop writing after the first bad row.
+    """Write rows and their end offsets; stop writing after the first bad row.
 
-    The digest depends on the content of media, not on their paths. If `ordered`, the order of the rows, and
-    so their numbers and the digest, depends on their content alone: they are sorted by a hash of it.
+    If `ordered`, the order of the rows, and so their numbers and the digest, depends on their content alone:
+    they are sorted by a hash of it. If `keyed`, the hashes of their keys are written too.
     """
-    digest, stored_digest, ends, position = sha256(), sha256(), array("Q"), 0
-    media: dict[str, None] = {}
-    row_digests: list[bytes] = []
-    collect = row_digests.append if ordered else digest.update
-    with (folder / "rows.jsonl").open("wb") as file, (folder / KEYS_FILE).open("wb") as keys:
-        for row in rows:
-            if summary.bad_row_count:
-                continue
-            line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
-            encoded = line.encode()
-            file.write(encoded)
-            keys.write(hash_row_key(row))
-            collect(sha256(content_key(line).encode()).digest())
-            if summary.media:
-                stored_digest.update(encoded)
-                media |= dict.fromkeys(_list_media_paths(row))
-            position += len(encoded)
-            ends.append(position)
-    if summary.bad_row_count or not summary.rows:
-        return summary
-    _write_numbers(folder / "ends.bin", ends)
-    if ordered:
-        order = sorted(range(len(row_digests)), key=row_digests.__getitem__)
-        _write_numbers(folder / "order.bin", array("Q", order))
-        digest.update(b"".join(row_digests[number] for number in order))
-    summary.ordered = ordered
-    summary.digest = digest.hexdigest()
-    if media:
-        summary.stored = stored_digest.hexdigest()
-        write_json(
-            folder / _MEDIA_FILE, [[path, *_read_stamp(path)] for path in media], durable=False
+    with contextlib.ExitStack() as files:
+        writer = _RowWriter(
+            rows=files.enter_context((folder / "rows.jsonl").open("wb")),
+            keys=files.enter_context((folder / KEYS_FILE).open("wb")) if keyed else None,
+            row_digests=[] if ordered else None,
         )
-    write_json(folder / "summary.json", summary.plain(), durable=False)
+        for row in rows:
+            if not summary.bad_row_count:
+                writer.write(row, has_media=bool(summary.media))
+    if not summary.bad_row_count and summary.rows:
+        writer.finish(folder, summary)
     return summary
+
+
+@dataclass
+class _RowWriter:
+    """The writer of a file's rows; digests depend on the content of media, not on their paths."""
+
+    rows: BinaryIO
+    keys: BinaryIO | None
+    row_digests: list[bytes] | None
+    """A digest of each row, by which the rows are sorted; None to leave them in order."""
+    digest: Any = field(default_factory=sha256)
+    stored_digest: Any = field(default_factory=sha256)
+    """Digest of the rows with the paths of their media."""
+    ends: array[int] = field(default_factory=lambda: array("Q"))
+    media: dict[str, None] = field(default_factory=dict)
+
+    def write(self, row: Row, *, has_media: bool) -> None:
+        line = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+        encoded, content = line.encode(), content_key(line).encode()
+        self.rows.write(encoded)
+        self.ends.append(len(encoded) + (self.ends[-1] if self.ends else 0))
+        if self.keys is not None:
+            self.keys.write(hash_row_key(row))
+        if self.row_digests is None:
+            self.digest.update(content)
+        else:
+            self.row_digests.append(sha256(content).digest())
+        if has_media:
+            self.stored_digest.update(encoded)
+            self.media |= dict.fromkeys(_list_media_paths(row))
+
+    def finish(self, folder: Path, summary: FileSummary) -> None:
+        """Write the rows' places and the summary."""
+        _write_numbers(folder / "ends.bin", self.ends)
+        if self.row_digests is not None:
+            digests = self.row_digests
+            order = sorted(range(len(digests)), key=digests.__getitem__)
+            _write_numbers(folder / "order.bin", array("Q", order))
+            self.digest.update(b"".join(digests[number] for number in order))
+            summary.ordered = True
+        summary.digest = self.digest.hexdigest()
+        if self.media:
+            summary.stored = self.stored_digest.hexdigest()
+            stamps = [[path, *_read_stamp(path)] for path in self.media]
+            write_json(folder / _MEDIA_FILE, stamps, durable=False)
+        write_json(folder / "summary.json", summary.plain(), durable=False)
 
 
 def _write_numbers(path: Path, numbers: array[int]) -> None:

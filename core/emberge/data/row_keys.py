@@ -31,6 +31,10 @@ KEY_FILE_BYTES = 1 << 30
 """Largest number of bytes of a list of keys."""
 
 
+# Unicode's separator of records, between the texts of a row without a key of its own.
+_BETWEEN_TEXTS = "\x1e"
+
+
 def hash_key(key: str) -> bytes:
     """Return the hash of a key, 16 bytes."""
     return sha256(key.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
@@ -40,8 +44,7 @@ def hash_row_key(row: Row) -> bytes:
     """Return the hash of a row's key: of its own key or, without one, of its anchor and positives."""
     if row.key is not None:
         return hash_key(row.key)
-    texts = json.dumps([row.anchor, *row.positives], ensure_ascii=False)
-    return hash_key(content_key(texts))
+    return hash_key(content_key(_BETWEEN_TEXTS.join((row.anchor, *row.positives))))
 
 
 def add_salt(digest: bytes, salt: bytes) -> bytes:

@@ -206,9 +206,10 @@ def test_a_missing_column_of_keys_is_refused(tmp_path: Path) -> None:
 
 
 def test_whole_numbers_and_words_are_the_same_key(tmp_path: Path) -> None:
-    given = [{**row, "customer": i % 3} for i, row in enumerate(rows(9))]
+    given = [{**row, "customer": (0, 1, " 2\t")[i % 3]} for i, row in enumerate(rows(9))]
     dataset = one(write(tmp_path / "a.jsonl", given), forget=(Forget(keys=("1",)),))
     assert anchors(dataset) == [f"question {i}" for i in range(9) if i % 3 != 1]
+    assert dataset[1].key == "2"
 
 
 def test_a_key_inside_a_record_is_found(tmp_path: Path) -> None:
@@ -382,4 +383,7 @@ def test_rows_are_stored_once_for_each_choice_of_keys(tmp_path: Path) -> None:
     folders = list((store / "examples").iterdir())
     assert len(folders) == len(choices)
     hashes = [StoredDataset.read_key_hashes(folder) or () for folder in folders]
-    assert sorted(map(len, hashes)) == sorted(map(len, found[::2]))
+    # Without keys none are kept; they are computed when somebody asks.
+    assert sorted(map(len, hashes)) == sorted(map(len, [*found[:-2:2], []]))
+    (plain,) = load(path, store, key=None)
+    assert len(set(plain.key_hashes())) == len(rows())
