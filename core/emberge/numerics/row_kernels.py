@@ -36,9 +36,10 @@ _STEP, _FIRST, _SECOND = np.uint32(0x9E3779B9), np.uint32(0x21F0AAAD), np.uint32
 _UNIT = np.float32(2.0**-24)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-# Bins of magnitudes, 64 an octave, from the largest of a row down; rows that are not worth it.
-BINS, _SHIFT, NARROW = 1 << 10, 17, 256
-_SPREAD = np.int32((BINS - 1) << _SHIFT)
+# Rows from this width on have bins of magnitudes; wide ones have more of them, 128 an octave instead of 32.
+NARROW, WIDE = 256, 2048
+FEW_BINS, MANY_BINS, _FEW_SHIFT, _MANY_SHIFT = 1 << 8, 1 << 10, 18, 16
+_ODD_BYTES = np.uint64(0x0101010101010101)
 _NEGATIVE_ZERO = np.float32(-0.0)
 
 
@@ -572,69 +573,103 @@ def mix(first: int, places: Any) -> None:
 
 
 @_compile_lazily
+def _draw(places: Any, first: int, second: int, numbers: Any) -> None:
+    """Write a model's random number for each mixed position into `numbers`."""
+    first_word, second_word = np.uint32(first), np.uint32(second)
+    for i in range(len(numbers)):
+        word = np.uint32(places[i] * first_word)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
+        numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+
+
+@_compile_lazily
+def _assign_bins(patterns: Any, last: int, shift: int, bins: Any) -> None:
+    """Write the bin of each pattern into `bins`, from 0 to `last`, by the distance from the mean pattern.
+
+    A bin has 2^`shift` patterns. Bins are around the mean of all patterns but zero, so that neither zeros nor
+    outliers leave most of the others in one bin.
+    """
+    total, count = np.int64(0), np.int64(0)
+    for i in range(len(patterns)):
+        total += np.int64(patterns[i])
+        count += np.int64(patterns[i] != 0)
+    span = np.int64(last) << np.int64(shift)
+    mean = total // (count + np.int64(count == 0))
+    lowest = np.int32(max(mean - span // 8 * 5, 0))
+    highest = np.int32(min(np.int64(lowest) + span, np.int64(_MAGNITUDE)))
+    for i in range(len(patterns)):
+        bins[i] = np.uint32(min(max(patterns[i], lowest), highest) - lowest) >> np.uint32(shift)
+
+
+@_compile_lazily
+def _bound_chances(bins: Any, chances: Any, counts: Any, below: Any, lows: Any, highs: Any) -> None:
+    """Write the probabilities of the lowest and the highest rank in each bin into `lows` and `highs`.
+
+    `counts` and `below` are memory for the number of values in each bin, and in all bins below the next one.
+    """
+    counts[:] = 0
+    for i in range(len(bins)):
+        counts[bins[i]] += np.int32(1)
+    last, total = np.uint32(len(chances) - 1), np.uint32(0)
+    for b in range(len(counts)):
+        lows[b] = chances[min(total, last)]
+        total = np.uint32(total + np.uint32(counts[b]))
+        below[b] = total
+    for b in range(len(counts)):
+        highs[b] = chances[max(below[b], np.uint32(1)) - np.uint32(1)]
+
+
+@_compile_lazily
+def _rank(patterns: Any, i: int) -> Any:
+    """Return the rank of value i in its row, where equal values are ranked by their position."""
+    pattern, rank = patterns[i], np.int32(0)
+    for j in range(len(patterns)):
+        rank += np.int32(patterns[j] < pattern)
+    for j in range(i):
+        rank += np.int32(patterns[j] == pattern)
+    return rank
+
+
+@_compile_lazily
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the probability for each rank and a hash of each position.
 
     `places` are the mixed positions; `chances` [width] are ascending. Counts of magnitudes in bins bound each
     rank. The exact rank of a value in its row is computed only if the value's random number is between the
-    probabilities of both bounds.
+    probabilities of both bounds. Indices are unsigned: a signed one is compared with zero at each use.
     """
     width = values.shape[1]
-    first_word, second_word = np.uint32(first), np.uint32(second)
-    numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
-    bins, undecided = np.zeros(width, np.int32), np.empty(width, np.int32)
-    counts, lows, highs = (
-        np.empty(BINS, np.int32),
-        np.empty(BINS, np.float32),
-        np.empty(BINS, np.float32),
-    )
-    lows[0], highs[0] = chances[0], chances[width - 1]
+    numbers, patterns = np.empty(width, np.float32), np.empty(width, np.int32)
+    bins, count = np.zeros(width, np.uint32), FEW_BINS if width < WIDE else MANY_BINS
+    counts, below = np.empty(count, np.int32), np.empty(count, np.uint32)
+    lows, highs = np.full(count, chances[0]), np.full(count, chances[width - 1])
+    least, most = np.empty(width, np.float32), np.empty(width, np.float32)
+    # Of each value: 0 if it stays, 1 if its rank decides, 2 if it becomes zero; eight of them in a word.
+    codes = np.zeros(-(-width // 8) * 8, np.uint8)
+    words = codes.view(np.uint64)
     for r in range(len(values)):
-        row, mixed = values[r], places[r * width : r * width + width]
+        row = values[r]
         bits = row.view(np.int32)
         for i in range(width):
-            word = np.uint32(mixed[i] * first_word)
-            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
-            numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+            patterns[i] = bits[i] & _MAGNITUDE
+        _draw(places[r * width : r * width + width], first, second, numbers)
         if width >= NARROW:
-            largest_pattern = np.int32(0)
-            for i in range(width):
-                pattern = bits[i] & _MAGNITUDE
-                largest_pattern = pattern if pattern > largest_pattern else largest_pattern
-            lowest = np.int32(max(np.int32(0), np.int32(largest_pattern - _SPREAD)))
-            for i in range(width):
-                distance = np.int32((bits[i] & _MAGNITUDE) - lowest)
-                bins[i] = np.int32((distance if distance > 0 else np.int32(0)) >> np.int32(_SHIFT))
-            counts[:] = 0
-            for i in range(width):
-                counts[bins[i]] += 1
-            below = np.int32(0)
-            for b in range(BINS):
-                count = counts[b]
-                lows[b] = chances[min(below, width - 1)]
-                below += count
-                highs[b] = chances[max(below - 1, 0)]
-        unsure_count = np.int64(0)
+            _assign_bins(patterns, count - 1, _FEW_SHIFT if width < WIDE else _MANY_SHIFT, bins)
+            _bound_chances(bins, chances, counts, below, lows, highs)
         for i in range(width):
-            number, b = numbers[i], bins[i]
-            stays[i] = _ONE if number < lows[b] else _ZERO
+            least[i] = lows[bins[i]]
+            most[i] = highs[bins[i]]
         for i in range(width):
-            number, b = numbers[i], bins[i]
-            undecided[unsure_count] = i
-            unsure_count += np.int64(number >= lows[b]) & np.int64(number < highs[b])
-        for n in range(unsure_count):
-            i = undecided[n]
-            pattern = bits[i] & _MAGNITUDE
-            if pattern == 0:
+            codes[i] = np.uint8(numbers[i] >= least[i]) + np.uint8(numbers[i] >= most[i])
+        for w in range(len(words)):
+            if not words[w] & _ODD_BYTES:
                 continue
-            rank = np.int32(0)
-            for j in range(i):
-                rank += np.int32((bits[j] & _MAGNITUDE) <= pattern)
-            for j in range(i, width):
-                rank += np.int32((bits[j] & _MAGNITUDE) < pattern)
-            stays[i] = _ONE if numbers[i] < chances[rank] else _ZERO
+            for i in range(8 * w, 8 * w + 8):
+                # A zero stays what it is.
+                if codes[i] == 1 and patterns[i]:
+                    codes[i] = np.uint8(numbers[i] >= chances[_rank(patterns, i)])
         for i in range(width):
-            row[i] *= stays[i]
+            row[i] *= _ONE if codes[i] == 0 else _ZERO
 
 
 @_compile_lazily
