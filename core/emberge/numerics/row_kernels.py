@@ -595,7 +595,7 @@ def _assign_bins(patterns: Any, last: int, shift: int, bins: Any) -> None:
         count += np.int64(patterns[i] != 0)
     span = np.int64(last) << np.int64(shift)
     mean = total // (count + np.int64(count == 0))
-    lowest = np.int32(max(mean - span // 8 * 5, 0))
+    lowest = np.int32(max(mean - span // 8 * 5, np.int64(0)))
     highest = np.int32(min(np.int64(lowest) + span, np.int64(_MAGNITUDE)))
     for i in range(len(patterns)):
         bins[i] = np.uint32(min(max(patterns[i], lowest), highest) - lowest) >> np.uint32(shift)
@@ -756,38 +756,48 @@ def are_usable(kind: int, half: Any, single: Any) -> bool:
 
 
 @_compile_lazily
-def take_every(rows: Any, stride: int, first: int, out: Any, base_out: Any) -> None:
-    """Write every `stride`-th number from index `first` on into `out` [models, k] and `base_out` [k]."""
-    half, single, kinds, _, base_half, base_single, base_kind, _, based, files = rows
-    size, models, taken = files[5], len(kinds), 0
-    halves = np.empty(WINDOW // stride + 1, np.uint16)
-    singles = np.empty(WINDOW // stride + 1, np.float32)
-    for window in range(0, size, WINDOW):
-        _fill_windows(rows, window)
-        begin, end = first + taken * stride, min(window + WINDOW, size)
-        count = max(0, -(-(end - begin) // stride))
-        for m in range(models):
-            at = _locate(rows, m, begin)
-            _gather(kinds[m], half, single, at, stride, halves[:count], singles[:count])
-            _decode(kinds[m], halves, singles, 0, out[m, taken : taken + count])
-        if based:
-            at = _locate(rows, models, begin)
-            _gather(base_kind, base_half, base_single, at, stride, halves[:count], singles[:count])
-            _decode(base_kind, halves, singles, 0, base_out[taken : taken + count])
-        taken += count
+def take_runs(rows: Any, begins: Any, ends: Any, out: Any, base_out: Any) -> None:
+    """Write the numbers from each of `begins` to its end into `out` [models, k] and `base_out` [k].
+
+    Of rows in files nothing else is read, and what is read is not checked.
+    """
+    half, single, kinds, starts, base_half, base_single, base_kind, base_at, based, files = rows
+    models = len(kinds)
+    for m in range(models):
+        _take_runs(m, kinds[m], half, single, starts[m], files, begins, ends, out[m])
+    if based:
+        _take_runs(
+            models, base_kind, base_half, base_single, base_at, files, begins, ends, base_out
+        )
 
 
 @_compile_lazily
-def _gather(
-    kind: int, half: Any, single: Any, at: int, stride: int, halves: Any, singles: Any
+def _take_runs(
+    m: int,
+    kind: int,
+    half: Any,
+    single: Any,
+    at: int,
+    files: Any,
+    begins: Any,
+    ends: Any,
+    into: Any,
 ) -> None:
-    """Copy every `stride`-th stored number from index `at` on, to `singles` or `halves` by their kind."""
-    if kind == FLOAT32:
-        for i in range(len(singles)):
-            singles[i] = single[at + i * stride]
-    else:
-        for i in range(len(halves)):
-            halves[i] = half[at + i * stride]
+    """Write the numbers of these runs of model m, or last of the base, into `into`."""
+    handles, positions, numbers, states, _, _ = files
+    taken, itemsize = 0, 4 if kind == FLOAT32 else 2
+    for run in range(len(begins)):
+        begin, count = begins[run], ends[run] - begins[run]
+        place = at + begin
+        if handles[m] >= 0:
+            place = at
+            halves, singles = half[at : at + count], single[at : at + count]
+            position = positions[m] + begin * itemsize
+            if _fill(kind, halves, singles, handles[m], position, False) == UNREADABLE:
+                states[numbers[m]] = UNREADABLE
+                return
+        _decode(kind, half, single, place, into[taken : taken + count])
+        taken += count
 
 
 @_compile_lazily

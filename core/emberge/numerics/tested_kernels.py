@@ -209,7 +209,9 @@ def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> C
 
 
 def _compare_conversions(stored: StoredRows) -> Compared:
-    values = stored.decode()[0]
+    decoded = DecodedRows(stored.decode(), stored.decode_base())
+    yield "take_runs", stored.take_runs(2, 100)[0], decoded.take_runs(2, 100)[0]
+    values = decoded.models[0]
     rounded = torch.empty(_SIZE, dtype=torch.int16)
     stored.kernels.encode(values.div(3).numpy(), rounded.numpy().view("uint16"))
     yield "encode", rounded, values.div(3).bfloat16()
