@@ -211,6 +211,10 @@ class Block:
         """Return each model's sum of |delta| (`power` 1) or delta² (`power` 2), float64 [models]."""
         return self.rows.evaluate_deltas().sums(squares=power == 2)
 
+    def delta_sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+        """Return each model's sum of |delta| before and after all changes, float64 [models] each."""
+        return self.rows.sums_before_and_after()
+
     def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
         """Return counts of the deltas' magnitudes above and inside each bracket, by row of the tensor."""
         return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
@@ -291,11 +295,6 @@ class Block:
     def with_deltas(self, deltas: Tensor) -> Block:
         """Return a copy whose models' deltas are replaced by `deltas`, and whose tensors are base + delta."""
         return self.replace(rows=self.rows.with_deltas(deltas))
-
-    @property
-    def original(self) -> Block:
-        """The block before the first stage that changed deltas, to which a rescaling stage compares them."""
-        return self.replace(rows=self.rows.original)
 
     def take_runs(self, stride: int) -> Block:
         """Return a copy with every `stride`-th run of 512 elements of the tensor, as one row.

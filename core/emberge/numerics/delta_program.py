@@ -238,6 +238,14 @@ class DeltaProgram:
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
         return inner_products(evaluation, differences=differences)
 
+    def sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+        """Return each model's sum of |delta| before and after the changes, float64 [models] each."""
+        kernels = self._build_kernel_evaluation(deltas=True)
+        if kernels is not None and self.replaced_deltas is None:
+            return kernels.sums_before_and_after()
+        sums_before = self.original.evaluate_deltas().sums(squares=False)
+        return sums_before, self.evaluate_deltas().sums(squares=False)
+
     def _build_kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
         """Return the kernels' evaluation of the rows or the deltas; None if torch has to compute it."""
         rows = self.rows

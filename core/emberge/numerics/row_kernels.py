@@ -333,8 +333,14 @@ def _load(
 
     If the last chunk is shorter, the remaining elements are zero.
     """
+    _load_unchanged(rows, first, count, work)
+    return _change(rows, program, left, first, work, places)
+
+
+@_compile_lazily
+def _load_unchanged(rows: Any, first: int, count: int, work: Any) -> None:
+    """Write a chunk's values into work[4:], before their changes, and the base into work[0]."""
     half, single, kinds, _, base_half, base_single, base_kind, _, based, _ = rows
-    codes, numbers, whole, start = program
     models = len(kinds)
     values = work[4:]
     _fill_windows(rows, first)
@@ -349,6 +355,14 @@ def _load(
         else:
             _decode(kinds[m], half, single, at, row)
         values[m, count:] = _ZERO
+
+
+@_compile_lazily
+def _change(rows: Any, program: Any, left: Any, first: int, work: Any, places: Any) -> int:
+    """Change a chunk's values in work[4:] as the program says, and return the number of rows."""
+    codes, numbers, whole, start = program
+    models = len(rows[2])
+    values = work[4:]
     for k in range(len(codes)):
         code = codes[k]
         if code == VARIANCE:
@@ -541,29 +555,41 @@ def elect(
 
 
 @_compile_lazily
-def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
-    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
+def sums(
+    rows: Any, program: Any, size: int, squares: bool, with_before: bool, before: Any, out: Any
+) -> None:
+    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64.
+
+    If `with_before`, those of the values before their changes are added to `before` [models, LANES].
+    """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
-    run = np.zeros(out.shape, np.float32)
+    run, run_before = np.zeros(out.shape, np.float32), np.zeros(before.shape, np.float32)
     for first in range(0, size, CHUNK):
-        count = min(CHUNK, size - first)
-        models = _load(rows, program, left, first, count, work, places)
-        for m in range(models):
-            row, lanes = work[4 + m], run[m]
-            for at in range(0, CHUNK, LANES):
-                part = row[at : at + LANES]
-                if squares:
-                    for lane in range(LANES):
-                        lanes[lane] += part[lane] * part[lane]
-                else:
-                    for lane in range(LANES):
-                        lanes[lane] += abs(part[lane])
-        if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
-            for m in range(models):
-                lanes, wide = run[m], out[m]
+        _load_unchanged(rows, first, min(CHUNK, size - first), work)
+        ends_run = (first + CHUNK) % RUN == 0 or first + CHUNK >= size
+        if with_before:
+            _add_to_lanes(work[4:], squares, run_before, before, ends_run)
+        _change(rows, program, left, first, work, places)
+        _add_to_lanes(work[4:], squares, run, out, ends_run)
+
+
+@_compile_lazily
+def _add_to_lanes(values: Any, squares: bool, run: Any, out: Any, ends_run: bool) -> None:
+    """Add the magnitudes or squares of a chunk to the lanes of a run, and at its end these to `out`."""
+    for m in range(len(out)):
+        row, lanes, wide = values[m], run[m], out[m]
+        for at in range(0, CHUNK, LANES):
+            part = row[at : at + LANES]
+            if squares:
                 for lane in range(LANES):
-                    wide[lane] += np.float64(lanes[lane])
-                    lanes[lane] = _ZERO
+                    lanes[lane] += part[lane] * part[lane]
+            else:
+                for lane in range(LANES):
+                    lanes[lane] += abs(part[lane])
+        if ends_run:
+            for lane in range(LANES):
+                wide[lane] += np.float64(lanes[lane])
+                lanes[lane] = _ZERO
 
 
 @_compile_lazily

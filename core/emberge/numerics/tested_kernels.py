@@ -200,6 +200,9 @@ def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compar
             by_kernels.record(change).deltas,
             by_torch.record(change).deltas,
         )
+    dropped = [program.record(changes[1]) for program in (by_kernels, by_torch)]
+    sums = [torch.stack(program.sums_before_and_after()) for program in dropped]
+    yield "sums_before_and_after", sums[0], sums[1]
 
 
 def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:

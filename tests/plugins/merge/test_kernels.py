@@ -36,6 +36,7 @@ ENDS: dict[str, Sequence[Stage]] = {
     "ties by count": chain("ties", density=0.3, elect="unweighted", consensus_mean="count"),
     "ties of the model": chain("ties", density=0.3, trim_scope="model"),
     "dare of nothing": chain("dare_ties", density=0.0),
+    "dare, then ties": chain("dare_ties", density=0.4),
     "dare, 1/density": chain("dare_linear", density=0.3, rescale_mode="inverse_density"),
     "breadcrumbs of nothing": chain("breadcrumbs_ties", density=0.0, gamma=0.3),
     "trim, then drop": [
