@@ -211,6 +211,10 @@ class Block:
         """Return each model's sum of |delta| (`power` 1) or delta² (`power` 2), float64 [models]."""
         return self.rows.evaluate_deltas().sums(squares=power == 2)
 
+    def delta_sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+        """Return each model's sum of |delta| before and after all changes, float64 [models] each."""
+        return self.rows.sums_before_and_after()
+
     def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
         """Return counts of the deltas' magnitudes above and inside each bracket, by row of the tensor."""
         return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
@@ -292,14 +296,12 @@ class Block:
         """Return a copy whose models' deltas are replaced by `deltas`, and whose tensors are base + delta."""
         return self.replace(rows=self.rows.with_deltas(deltas))
 
-    @property
-    def original(self) -> Block:
-        """The block before the first stage that changed deltas, to which a rescaling stage compares them."""
-        return self.replace(rows=self.rows.original)
+    def take_runs(self, stride: int) -> Block:
+        """Return a copy with every `stride`-th run of 512 elements of the tensor, as one row.
 
-    def take_every(self, stride: int) -> Block:
-        """Return a copy that contains every `stride`-th element of the block, as one row."""
-        return self.replace(rows=self.rows.take_every(stride))
+        Nothing else is read of models in files, if no link before changed their deltas.
+        """
+        return self.replace(rows=self.rows.take_runs(stride))
 
     def without_rows(self) -> Block:
         """Return a copy without rows: names, weights and options of the tensor, and no data."""

@@ -113,6 +113,15 @@ class Stage:
         """Return whether pass `number` reads rows; otherwise it measures each tensor once, without rows."""
         return True
 
+    @property
+    def measures_are_exact(self) -> bool:
+        """True if measures are numbers such as counts, the same however a tensor is split into blocks."""
+        return False
+
+    def samples_rows(self, number: int) -> bool:
+        """Return whether pass `number` only takes a sample of rows, which the next passes then check."""
+        return False
+
     def reads_base(self, number: int) -> bool:
         """Return whether pass `number` (from 0; `passes` means the merge) reads the base's rows.
 

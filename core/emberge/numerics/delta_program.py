@@ -20,7 +20,7 @@ from emberge.numerics.evaluations import (
     weighted_sum,
 )
 from emberge.numerics.noise import SPAN, Line, chances_of, drop_ranked, uniform
-from emberge.numerics.stored_rows import StoredRows
+from emberge.numerics.stored_rows import StoredRows, list_runs
 
 Key = tuple[object, ...]
 
@@ -77,10 +77,10 @@ class DecodedRows:
         """Return the rows of some of the models."""
         return DecodedRows(_pick_models(self.models, index), self.base)
 
-    def take_every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th element from `first` on, of the models [models, k] and of the base [k]."""
-        base = None if self.base is None else self.base.reshape(-1)[first::stride]
-        return self.models.reshape(self.count, -1)[:, first::stride], base
+    def take_runs(self, stride: int, start: int) -> tuple[Tensor, Tensor | None]:
+        """Return every `stride`-th run of the tensor, of the models [models, k] and of the base [k]."""
+        base = None if self.base is None else _take_runs(self.base[None], stride, start)[0]
+        return _take_runs(self.models, stride, start), base
 
 
 @dataclass(eq=False)
@@ -238,6 +238,14 @@ class DeltaProgram:
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
         return inner_products(evaluation, differences=differences)
 
+    def sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+        """Return each model's sum of |delta| before and after the changes, float64 [models] each."""
+        kernels = self._build_kernel_evaluation(deltas=True)
+        if kernels is not None and self.replaced_deltas is None:
+            return kernels.sums_before_and_after()
+        sums_before = self.original.evaluate_deltas().sums(squares=False)
+        return sums_before, self.evaluate_deltas().sums(squares=False)
+
     def _build_kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
         """Return the kernels' evaluation of the rows or the deltas; None if torch has to compute it."""
         rows = self.rows
@@ -331,17 +339,17 @@ class DeltaProgram:
             return self.with_tensors(_pick_models(self.tensors, index))
         return DeltaProgram(self.rows.pick(index), self.start)
 
-    def take_every(self, stride: int) -> DeltaProgram:
-        """Return a program for every `stride`-th element of the tensor, as one row."""
-        first = -self.start % stride
+    def take_runs(self, stride: int) -> DeltaProgram:
+        """Return a program for every `stride`-th run of the tensor's elements, as one row."""
         if self.is_changed:
-            base = self.require_base().reshape(-1)[first::stride]
-            deltas = self.deltas.reshape(len(self.deltas), -1)[:, first::stride]
+            base = _take_runs(self.require_base()[None], stride, self.start)[0]
+            deltas = _take_runs(self.deltas, stride, self.start)
             return DeltaProgram(
                 DecodedRows(base + deltas, base), self.start, replaced_deltas=deltas
             )
         plain_program = self.with_tensors(self.tensors) if self.shares else self
-        return DeltaProgram(DecodedRows(*plain_program.rows.take_every(stride, first)), self.start)
+        runs = plain_program.rows.take_runs(stride, self.start)
+        return DeltaProgram(DecodedRows(*runs), self.start)
 
     def check_rest(self) -> None:
         """Check the rows that were not read so far for NaN and too large values, if rows are checked.
@@ -362,6 +370,14 @@ def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
     """Return some models of [models, …], without a copy if they are consecutive."""
     first, last = index[0], index[-1]
     return values[first : last + 1] if last - first + 1 == len(index) else values[list(index)]
+
+
+def _take_runs(values: Tensor, stride: int, start: int) -> Tensor:
+    """Return every `stride`-th run of [models, *rows], whose first element is number `start`, [models, k]."""
+    flat = values.reshape(len(values), -1)
+    begins, ends = list_runs(start, flat.shape[1], stride)
+    slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return torch.cat(slices, 1) if slices else flat[:, :0]
 
 
 def _copy_of(values: Tensor) -> Tensor:

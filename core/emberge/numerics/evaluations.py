@@ -243,8 +243,15 @@ class KernelEvaluation:
 
     def sums(self, *, squares: bool) -> Tensor:
         lanes = np.zeros((self.models, _LANES))
-        self._run(self.kernels.sums, squares, lanes)
+        self._run(self.kernels.sums, squares, False, lanes[:0], lanes)
         return torch.from_numpy(_add_lanes(lanes).copy())
+
+    def sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+        """Return the sums of each model's magnitudes before and after the changes, from one reading."""
+        before, after = np.zeros((len(self.stored.models), _LANES)), np.zeros((self.models, _LANES))
+        self._run(self.kernels.sums, False, True, before, after)
+        sums = [torch.from_numpy(_add_lanes(lanes).copy()) for lanes in (before, after)]
+        return sums[0], sums[1]
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
         bracket_count = len(brackets)

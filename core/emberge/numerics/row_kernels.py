@@ -36,9 +36,10 @@ _STEP, _FIRST, _SECOND = np.uint32(0x9E3779B9), np.uint32(0x21F0AAAD), np.uint32
 _UNIT = np.float32(2.0**-24)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-# Bins of magnitudes, 64 an octave, from the largest of a row down; rows that are not worth it.
-BINS, _SHIFT, NARROW = 1 << 10, 17, 256
-_SPREAD = np.int32((BINS - 1) << _SHIFT)
+# Rows from this width on have bins of magnitudes; wide ones have more of them, 128 an octave instead of 32.
+NARROW, WIDE = 256, 2048
+FEW_BINS, MANY_BINS, _FEW_SHIFT, _MANY_SHIFT = 1 << 8, 1 << 10, 18, 16
+_ODD_BYTES = np.uint64(0x0101010101010101)
 _NEGATIVE_ZERO = np.float32(-0.0)
 
 
@@ -332,8 +333,14 @@ def _load(
 
     If the last chunk is shorter, the remaining elements are zero.
     """
+    _load_unchanged(rows, first, count, work)
+    return _change(rows, program, left, first, work, places)
+
+
+@_compile_lazily
+def _load_unchanged(rows: Any, first: int, count: int, work: Any) -> None:
+    """Write a chunk's values into work[4:], before their changes, and the base into work[0]."""
     half, single, kinds, _, base_half, base_single, base_kind, _, based, _ = rows
-    codes, numbers, whole, start = program
     models = len(kinds)
     values = work[4:]
     _fill_windows(rows, first)
@@ -348,6 +355,14 @@ def _load(
         else:
             _decode(kinds[m], half, single, at, row)
         values[m, count:] = _ZERO
+
+
+@_compile_lazily
+def _change(rows: Any, program: Any, left: Any, first: int, work: Any, places: Any) -> int:
+    """Change a chunk's values in work[4:] as the program says, and return the number of rows."""
+    codes, numbers, whole, start = program
+    models = len(rows[2])
+    values = work[4:]
     for k in range(len(codes)):
         code = codes[k]
         if code == VARIANCE:
@@ -540,29 +555,41 @@ def elect(
 
 
 @_compile_lazily
-def sums(rows: Any, program: Any, size: int, squares: bool, out: Any) -> None:
-    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64."""
+def sums(
+    rows: Any, program: Any, size: int, squares: bool, with_before: bool, before: Any, out: Any
+) -> None:
+    """Add the magnitudes or squares of each model's values to the lanes `out` [models, LANES] in float64.
+
+    If `with_before`, those of the values before their changes are added to `before` [models, LANES].
+    """
     left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
-    run = np.zeros(out.shape, np.float32)
+    run, run_before = np.zeros(out.shape, np.float32), np.zeros(before.shape, np.float32)
     for first in range(0, size, CHUNK):
-        count = min(CHUNK, size - first)
-        models = _load(rows, program, left, first, count, work, places)
-        for m in range(models):
-            row, lanes = work[4 + m], run[m]
-            for at in range(0, CHUNK, LANES):
-                part = row[at : at + LANES]
-                if squares:
-                    for lane in range(LANES):
-                        lanes[lane] += part[lane] * part[lane]
-                else:
-                    for lane in range(LANES):
-                        lanes[lane] += abs(part[lane])
-        if (first + CHUNK) % RUN == 0 or first + CHUNK >= size:
-            for m in range(models):
-                lanes, wide = run[m], out[m]
+        _load_unchanged(rows, first, min(CHUNK, size - first), work)
+        ends_run = (first + CHUNK) % RUN == 0 or first + CHUNK >= size
+        if with_before:
+            _add_to_lanes(work[4:], squares, run_before, before, ends_run)
+        _change(rows, program, left, first, work, places)
+        _add_to_lanes(work[4:], squares, run, out, ends_run)
+
+
+@_compile_lazily
+def _add_to_lanes(values: Any, squares: bool, run: Any, out: Any, ends_run: bool) -> None:
+    """Add the magnitudes or squares of a chunk to the lanes of a run, and at its end these to `out`."""
+    for m in range(len(out)):
+        row, lanes, wide = values[m], run[m], out[m]
+        for at in range(0, CHUNK, LANES):
+            part = row[at : at + LANES]
+            if squares:
                 for lane in range(LANES):
-                    wide[lane] += np.float64(lanes[lane])
-                    lanes[lane] = _ZERO
+                    lanes[lane] += part[lane] * part[lane]
+            else:
+                for lane in range(LANES):
+                    lanes[lane] += abs(part[lane])
+        if ends_run:
+            for lane in range(LANES):
+                wide[lane] += np.float64(lanes[lane])
+                lanes[lane] = _ZERO
 
 
 @_compile_lazily
@@ -572,69 +599,103 @@ def mix(first: int, places: Any) -> None:
 
 
 @_compile_lazily
+def _draw(places: Any, first: int, second: int, numbers: Any) -> None:
+    """Write a model's random number for each mixed position into `numbers`."""
+    first_word, second_word = np.uint32(first), np.uint32(second)
+    for i in range(len(numbers)):
+        word = np.uint32(places[i] * first_word)
+        word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
+        numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+
+
+@_compile_lazily
+def _assign_bins(patterns: Any, last: int, shift: int, bins: Any) -> None:
+    """Write the bin of each pattern into `bins`, from 0 to `last`, by the distance from the mean pattern.
+
+    A bin has 2^`shift` patterns. Bins are around the mean of all patterns but zero, so that neither zeros nor
+    outliers leave most of the others in one bin.
+    """
+    total, count = np.int64(0), np.int64(0)
+    for i in range(len(patterns)):
+        total += np.int64(patterns[i])
+        count += np.int64(patterns[i] != 0)
+    span = np.int64(last) << np.int64(shift)
+    mean = total // (count + np.int64(count == 0))
+    lowest = np.int32(max(mean - span // 8 * 5, np.int64(0)))
+    highest = np.int32(min(np.int64(lowest) + span, np.int64(_MAGNITUDE)))
+    for i in range(len(patterns)):
+        bins[i] = np.uint32(min(max(patterns[i], lowest), highest) - lowest) >> np.uint32(shift)
+
+
+@_compile_lazily
+def _bound_chances(bins: Any, chances: Any, counts: Any, below: Any, lows: Any, highs: Any) -> None:
+    """Write the probabilities of the lowest and the highest rank in each bin into `lows` and `highs`.
+
+    `counts` and `below` are memory for the number of values in each bin, and in all bins below the next one.
+    """
+    counts[:] = 0
+    for i in range(len(bins)):
+        counts[bins[i]] += np.int32(1)
+    last, total = np.uint32(len(chances) - 1), np.uint32(0)
+    for b in range(len(counts)):
+        lows[b] = chances[min(total, last)]
+        total = np.uint32(total + np.uint32(counts[b]))
+        below[b] = total
+    for b in range(len(counts)):
+        highs[b] = chances[max(below[b], np.uint32(1)) - np.uint32(1)]
+
+
+@_compile_lazily
+def _rank(patterns: Any, i: int) -> Any:
+    """Return the rank of value i in its row, where equal values are ranked by their position."""
+    pattern, rank = patterns[i], np.int32(0)
+    for j in range(len(patterns)):
+        rank += np.int32(patterns[j] < pattern)
+    for j in range(i):
+        rank += np.int32(patterns[j] == pattern)
+    return rank
+
+
+@_compile_lazily
 def drop_ranked(values: Any, chances: Any, places: Any, first: int, second: int) -> None:
     """Zero values of rows [rows, width] by the probability for each rank and a hash of each position.
 
     `places` are the mixed positions; `chances` [width] are ascending. Counts of magnitudes in bins bound each
     rank. The exact rank of a value in its row is computed only if the value's random number is between the
-    probabilities of both bounds.
+    probabilities of both bounds. Indices are unsigned: a signed one is compared with zero at each use.
     """
     width = values.shape[1]
-    first_word, second_word = np.uint32(first), np.uint32(second)
-    numbers, stays = np.empty(width, np.float32), np.empty(width, np.float32)
-    bins, undecided = np.zeros(width, np.int32), np.empty(width, np.int32)
-    counts, lows, highs = (
-        np.empty(BINS, np.int32),
-        np.empty(BINS, np.float32),
-        np.empty(BINS, np.float32),
-    )
-    lows[0], highs[0] = chances[0], chances[width - 1]
+    numbers, patterns = np.empty(width, np.float32), np.empty(width, np.int32)
+    bins, count = np.zeros(width, np.uint32), FEW_BINS if width < WIDE else MANY_BINS
+    counts, below = np.empty(count, np.int32), np.empty(count, np.uint32)
+    lows, highs = np.full(count, chances[0]), np.full(count, chances[width - 1])
+    least, most = np.empty(width, np.float32), np.empty(width, np.float32)
+    # Of each value: 0 if it stays, 1 if its rank decides, 2 if it becomes zero; eight of them in a word.
+    codes = np.zeros(-(-width // 8) * 8, np.uint8)
+    words = codes.view(np.uint64)
     for r in range(len(values)):
-        row, mixed = values[r], places[r * width : r * width + width]
+        row = values[r]
         bits = row.view(np.int32)
         for i in range(width):
-            word = np.uint32(mixed[i] * first_word)
-            word = np.uint32(np.uint32(word ^ np.uint32(word >> np.uint32(16))) * second_word)
-            numbers[i] = np.float32(np.int32(word >> np.uint32(8))) * _UNIT
+            patterns[i] = bits[i] & _MAGNITUDE
+        _draw(places[r * width : r * width + width], first, second, numbers)
         if width >= NARROW:
-            largest_pattern = np.int32(0)
-            for i in range(width):
-                pattern = bits[i] & _MAGNITUDE
-                largest_pattern = pattern if pattern > largest_pattern else largest_pattern
-            lowest = np.int32(max(np.int32(0), np.int32(largest_pattern - _SPREAD)))
-            for i in range(width):
-                distance = np.int32((bits[i] & _MAGNITUDE) - lowest)
-                bins[i] = np.int32((distance if distance > 0 else np.int32(0)) >> np.int32(_SHIFT))
-            counts[:] = 0
-            for i in range(width):
-                counts[bins[i]] += 1
-            below = np.int32(0)
-            for b in range(BINS):
-                count = counts[b]
-                lows[b] = chances[min(below, width - 1)]
-                below += count
-                highs[b] = chances[max(below - 1, 0)]
-        unsure_count = np.int64(0)
+            _assign_bins(patterns, count - 1, _FEW_SHIFT if width < WIDE else _MANY_SHIFT, bins)
+            _bound_chances(bins, chances, counts, below, lows, highs)
         for i in range(width):
-            number, b = numbers[i], bins[i]
-            stays[i] = _ONE if number < lows[b] else _ZERO
+            least[i] = lows[bins[i]]
+            most[i] = highs[bins[i]]
         for i in range(width):
-            number, b = numbers[i], bins[i]
-            undecided[unsure_count] = i
-            unsure_count += np.int64(number >= lows[b]) & np.int64(number < highs[b])
-        for n in range(unsure_count):
-            i = undecided[n]
-            pattern = bits[i] & _MAGNITUDE
-            if pattern == 0:
+            codes[i] = np.uint8(numbers[i] >= least[i]) + np.uint8(numbers[i] >= most[i])
+        for w in range(len(words)):
+            if not words[w] & _ODD_BYTES:
                 continue
-            rank = np.int32(0)
-            for j in range(i):
-                rank += np.int32((bits[j] & _MAGNITUDE) <= pattern)
-            for j in range(i, width):
-                rank += np.int32((bits[j] & _MAGNITUDE) < pattern)
-            stays[i] = _ONE if numbers[i] < chances[rank] else _ZERO
+            for i in range(8 * w, 8 * w + 8):
+                # A zero stays what it is.
+                if codes[i] == 1 and patterns[i]:
+                    codes[i] = np.uint8(numbers[i] >= chances[_rank(patterns, i)])
         for i in range(width):
-            row[i] *= stays[i]
+            row[i] *= _ONE if codes[i] == 0 else _ZERO
 
 
 @_compile_lazily
@@ -721,38 +782,48 @@ def are_usable(kind: int, half: Any, single: Any) -> bool:
 
 
 @_compile_lazily
-def take_every(rows: Any, stride: int, first: int, out: Any, base_out: Any) -> None:
-    """Write every `stride`-th number from index `first` on into `out` [models, k] and `base_out` [k]."""
-    half, single, kinds, _, base_half, base_single, base_kind, _, based, files = rows
-    size, models, taken = files[5], len(kinds), 0
-    halves = np.empty(WINDOW // stride + 1, np.uint16)
-    singles = np.empty(WINDOW // stride + 1, np.float32)
-    for window in range(0, size, WINDOW):
-        _fill_windows(rows, window)
-        begin, end = first + taken * stride, min(window + WINDOW, size)
-        count = max(0, -(-(end - begin) // stride))
-        for m in range(models):
-            at = _locate(rows, m, begin)
-            _gather(kinds[m], half, single, at, stride, halves[:count], singles[:count])
-            _decode(kinds[m], halves, singles, 0, out[m, taken : taken + count])
-        if based:
-            at = _locate(rows, models, begin)
-            _gather(base_kind, base_half, base_single, at, stride, halves[:count], singles[:count])
-            _decode(base_kind, halves, singles, 0, base_out[taken : taken + count])
-        taken += count
+def take_runs(rows: Any, begins: Any, ends: Any, out: Any, base_out: Any) -> None:
+    """Write the numbers from each of `begins` to its end into `out` [models, k] and `base_out` [k].
+
+    Of rows in files nothing else is read, and what is read is not checked.
+    """
+    half, single, kinds, starts, base_half, base_single, base_kind, base_at, based, files = rows
+    models = len(kinds)
+    for m in range(models):
+        _take_runs(m, kinds[m], half, single, starts[m], files, begins, ends, out[m])
+    if based:
+        _take_runs(
+            models, base_kind, base_half, base_single, base_at, files, begins, ends, base_out
+        )
 
 
 @_compile_lazily
-def _gather(
-    kind: int, half: Any, single: Any, at: int, stride: int, halves: Any, singles: Any
+def _take_runs(
+    m: int,
+    kind: int,
+    half: Any,
+    single: Any,
+    at: int,
+    files: Any,
+    begins: Any,
+    ends: Any,
+    into: Any,
 ) -> None:
-    """Copy every `stride`-th stored number from index `at` on, to `singles` or `halves` by their kind."""
-    if kind == FLOAT32:
-        for i in range(len(singles)):
-            singles[i] = single[at + i * stride]
-    else:
-        for i in range(len(halves)):
-            halves[i] = half[at + i * stride]
+    """Write the numbers of these runs of model m, or last of the base, into `into`."""
+    handles, positions, numbers, states, _, _ = files
+    taken, itemsize = 0, 4 if kind == FLOAT32 else 2
+    for run in range(len(begins)):
+        begin, count = begins[run], ends[run] - begins[run]
+        place = at + begin
+        if handles[m] >= 0:
+            place = at
+            halves, singles = half[at : at + count], single[at : at + count]
+            position = positions[m] + begin * itemsize
+            if _fill(kind, halves, singles, handles[m], position, False) == UNREADABLE:
+                states[numbers[m]] = UNREADABLE
+                return
+        _decode(kind, half, single, place, into[taken : taken + count])
+        taken += count
 
 
 @_compile_lazily

@@ -19,6 +19,8 @@ ALIGNED = 64
 """Rows begin at multiples of this number of bytes."""
 WINDOW = 1 << 16
 """Numbers of a model that kernels read from its file at once (`row_kernels.WINDOW`)."""
+RUN = 512
+"""Neighbouring elements that are sampled together."""
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
@@ -146,15 +148,19 @@ class StoredRows:
         out.view(-1).copy_(self._view_flat(self.base))
         return out
 
-    def take_every(self, stride: int, first: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th element from `first` on: of the models [models, some], and of the base."""
-        count = max(0, -(-(self.size - first) // stride))
+    def take_runs(self, stride: int, start: int) -> tuple[Tensor, Tensor | None]:
+        """Return every `stride`-th run: of the models [models, some], and of the base [some].
+
+        `start` is the number of the tensor's elements before these rows. Of rows in files nothing else is
+        read, and what is read is not checked.
+        """
+        begins, ends = list_runs(start, self.size, stride)
+        count = int((ends - begins).sum())
         models: np.ndarray = np.empty((len(self.models), count), np.float32)
         base: np.ndarray = np.empty(count if self.base is not None else 0, np.float32)
-        if self.size:
-            rows = self.kernel_rows(None, subtract=False, with_base=True)
-            self.kernels.take_every(rows, stride, first, models, base)
-            self.require_usable()
+        rows = self.kernel_rows(None, subtract=False, with_base=True)
+        self.kernels.take_runs(rows, begins, ends, models, base)
+        self.require_usable()
         return torch.from_numpy(models), torch.from_numpy(base) if self.base is not None else None
 
     def require_usable(self) -> None:
@@ -242,6 +248,16 @@ class StoredRows:
         ):
             return _USABLE
         return _UNUSABLE
+
+
+def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where every `stride`-th run of a tensor begins and ends within rows, int64 [runs] each.
+
+    The rows are the `size` elements of the tensor from `start` on.
+    """
+    first = -(-(start // RUN) // stride) * stride
+    begins = np.arange(first * RUN, start + size, stride * RUN, dtype=np.int64) - start
+    return begins.clip(0, size), (begins + RUN).clip(0, size)
 
 
 def words_are_usable(values: Tensor, kernels: Any) -> bool:

@@ -200,6 +200,9 @@ def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compar
             by_kernels.record(change).deltas,
             by_torch.record(change).deltas,
         )
+    dropped = [program.record(changes[1]) for program in (by_kernels, by_torch)]
+    sums = [torch.stack(program.sums_before_and_after()) for program in dropped]
+    yield "sums_before_and_after", sums[0], sums[1]
 
 
 def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
@@ -209,7 +212,9 @@ def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> C
 
 
 def _compare_conversions(stored: StoredRows) -> Compared:
-    values = stored.decode()[0]
+    decoded = DecodedRows(stored.decode(), stored.decode_base())
+    yield "take_runs", stored.take_runs(2, 100)[0], decoded.take_runs(2, 100)[0]
+    values = decoded.models[0]
     rounded = torch.empty(_SIZE, dtype=torch.int16)
     stored.kernels.encode(values.div(3).numpy(), rounded.numpy().view("uint16"))
     yield "encode", rounded, values.div(3).bfloat16()

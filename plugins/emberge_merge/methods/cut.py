@@ -23,6 +23,8 @@ _HELD = 1 << 23
 # Bytes from which runs are no longer put together: copies of all that was counted would double the memory.
 _LARGE = 1 << 20
 
+# Neighbouring values that are sampled together (`Block.take_runs`).
+_RUN = 512
 _BINS = 1 << 16
 # Standard deviations of a sampled rank within which the limit is first looked for.
 _SLACK = 4.5
@@ -67,13 +69,11 @@ class Cut:
         start = start.with_count(keep) if is_exact or keep == total else start
         if start.final:
             return start
-        rank = keep * size // total
+        rank, ordered = keep * size // total, np.sort(values)
         # A limit outside costs passes, never exactness.
-        slack = int(_SLACK * (math.sqrt(rank * (size - rank) / size) + 1))
+        slack = int(_SLACK * (_rank_deviation(values, rank, ordered[-1 - rank]) + 1))
         first, last_index = max(0, size - 1 - rank - slack), min(size, size - rank + slack)
-        candidates, occurrences = np.unique(
-            np.partition(values, (first, last_index - 1))[first:last_index], return_counts=True
-        )
+        candidates, occurrences = np.unique(ordered[first:last_index], return_counts=True)
         least = 0 if is_exact else 1
         low = int(candidates[0]) if first else 0
         high = int(candidates[-1]) if last_index < size else int(np.iinfo(values.dtype).max)
@@ -259,6 +259,20 @@ class Tally:
             list(_join_small_runs(runs)) if fits_memory else None,
             np.sum(bins, axis=0) if bins else None,
         )
+
+
+def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
+    """Return the standard deviation of a sampled pattern's rank, the number of sampled values above it.
+
+    Neighbours are alike where some rows changed more than others, so the runs of the sample are compared.
+    """
+    size = len(values)
+    variance = rank * (size - rank) / size
+    if size >= 2 * _RUN:
+        above = (values[: size // _RUN * _RUN] > pattern).reshape(-1, _RUN)
+        counts = np.count_nonzero(above, axis=1)
+        variance = max(variance, len(counts) * float(counts.var()))
+    return math.sqrt(variance)
 
 
 def off_heap(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from emberge_merge.methods.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
-# Distance of the sampled elements of a layer or model, whose size is not known before: a prime.
+# Distance of the sampled runs of a layer or model, whose size is not known before: a prime.
 _STRIDE = 4099
 
 
@@ -52,6 +52,13 @@ class Ranking(MergeTransform):
         """True if `keeps` needs the number of nonzero values."""
         return False
 
+    @property
+    def measures_are_exact(self) -> bool:
+        return True
+
+    def samples_rows(self, number: int) -> bool:
+        return number == 0
+
     def needs_rows(self, start: int, size: int, stats: Stats) -> bool:
         return not stats or not all(cut.final for cut in stats[-1]["cuts"])
 
@@ -68,7 +75,7 @@ class Ranking(MergeTransform):
 
         if not stats:
             stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            sampled_deltas = self.ranked(block.take_every(stride)).deltas
+            sampled_deltas = self.ranked(block.take_runs(stride)).deltas
             sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled_deltas])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
@@ -163,7 +170,7 @@ def _find_offset(name: str, sizes: Mapping[str, int]) -> int:
 
 
 def _sample_stride(shape: tuple[int, ...]) -> int:
-    """Return the stride of sampled elements; it does not divide a row's size, so all columns are sampled."""
+    """Return the stride of sampled runs; it does not divide a row's size, so all columns are sampled."""
     total = math.prod(shape)
     stride = -(-total // max(_SAMPLE, min(total >> 9, 16 * _SAMPLE)))
     width = shape[-1] if shape else 1

@@ -36,6 +36,7 @@ ENDS: dict[str, Sequence[Stage]] = {
     "ties by count": chain("ties", density=0.3, elect="unweighted", consensus_mean="count"),
     "ties of the model": chain("ties", density=0.3, trim_scope="model"),
     "dare of nothing": chain("dare_ties", density=0.0),
+    "dare, then ties": chain("dare_ties", density=0.4),
     "dare, 1/density": chain("dare_linear", density=0.3, rescale_mode="inverse_density"),
     "breadcrumbs of nothing": chain("breadcrumbs_ties", density=0.0, gamma=0.3),
     "trim, then drop": [
@@ -139,6 +140,41 @@ def test_kernels_give_the_bytes_of_torch(name: str) -> None:
         assert found == wanted
 
     same()
+
+
+def spread_values(kind: str, shape: tuple[int, int]) -> Tensor:
+    """Numbers whose magnitudes are spread in one of several ways, with both signs."""
+    generator = torch.Generator().manual_seed(4)
+    values = torch.randn(shape, generator=generator)
+    match kind:
+        case "ties":
+            return values.mul(3).round()
+        case "mostly zeros":
+            return values.where(values.abs() > 2.5, 0.0)
+        case "outliers":
+            return values.where(values.abs() < 2, values * 1e12)
+        case "two scales":
+            return values.where(values > 0, values * 2.0**-40)
+        case "one magnitude":
+            return values.sign()
+        case "subnormal":
+            return values * 2.0**-140
+        case _:
+            return values
+
+
+@pytest.mark.parametrize("width", [1, 255, 256, 2047, 2048, 2050])
+@pytest.mark.parametrize("density", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "kind",
+    ["normal", "ties", "mostly zeros", "outliers", "two scales", "one magnitude", "subnormal"],
+)
+def test_drops_by_rank_are_those_of_a_sort(kind: str, density: float, width: int) -> None:
+    links = chain("della_linear", density=density, epsilon=0.09, rescale_mode="none")
+    model = {"w": spread_values(kind, (3, width))}
+    base = {"w": torch.zeros(3, width)}
+    wanted = merged(links, base, [model])
+    assert merged(links, base, [model], compiled=True) == wanted
 
 
 @pytest.mark.parametrize("name", ["linear", "ties", "dare_ties", "sce", "della", "multi_slerp"])

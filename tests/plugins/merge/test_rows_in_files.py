@@ -11,7 +11,7 @@ import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
 from emberge.merging import merge_state_dicts
-from emberge.numerics import Place, RowsError, StoredRows, kernels
+from emberge.numerics import DecodedRows, Place, RowsError, StoredRows, kernels
 from emberge.tensor_files import MemorySource
 from torch import Tensor
 
@@ -22,6 +22,7 @@ pytest.importorskip("numba")
 
 State = Mapping[str, Tensor]
 WINDOW = 1 << 16  # numbers of a model that kernels read at once
+RUN = 512  # numbers of a model that are sampled together
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 SHAPES = {
     "within": (2, 3000),
@@ -147,6 +148,30 @@ def test_a_base_with_a_number_that_is_none_is_named() -> None:
         merge(chain("ties", density=0.5), base, models)
 
 
+@pytest.mark.parametrize("density", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (40, RUN), (300, RUN)])
+@pytest.mark.usefixtures("in_files")
+def test_a_sample_leaves_no_number_unchecked(shape: tuple[int, ...], density: float) -> None:
+    base, models = make_states(shape, torch.bfloat16)
+    models[0]["w"].view(-1)[-1] = float("nan")
+    with pytest.raises(CheckpointError, match=r"w: 'model 1' has values that are NaN"):
+        merge(chain("ties", density=density), base, models)
+
+
+@pytest.mark.usefixtures("in_files")
+def test_runs_that_differ_much_are_ranked_exactly() -> None:
+    base, models = make_states((300, RUN), torch.float32, 1)
+    deltas = models[0]["w"] - base["w"]
+    deltas[::7] *= 1000
+    models[0]["w"] = deltas
+    base["w"].zero_()
+    kept = merge(chain("ties", density=0.1), base, models).view(-1)
+    largest = deltas.view(-1).abs().topk(deltas.numel() // 10).indices
+    wanted = torch.zeros_like(kept)
+    wanted[largest] = deltas.view(-1)[largest]
+    assert torch.equal(kept, wanted)
+
+
 @pytest.mark.usefixtures("in_files")
 def test_rows_that_a_strategy_does_not_read_are_checked_too() -> None:
     base, models = make_states((2, WINDOW), torch.bfloat16)
@@ -166,7 +191,7 @@ def test_a_file_that_ends_too_early_is_refused(name: str, in_files: Callable[[in
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sampled_rows_are_every_so_many_of_all(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_path: Path) -> None:
     size = 2 * WINDOW + 123
     values = torch.randn(size, generator=torch.Generator().manual_seed(1)).to(dtype)
     path = tmp_path / "rows"
@@ -176,12 +201,23 @@ def test_sampled_rows_are_every_so_many_of_all(dtype: torch.dtype, tmp_path: Pat
         place = Place(name, 0, 0, file.fileno(), 3)
         base = Place(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
         memory = torch.empty(2 * WINDOW * values.itemsize, dtype=torch.uint8)
-        for stride, first in [(1, 0), (7, 6), (WINDOW - 1, 3), (WINDOW + 5, WINDOW + 4)]:
+        for stride, start in [
+            (1, 0),
+            (1, 7),
+            (3, 0),
+            (3, RUN),
+            (5, 3 * RUN + 5),
+            (1000, 0),
+            (1000, 9),
+        ]:
             rows = StoredRows.of(memory, [place], base, (size,), kernels(), is_checked=True)
-            sampled, of_base = rows.take_every(stride, first)
-            assert torch.equal(sampled[0], values[first::stride].float())
+            sampled, of_base = rows.take_runs(stride, start)
+            is_chosen = (torch.arange(start, start + size) // RUN) % stride == 0
+            assert torch.equal(sampled[0], values[is_chosen].float())
             assert of_base is not None
-            assert torch.equal(of_base, values[first::stride].float())
+            assert torch.equal(of_base, values[is_chosen].float())
+            decoded = DecodedRows(values.float()[None], values.float())
+            assert torch.equal(decoded.take_runs(stride, start)[0], sampled)
 
 
 def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> None:
@@ -193,9 +229,9 @@ def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> No
         places = [Place("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
         memory = torch.empty(4 * WINDOW, dtype=torch.uint8)
         rows = StoredRows.of(memory, places, None, (WINDOW + 1,), kernels(), is_checked=True)
-        assert not rows.pick([0]).take_every(1, 0)[0].any()
+        assert not rows.pick([0]).decode().any()
         with pytest.raises(RowsError) as refused:
-            rows.pick([1]).take_every(1, 0)
+            rows.pick([1]).decode()
         assert refused.value.number == 1
 
 

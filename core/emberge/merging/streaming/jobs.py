@@ -53,11 +53,13 @@ _LOST = (
 class MeasuringPass:
     """One reading of a tensor before it is produced.
 
-    The function `join` sums the measures of all jobs with an equal `key`.
+    The function `join` sums the measures of all jobs with an equal `key`. If the measures `are_exact`, they
+    do not depend on how the tensor is split.
     """
 
     key: str
     join: Callable[[Sequence[Measures]], Measures]
+    are_exact: bool = False
 
 
 class TensorJob(Protocol):
@@ -160,7 +162,9 @@ class MergeJob(TensorJob):
     def __post_init__(self) -> None:
         passes = [
             MeasuringPass(
-                f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}", link.join
+                f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}",
+                link.join,
+                link.measures_are_exact,
             )
             for link in self.chain.links
             for _ in range(link.passes)
@@ -200,7 +204,11 @@ class MergeJob(TensorJob):
         number = len(by_link[position])
         if self.chain.links[position].reads_rows(number):
             base = self.base if self.chain.reads_base(position, number) else None
-            block = self._read_block(rows, index, device, base, guard=not stats)
+            # A sample is not checked: the pass that reads all rows checks them.
+            guard = not (
+                self.chain.links[position].samples_rows(number) or self._are_checked(rows, stats)
+            )
+            block = self._read_block(rows, index, device, base, guard=guard)
         with self._name_in_errors():
             measures = self.chain.measure(by_link, block, position)
             block.rows.check_rest()
@@ -219,7 +227,8 @@ class MergeJob(TensorJob):
 
     def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
         base = self.base if self.chain.merges_with_base else None
-        block = self._read_block(rows, 0, device, base, guard=not self._reads_rows_first)
+        guard = not self._are_checked(rows, stats)
+        block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
             block.rows.check_rest()
@@ -249,10 +258,17 @@ class MergeJob(TensorJob):
     def _warn(self, warning: str) -> None:
         self.remarks.setdefault("warnings", []).append(warning)
 
-    @property
-    def _reads_rows_first(self) -> bool:
-        """True if the first pass reads rows and so checks them for NaN."""
-        return bool(self.passes) and self.chain.links[self._link_position(0)].reads_rows(0)
+    def _are_checked(self, rows: range, stats: Sequence[Measures]) -> bool:
+        """Return whether a finished pass has read all of the rows, and so checked them for NaN."""
+        width = rows_of(self.spec.shape)[1]
+        start, size = rows.start * width, len(rows) * width
+        return any(
+            link.reads_rows(number)
+            and not link.samples_rows(number)
+            and link.needs_rows(start, size, finished[:number])
+            for link, finished in zip(self.chain.links, self._split_by_link(stats), strict=True)
+            for number in range(len(finished))
+        )
 
     def _link_position(self, number: int) -> int:
         for position, link in enumerate(self.chain.links):
@@ -331,9 +347,8 @@ class MergeJob(TensorJob):
                 memory, places[:source_count], base, shape, self.kernels, is_checked=guard
             )
             if guard and start == 0 and base is not None and self.is_coarse:
-                self._warn_of_lost_changes(
-                    *stored_rows.take_every(max(1, size // _CHECKED_ELEMENTS), 0)
-                )
+                stride = max(1, size // _CHECKED_ELEMENTS)
+                self._warn_of_lost_changes(*stored_rows.take_runs(stride, start))
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,

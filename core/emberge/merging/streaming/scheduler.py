@@ -191,12 +191,21 @@ class _TensorScheduler:
         for job in unit.jobs:
             one_pass, measures = job.passes[number], stats[id(job)]
             reducer = reducers.setdefault(one_pass.key, _OrderedReducer(one_pass.join))
-            for index, rows in enumerate(_split_rows(job, self._limits.granule)):
+            for index, rows in enumerate(_split_rows(job, self._granule(job, number))):
                 if job.needs_rows(rows, measures):
                     position = reducer.reserve()
                     yield functools.partial(
                         self._measure_granule, job, rows, index, measures, reducer, position
                     )
+
+    def _granule(self, job: TensorJob, number: int) -> int:
+        """Return the number of elements that a pass measures at once."""
+        granule = self._limits.granule
+        return (
+            max(granule, _block_size(job, self._limits))
+            if job.passes[number].are_exact
+            else granule
+        )
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""

@@ -37,7 +37,8 @@ class Rescale(MergeTransform):
         return 1 if self.rescale_mode == "l1" else 0
 
     def measure(self, block: Block, stats: Stats) -> Measures:
-        return {"before": block.original.delta_sums(1), "after": block.delta_sums(1)}
+        sums_before, sums_after = block.delta_sums_before_and_after()
+        return {"before": sums_before, "after": sums_after}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         sums_before, sums_after = stats[-1]["before"], stats[-1]["after"]

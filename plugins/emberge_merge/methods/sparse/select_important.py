@@ -46,6 +46,13 @@ class SelectImportant(Ranking):
     def limits(self) -> int:
         return len(_QUARTILES)
 
+    @property
+    def measures_are_exact(self) -> bool:
+        return False  # so that the softmaxes of few rows are in memory at once
+
+    def samples_rows(self, number: int) -> bool:
+        return False
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         if stats:
             return super().measure(_score_block(block, stats[-1]["divergence"]), stats)
