@@ -44,9 +44,9 @@ class Passport:
     """Facts of an embedding space: models with equal facts have equal embeddings of documents.
 
     `weights` is a hash of all tensors by name, `tokenizer` a hash of the tokenizer's files. `pooling` names
-    all modules after the transformer, or all of a static model. `prompts` are the texts before queries and before documents. `canaries`
-    are vectors of the canary texts, and may be missing. `ranges` is the SHA-256 of the ranges of int8 beside
-    the passport, if there are any.
+    all modules after the transformer, and of a static model all modules. `prompts` are the texts before
+    queries and before documents. `canaries` are vectors of the canary texts, and may be missing. `ranges` is
+    the SHA-256 of the ranges of int8 beside the passport, if there are any.
     """
 
     weights: str
