@@ -52,7 +52,8 @@ class Refresh(Translate):
     shares: tuple[Share, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
     """Shares of the documents, 0 to 1."""
     stored: StoredForm | None = None
-    """Form of the index, such as `int8` or `{precision: binary, rescore: 40, by: int8}`; by default float32."""
+    """Form of the index, such as `int8` or `{precision: binary, rescore: 40, by: int8}`; by default
+    float32."""
 
     @property
     def form_of_index(self) -> StoredForm:
@@ -162,7 +163,7 @@ def _map_stored(fit: Fit, form: StoredForm) -> NDArray[np.float32]:
 
     from emberge_index.vectors import Codec
 
-    mapped = fit.folds.out_of_fold
+    mapped: NDArray[Any] = fit.folds.out_of_fold
     if form.precision == "int8":
         vectors = fit.old.documents[:]
         lost = Codec("int8", Int8Ranges.of(vectors)).round(vectors) - vectors

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Share of a row's bits that may differ from the signs of its vector. Vectors decoded from int8 have lost the
 # signs of about one number in a hundred; the bits of another vector differ in half.
-_ROUNDED = 1 / 16
+_ROUNDED = 1 / 8
 _CODES = "Product codes are no signs and cannot be used here; leave them out and give their vectors alone"
 
 
