@@ -145,7 +145,11 @@ def test_bits_of_other_vectors_are_refused(
     assert not (place / "first.npy").exists()
 
 
-def test_rows_of_other_bits_are_counted_and_named(place: Path, capsys: Capture) -> None:
+def test_rows_of_other_bits_are_counted_and_named(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "BLOCK", 24 * 4 * 64)
+
     def invert(bits: Any) -> Any:
         bits[[3, 700]] ^= 255
         return bits
