@@ -206,8 +206,8 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
         codes += ", which are rewritten by the ranges that they were made with (--ranges)"
     elif dtype.name == "uint8":
         codes = (
-            "bits, or codes whose steps are not known, which cannot be rewritten (`refresh` reads bits beside "
-            "their vectors: --bits)"
+            "bits, or codes whose steps are not known, which cannot be rewritten (`refresh` reads bits "
+            "beside their vectors: --bits)"
         )
     else:
         codes += ", which cannot be rewritten"

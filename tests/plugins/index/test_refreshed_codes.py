@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from emberge.cli.main import main
-from emberge.encoding import Int8Ranges
+from emberge.contracts import StoredForm
+from emberge.encoding import Int8Ranges, QuantisedVectors
+from emberge_index import refresh_step
 from emberge_index.refresh_verb import DEPTH
 from emberge_index.vectors import pieces
 from numpy.typing import NDArray
@@ -194,6 +197,38 @@ def test_ranges_of_another_model_are_suspected(place: Path, capsys: Capture, uni
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fit(place: Path) -> Any:
+    """The parts of a fit that decide an order: the floats as old documents, the log as new queries."""
+    translation, given = write_translation(place / "by", 24, 16), np.load(place / "floats.npy")
+    log = np.load(place / "log.npy")
+    return SimpleNamespace(
+        translation=translation,
+        folds=SimpleNamespace(out_of_fold=translation.fitted(given), fitted=translation.fitted),
+        old=SimpleNamespace(documents=given),
+        new=SimpleNamespace(of=lambda _: log),
+    )
+
+
+def test_codes_of_the_old_vectors_are_decoded_before_they_are_mapped(place: Path) -> None:
+    given = np.load(place / "floats.npy")
+    given[0] *= 20  # so that steps are coarse
+    np.save(place / "floats.npy", given)
+    fit, ranges = _fit(place), Int8Ranges.of(given)
+    rounded = ranges.decode(ranges.encode(given), middle=True)
+    for precision, old in (("int8", rounded), ("binary", given)):
+        wanted = expected(fit.translation, old)
+        found = refresh_step._map_stored(fit, StoredForm(precision=precision))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_the_order_of_the_step_is_by_hits_among_bits(place: Path) -> None:
+    fit, form = _fit(place), StoredForm(precision="binary")
+    mapped = refresh_step._map_stored(fit, form)
+    index = QuantisedVectors.store(form, mapped)
+    orders = refresh_step._order_documents(fit, index, mapped, np.arange(9), 0)
+    assert_by(orders["hits"].tolist(), hits(place, np.where(mapped > 0, 1.0, -1.0)))
 
 
 @pytest.mark.parametrize(
