@@ -81,7 +81,9 @@ def register_verbs() -> Mapping[str, Verb]:
         "refresh": Verb(
             summary="list the documents of a translated index that are best embedded anew first",
             examples="emberge refresh vectors.npy --by out/map --out first.npy\n"
-            "emberge refresh vectors.npy --by out/map --queries log.npy --out first.npy",
+            "emberge refresh vectors.npy --by out/map --queries log.npy --out first.npy\n"
+            "emberge refresh codes.npy --ranges ranges.npz --by out/map --out first.npy   (int8)\n"
+            "emberge refresh vectors.npy --bits bits.npy --by out/map --queries log.npy --out first.npy",
             add_options=_add_refresh_options,
             run="emberge_index.refresh_verb:refresh",
         ),
@@ -273,4 +275,10 @@ def _add_refresh_options(parser: argparse.ArgumentParser) -> None:
     _add_vector_options(parser)
     parser.add_argument(
         "--queries", type=Path, metavar="FILE", help="vectors of logged queries by the new model"
+    )
+    parser.add_argument(
+        "--bits",
+        type=Path,
+        metavar="FILE",
+        help="bits (.npy) that were made of VECTORS, if the index has these",
     )

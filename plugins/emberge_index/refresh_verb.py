@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emberge_index.translation import SpaceOf, Translation
+    from emberge_index.vectors import Codec
 
 
 SHOWN = 10
@@ -35,6 +37,7 @@ def refresh(options: argparse.Namespace, _plugins: object) -> int:
         column=options.column,
         any_model=options.any_model,
         ranges=options.ranges,
+        bits=options.bits,
     )
     with writing(options.out, "the order"), replace_file(options.out) as side:
         require_new(options.out, ".npy")  # another process may have been quicker
@@ -53,6 +56,7 @@ def order_of(
     column: str | None = None,
     any_model: bool = False,
     ranges: Path | None = None,
+    bits: Path | None = None,
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return (row numbers of a file of old vectors, row names), the most urgent to embed again first.
 
@@ -62,12 +66,23 @@ def order_of(
     first. Without `queries` the documents least similar to the texts of the fit come first. Zero vectors,
     which empty documents have, come last. `any_model` accepts vectors that look like another model's.
 
+    `ranges` is the file with the ranges of stored int8 codes, and `bits` a file of bits that were made of the
+    vectors, if the index has these. Hits are those among the mapped vectors in the same form.
+
     Raises:
-        DataError: if the verb `translate` would refuse the vectors, or the translation is of queries.
+        DataError: if the verb `translate` would refuse the vectors, the translation is of queries, or the
+            bits are not the signs of the vectors.
     """
     import numpy as np
 
-    from emberge_index.vectors import Mapper, block_rows, map_blocks, open_fitting
+    from emberge_index.vectors import (
+        Mapper,
+        block_rows,
+        build_codec,
+        map_blocks,
+        open_fitting,
+        require_signs,
+    )
 
     plan, translation = open_fitting(vectors, by, column, any_model=any_model, ranges=ranges)
     if translation.header.side != "documents":
@@ -75,9 +90,15 @@ def order_of(
             f"{by}: translates {translation.header.side}, and documents are refreshed; fit a translation "
             "with texts: documents"
         )
+    if bits is not None:
+        require_signs(bits, plan)
+        plan = replace(plan, kind="binary")
     mapper = Mapper(translation, plan.rows.dtype)
     size = block_rows(plan.rows.dimension, mapper.dimension)
-    hits = Hits(_read_queries(queries, translation.header.target)) if queries is not None else None
+    hits = None
+    if queries is not None:
+        log = _read_queries(queries, translation.header.target)
+        hits = Hits(log, build_codec(plan, translation))
     strangeness_blocks = [np.zeros(0)]
     for first, originals, mapped in map_blocks(plan, mapper, plan.rows.blocks(0, size), size):
         strangeness_blocks.append(strangeness_of_each(translation, [originals]))
@@ -105,11 +126,15 @@ QUERIES = 256
 
 
 class Hits:
-    """Nearest DEPTH documents of each query, updated block by block."""
+    """Nearest DEPTH documents of each query, updated block by block.
 
-    def __init__(self, queries: NDArray[Any]) -> None:
+    With a `codec` documents are compared as they are stored in its form, with queries as they are.
+    """
+
+    def __init__(self, queries: NDArray[Any], codec: Codec | None = None) -> None:
         import numpy as np
 
+        self._codec = codec
         self._read_queries = unit_rows(np.asarray(queries, np.float32))
         self._scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
         self._rows = np.full((len(queries), DEPTH), -1, np.int64)
@@ -118,7 +143,7 @@ class Hits:
         """Update the best documents with a block of documents, whose rows are counted from `first`."""
         import numpy as np
 
-        unit_documents = unit_rows(np.asarray(documents, np.float32))
+        unit_documents = unit_rows(self._round_vectors(np.asarray(documents, np.float32)))
         rows = np.arange(first, first + len(unit_documents))
         for start in range(0, len(self._read_queries), QUERIES):
             part = slice(start, start + QUERIES)
@@ -128,6 +153,12 @@ class Hits:
             best = top_k(scores, DEPTH)
             self._scores[part] = np.take_along_axis(scores, best, 1)
             self._rows[part] = np.take_along_axis(candidate_rows, best, 1)
+
+    def _round_vectors(self, documents: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return documents as they are compared; zero vectors stay zero, which no query hits first."""
+        if self._codec is None:
+            return documents
+        return self._codec.round(documents) * documents.any(axis=1, keepdims=True)
 
     def weights(self, rows: int) -> NDArray[np.float64]:
         """Return each document's sum of 1 / log2(rank + 1) over the queries that hit it."""

@@ -60,13 +60,14 @@ def store_as(vectors: Any, form: str, ranges: Path | None, option: str) -> Any:
     Raises:
         DataError: if the file has no ranges of d dimensions, or the vectors give none.
     """
-    import numpy as np
     from emberge.encoding import Int8Ranges
+
+    from emberge_index.vectors import Codec
 
     if form == "float32":
         return vectors
     if form == "binary":
-        return np.where(vectors > 0, 1, -1).astype(np.float32)
+        return Codec("binary").round(vectors)
     if ranges is not None:
         known = Int8Ranges.read(ranges, vectors.shape[1])
     else:
@@ -74,7 +75,7 @@ def store_as(vectors: Any, form: str, ranges: Path | None, option: str) -> Any:
             known = Int8Ranges.of(vectors)
         except ValueError as error:
             raise DataError(f"{error}; give more texts, or {option} FILE") from error
-    return known.decode(known.encode(vectors), middle=True)
+    return Codec("int8", known).round(vectors)
 
 
 def _require_codes(option: str, ranges: Path | None, form: str) -> None:

@@ -8,18 +8,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberge import CheckpointError
 from emberge.files import read_regular
-from emberge.model_folder import Layout, content_fingerprints, read_object, read_settings
+from emberge.model_folder import (
+    Layout,
+    content_fingerprints,
+    is_static_model,
+    read_modules,
+    read_object,
+    read_settings,
+    read_static_dimension,
+)
 from emberge.results import write_with_record
 
 from emberge_index.space.canaries import CANARIES, LONG_CANARIES, prompts_of
 
 if TYPE_CHECKING:
-    from emberge.model_folder import Layout
-
     from emberge_index.space.canaries import Canaries
 
 
@@ -38,9 +44,9 @@ class Passport:
     """Facts of an embedding space: models with equal facts have equal embeddings of documents.
 
     `weights` is a hash of all tensors by name, `tokenizer` a hash of the tokenizer's files. `pooling` names
-    all modules after the transformer. `prompts` are the texts before queries and before documents. `canaries`
-    are vectors of the canary texts, and may be missing. `ranges` is the SHA-256 of the ranges of int8 beside
-    the passport, if there are any.
+    all modules after the transformer, and of a static model all modules. `prompts` are the texts before
+    queries and before documents. `canaries` are vectors of the canary texts, and may be missing. `ranges` is
+    the SHA-256 of the ranges of int8 beside the passport, if there are any.
     """
 
     weights: str
@@ -74,20 +80,52 @@ def passport_of(folder: Path) -> Passport:
     Raises:
         CheckpointError: if the folder has no model that embeds texts.
     """
-    layout = Layout.read(folder)
+    facts = _read_static_facts(folder) if is_static_model(folder) else _read_layout_facts(folder)
     weights, tokenizer = content_fingerprints(folder)
-    chain = [module.kind for module in layout.modules]
-    prompt = "" if layout.include_prompt else " without the prompt"
     return Passport(
         weights=weights,
         tokenizer=tokenizer,
-        pooling=f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
-        prompts=prompts_of(layout.prompts),
-        dimension=_find_dimension(layout),
-        normalised="Normalize" in chain,
-        max_length=layout.max_length,
+        pooling=facts.pooling,
+        prompts=prompts_of(facts.prompts),
+        dimension=facts.dimension,
+        normalised=facts.normalised,
+        max_length=facts.max_length,
         similarity=str(read_settings(folder).get("similarity_fn_name") or "cosine"),
         ranges=_hash_ranges(folder / _RANGES),
+    )
+
+
+class _ChainFacts(NamedTuple):
+    """Facts of a folder's modules."""
+
+    pooling: str
+    dimension: int | None
+    normalised: bool
+    prompts: Mapping[str, str]
+    max_length: int | None = None
+
+
+def _read_layout_facts(folder: Path) -> _ChainFacts:
+    layout = Layout.read(folder)
+    chain = [module.kind for module in layout.modules]
+    prompt = "" if layout.include_prompt else " without the prompt"
+    return _ChainFacts(
+        f"{'+'.join(layout.pooling)}{prompt}, {' '.join(chain) or 'no modules'}",
+        _find_dimension(layout),
+        "Normalize" in chain,
+        layout.prompts,
+        layout.max_length,
+    )
+
+
+def _read_static_facts(folder: Path) -> _ChainFacts:
+    """Return the facts of a static model, which reads whole texts and takes the mean of their tokens."""
+    chain = [module.kind for module in read_modules(folder)]
+    return _ChainFacts(
+        f"mean, {' '.join(chain)}",
+        read_static_dimension(folder),
+        "Normalize" in chain,
+        read_settings(folder).get("prompts") or {},
     )
 
 
@@ -115,7 +153,7 @@ def has_space(folder: Path) -> bool:
     if (folder / "adapter_config.json").is_file():
         return False
     try:
-        return not Layout.read(folder).bare
+        return is_static_model(folder) or not Layout.read(folder).bare
     except CheckpointError:
         return False
 

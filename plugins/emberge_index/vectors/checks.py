@@ -126,7 +126,7 @@ def _require_fitting(plan: RewritePlan, translation: Translation, any_model: boo
             f"{plan.path}: its vectors are {strangeness:.1f} times as far from those of "
             f"{header.source.name} as new texts of the fit are, so they are another model's or of quite "
             "other texts; fit a translation from their model and on such texts, or add --any-model if you "
-            "know that the model is the same"
+            f"know that the model is the same{_doubt_ranges(plan.rows)}"
         )
 
 
@@ -191,7 +191,16 @@ def _require_length(plan: RewritePlan, space: SpaceOf, sample: NDArray[Any]) -> 
         )
     raise DataError(
         f"{plan.path}: its vectors do not have length 1, those of {space.name} do; divide each by "
-        "its length first"
+        f"its length first{_doubt_ranges(plan.rows)}"
+    )
+
+
+def _doubt_ranges(rows: VectorSource) -> str:
+    """Return the words for vectors that ranges of another model give; of floats none."""
+    if not isinstance(rows, CodedRows):
+        return ""
+    return (
+        "; or the --ranges are another model's, and those are wanted that the codes were made with"
     )
 
 

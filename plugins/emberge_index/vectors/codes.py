@@ -73,6 +73,15 @@ class Codec:
         assert self.ranges is not None
         return self.ranges.encode(rows.astype(np.float32, copy=False))
 
+    def round(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Return vectors [n, d] as they are compared in this form: decoded codes, or signs (-1 and 1)."""
+        import numpy as np
+
+        if self.kind == "binary":
+            return np.where(rows > 0, np.float32(1), np.float32(-1))
+        assert self.ranges is not None
+        return self.ranges.decode(self.encode(rows), middle=True)
+
 
 def find_type_and_width(
     kind: CodeKind | None, dtype: np.dtype[Any], dimension: int

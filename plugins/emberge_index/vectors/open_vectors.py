@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberge import CheckpointError, DataError, RecipeError
 from emberge.files import open_regular
@@ -139,34 +139,75 @@ def plan_npy(
     """
     from numpy.lib import format as npy
 
-    with open_regular(path) as file:
-        opening = io.BytesIO(file.read(LONGEST))
-    try:
-        version = npy.read_magic(opening)
-        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, columns_first, dtype = read_header(opening)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
-        raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
-    is_coded = _is_coded(path, dtype, ranges)
-    if len(shape) != 2 or columns_first or not dtype.isnative:
-        raise DataError(
-            f"{path}: holds an array {shape}{', column by column' if columns_first else ''}, not rows of "
-            "vectors; save it with np.save(FILE, np.ascontiguousarray(vectors))"
-        )
-    rows: VectorSource = FileRows(path, opening.tell(), shape[0], shape[1], dtype)
+    table = _read_npy_header(path)
+    is_coded = _is_coded(path, table.dtype, ranges)
+    rows: VectorSource = table.locate_rows(path)
     if is_coded:
         rows, kind = _decode_rows(rows, ranges), kind or "int8"
-    written, width = find_type_and_width(kind, dtype, dimension)
+    written, width = find_type_and_width(kind, table.dtype, dimension)
     header = io.BytesIO()
     npy.write_array_header_1_0(
         header,
         {
             "descr": npy.dtype_to_descr(written),
             "fortran_order": False,
-            "shape": (shape[0], width),
+            "shape": (rows.rows, width),
         },
     )
     return RewritePlan(path, (NewBytes(header.getvalue()), rows), rows, kind=kind)
+
+
+def open_bits(path: Path) -> FileRows:
+    """Return the rows of an npy file of bits, uint8 [n, bytes].
+
+    Raises:
+        DataError: if the file is missing, or has no table of bits.
+    """
+    if path.suffix != ".npy" or not path.is_file():
+        raise DataError(f"{path}: is no .npy file of bits; name one")
+    table = _read_npy_header(path)
+    if table.dtype.name != "uint8":
+        raise DataError(
+            f"{path}: its numbers are {table.dtype.name}, and bits are uint8, eight in a byte; name a "
+            "file of bits (quantize_embeddings: ubinary)"
+        )
+    return table.locate_rows(path)
+
+
+class _NpyHeader(NamedTuple):
+    """Header of an npy file, and the byte `start` at which its numbers begin."""
+
+    shape: tuple[int, ...]
+    columns_first: bool
+    dtype: np.dtype[Any]
+    start: int
+
+    def locate_rows(self, path: Path) -> FileRows:
+        """Return the rows of the file.
+
+        Raises:
+            DataError: if the array is not a table stored row by row.
+        """
+        if len(self.shape) != 2 or self.columns_first or not self.dtype.isnative:
+            by_column = ", column by column" if self.columns_first else ""
+            raise DataError(
+                f"{path}: holds an array {self.shape}{by_column}, not rows of vectors; save it with "
+                "np.save(FILE, np.ascontiguousarray(vectors))"
+            )
+        return FileRows(path, self.start, *self.shape, self.dtype)
+
+
+def _read_npy_header(path: Path) -> _NpyHeader:
+    from numpy.lib import format as npy
+
+    with open_regular(path) as file:
+        opening = io.BytesIO(file.read(LONGEST))
+    try:
+        version = npy.read_magic(opening)
+        read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        return _NpyHeader(*read_header(opening), opening.tell())
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, TokenError) as error:
+        raise DataError(f"{path}: is no npy file ({printable(error, 200)})") from error
 
 
 def _is_coded(path: Path, dtype: Any, ranges: Path | None, what: str = "vectors") -> bool:

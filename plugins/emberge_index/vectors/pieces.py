@@ -205,7 +205,10 @@ def require_floats(path: Path, dtype: Any, what: str = "vectors") -> None:
     if dtype.name == "int8":
         codes += ", which are rewritten by the ranges that they were made with (--ranges)"
     elif dtype.name == "uint8":
-        codes = "bits, or codes whose steps are not known, which cannot be rewritten"
+        codes = (
+            "bits, or codes whose steps are not known, which cannot be rewritten (`refresh` reads bits "
+            "beside their vectors: --bits)"
+        )
     else:
         codes += ", which cannot be rewritten"
     raise DataError(

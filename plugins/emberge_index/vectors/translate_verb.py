@@ -17,18 +17,13 @@ from emberge.files import require_space, writing
 from emberge.wording import count_noun
 
 if TYPE_CHECKING:
-    from emberge.encoding import Int8Ranges
-
     from emberge_index.translation import Translation
     from emberge_index.vectors.codes import Codec, CodeKind
-    from emberge_index.vectors.mapper import Mapper
-    from emberge_index.vectors.pieces import RewritePlan, VectorSource
+    from emberge_index.vectors.pieces import RewritePlan
 
 
 # Seconds between two lines of progress: on a terminal, and in a log.
 SHOWN, LOGGED = 0.2, 30.0
-# Vectors from which the ranges of new codes are taken, and the places in the file that they come from.
-SAMPLE, PLACES = 10_000, 16
 
 
 def translate(options: argparse.Namespace, _plugins: object) -> int:
@@ -96,6 +91,7 @@ def translate_file(
     from emberge_index.vectors.checks import open_fitting
     from emberge_index.vectors.codes import locate_ranges
     from emberge_index.vectors.mark_file import require_new_mark
+    from emberge_index.vectors.new_codes import build_codec
     from emberge_index.vectors.open_vectors import require_format
     from emberge_index.vectors.rewrite import require_new
 
@@ -110,7 +106,7 @@ def translate_file(
             "--new-ranges are those of new int8 vectors; add --as int8, or take them out"
         )
     _require_space(plan, translation, out)
-    codec = _build_codec(plan, translation, new_ranges)
+    codec = build_codec(plan, translation, new_ranges)
     _require_new_ranges(out, codec)
     empty = _write_vectors(plan, translation, codec, out, progress or (lambda *_: None))
     has_ranges = codec is not None and codec.ranges is not None
@@ -134,45 +130,6 @@ def _require_new_ranges(out: Path, codec: Codec | None) -> None:
         is_equal = False
     if not is_equal:
         raise RecipeError(f"{path}: exists already; remove it or choose another --out")
-
-
-def _build_codec(
-    plan: RewritePlan, translation: Translation, new_ranges: Path | None
-) -> Codec | None:
-    """Return the form of the new vectors; None for floats."""
-    from emberge_index.vectors.codes import Codec
-    from emberge_index.vectors.mapper import Mapper
-
-    if plan.kind != "int8":
-        return None if plan.kind is None else Codec(plan.kind)
-    from emberge.encoding import Int8Ranges  # it loads torch, which floats and bits need not
-
-    mapper = Mapper(translation, plan.rows.dtype)
-    if new_ranges is not None:
-        return Codec("int8", Int8Ranges.read(new_ranges, mapper.dimension))
-    return Codec("int8", _measure_ranges(plan.rows, mapper))
-
-
-def _measure_ranges(rows: VectorSource, mapper: Mapper) -> Int8Ranges:
-    """Return the ranges of mapped vectors, from at most 10,000 rows of evenly spaced parts of a file.
-
-    Raises:
-        DataError: if there are fewer than two vectors, or mapped ones are not finite.
-    """
-    import numpy as np
-    from emberge.encoding import Int8Ranges
-
-    from emberge_index.vectors.pieces import block_rows
-
-    size = min(block_rows(rows.dimension, mapper.dimension), max(1, SAMPLE // PLACES))
-    count = -(-rows.rows // size)
-    places = sorted({int(place) * size for place in np.linspace(0, max(0, count - 1), PLACES)})
-    blocks = [next(iter(rows.blocks(place, size)), None) for place in places]
-    mapped = [mapper(block).vectors for block in blocks if block is not None]
-    try:
-        return Int8Ranges.of(np.concatenate(mapped) if mapped else np.zeros((0, mapper.dimension)))
-    except ValueError as error:
-        raise DataError(f"ranges for int8: {error}; give some by --new-ranges") from error
 
 
 def _require_space(plan: RewritePlan, translation: Translation, out: Path) -> None:

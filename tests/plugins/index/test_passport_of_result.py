@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 from emberge import load_plugins
 from emberge.cli.main import main
+from emberge.model_folder import write_static_model
 from emberge_encoder import TextEncoder
 from emberge_index.space.canaries import embed_canaries
 from emberge_index.space.passport import PASSPORT, passport_of, read_passport
+from safetensors.numpy import load_file, save_file
 
 from tests.support import tiny
 from tests.support.fuse import DEATH, Fuse
 from tests.support.killed_run import command
 from tests.support.killed_steps import contents
 from tests.support.translations import pairs
+from tests.support.vector_service import misconfigured, serving_vectors
 
 
 def made(folder: Path, **steps: Mapping[str, Any]) -> Path:
@@ -195,3 +198,71 @@ def test_a_passport_minds_the_prompts_of_both_sides(bert: Path, tmp_path: Path) 
     np.testing.assert_array_equal(document["query"], plain["document"])
     np.testing.assert_allclose(document["document"], query["query"], atol=2e-3)
     assert np.abs(document["document"] - plain["document"]).max() > 0.01
+
+
+@pytest.fixture
+def static(bert: Path, tmp_path: Path) -> Path:
+    """A static model of the tiny BERT's tokenizer, of 8 numbers, with prompts."""
+    folder = tmp_path / "static"
+    folder.mkdir()
+    tokenizer = (bert / "tokenizer.json").read_text()
+    size = len(json.loads(tokenizer)["model"]["vocab"])
+    table = np.random.default_rng(0).standard_normal((size, 8)).astype(np.float32)
+    write_static_model(folder, table, tokenizer, {"query": "the "}, {})
+    return folder
+
+
+def test_a_static_model_has_the_passport_of_its_vectors(
+    static: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["space", str(static)]) == 0
+    kept = read_passport(static)
+    assert kept == passport_of(static)
+    assert (kept.pooling, kept.dimension, kept.normalised, kept.max_length) == (
+        "mean, StaticEmbedding Normalize",
+        8,
+        True,
+        None,
+    )
+    assert (kept.prompts, kept.similarity) == (("the ", ""), "cosine")
+    encoder = TextEncoder().load(static, device="cpu", dtype="float32")
+    for side, rows in embed_canaries(encoder).items():
+        np.testing.assert_allclose(kept.canaries[side], rows, rtol=2**-10, atol=1e-6)
+    assert published(static).keys() == {PASSPORT}
+    assert f"space {kept.fingerprint[:12]}" in capsys.readouterr().out
+
+
+def test_static_models_of_steps_carry_passports_and_differ_by_their_vectors(
+    bert: Path, static: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = made(
+        tmp_path,
+        tokens={"static_model": {"teacher": str(bert)}},
+        soup=soup([static, static]),
+    )
+    for step, dimension in (("tokens", 32), ("soup", 8)):
+        kept = read_passport(out / step)
+        assert (kept, kept.dimension) == (passport_of(out / step), dimension)
+    assert read_passport(out / "soup").fingerprint == passport_of(static).fingerprint
+    assert main(["space", str(out / "soup"), str(static)]) == 0
+    other = Path(shutil.copytree(static, tmp_path / "other"))
+    table = load_file(other / "model.safetensors")
+    save_file(
+        {name: rows[::-1].copy() for name, rows in table.items()}, other / "model.safetensors"
+    )
+    capsys.readouterr()
+    assert main(["space", str(static), str(other)]) in (3, 4)
+    assert "weights: differ" in capsys.readouterr().out
+
+
+def test_a_server_of_a_static_model_is_checked_by_its_passport(
+    bert: Path, static: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["space", str(static)]) == 0
+    with serving_vectors(misconfigured(static, ())) as service:
+        for model in (static, static / PASSPORT):
+            assert main(["space", str(model), "--endpoint", service.url]) == 0
+    with serving_vectors(misconfigured(bert, ())) as service:
+        words = ["--endpoint", service.url, "--candidates", str(bert)]
+        assert main(["space", str(static), *words]) == 4
+    assert "the vectors are those of" in capsys.readouterr().out

@@ -16,7 +16,7 @@ import pytest
 from emberge.cli.main import main
 from emberge.encoding import Int8Ranges
 from emberge_index import translate_file
-from emberge_index.vectors import pieces, rewrite, translate_verb
+from emberge_index.vectors import new_codes, pieces, rewrite
 from safetensors.numpy import load_file, save_file
 from sentence_transformers import quantize_embeddings
 
@@ -99,7 +99,7 @@ def test_new_ranges_are_of_an_even_sample_of_mapped_vectors(
     wanted = expected(translation, np.load(place / "floats.npy"))
     found = np.load(place / "new.npy.ranges.npz")["ranges"]
     np.testing.assert_allclose(found, [wanted.min(0), wanted.max(0)], atol=1e-5)
-    monkeypatch.setattr(translate_verb, "SAMPLE", 32)  # two rows of each of sixteen places
+    monkeypatch.setattr(new_codes, "SAMPLE", 32)  # two rows of each of sixteen places
     assert run(place, "floats.npy", "--as", "int8", out="few.npy") == 0
     # Blocks of two begin at the first row and end at the last two, evenly spaced.
     places = sorted({int(one) * 2 for one in np.linspace(0, ROWS // 2 - 1, 16)})

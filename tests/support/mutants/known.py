@@ -180,8 +180,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "refresh_step.py",
-        '"old": score(fit.old.of("queries")[scored_queries], fit.old.documents[:]),',
-        '"old": score(fit.old.of("XXqueriesXX")[scored_queries], fit.old.documents[:]),',
+        'ends = {"old": score(fit.old.of("queries")[scored_queries], old), "new": score(queries, new)}',
+        'ends = {"old": score(fit.old.of("XXqueriesXX")[scored_queries], old), "new": score(queries, new)}',
         "what is not documents is queries",
     ),
     (

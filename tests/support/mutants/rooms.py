@@ -220,6 +220,7 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{INDEX}/test_maps.py",
             f"{INDEX}/test_measures.py",
             f"{INDEX}/test_refresh.py",
+            f"{INDEX}/test_refreshed_codes.py",
             f"{INDEX}/test_refused_vectors.py",
             f"{INDEX}/test_thresholds.py",
             f"{INDEX}/test_translate_files.py",
