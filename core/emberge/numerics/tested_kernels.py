@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,13 +42,27 @@ _SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
 _WEIGHTS = [0.7, 0.25, 0.4]
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
+def load_kernels() -> None:
+    """Load the code of all kernels, which otherwise each of them does when it is first used."""
+    if (compiled := kernels()) is not None:
+        first_difference(compiled)
+
+
 def kernels() -> Any | None:
     """Return the module of compiled kernels, compared with torch; None without numba, or if they differ.
 
     They are compared once for each version and processor, if a file that records this can be kept; else in
     every process. If kernels differ, or numba cannot be imported, a warning is logged.
     """
+    with _LOADING:  # another thread may be loading them
+        return _find_kernels()
+
+
+@functools.cache
+def _find_kernels() -> Any | None:
     if importlib.util.find_spec("numba") is None:
         return None
     try:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Stage
+from emberge import CheckpointError, Stage, load_plugins
 from emberge.merging import merge_state_dicts
+from emberge.numerics import kernels, load_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -187,3 +188,14 @@ def test_a_number_that_is_none_is_refused_with_its_model(name: str, number: floa
         message = merged(links, base, models, compiled=compiled)
         assert "layers.0.w" in message
         assert "'model 2'" in message
+
+
+def test_loading_leaves_no_kernel_to_be_loaded_at_its_first_use() -> None:
+    steps = {c.name: c.type for c in load_plugins().components if c.kind == "step"}
+    assert f"emberge.numerics:{load_kernels.__name__}" in steps["merge"].loads
+    load_kernels()
+    compiled = {
+        n: k for n, k in vars(kernels()).items() if hasattr(k, "signatures") and n[0] != "_"
+    }
+    assert compiled
+    assert [name for name, kernel in compiled.items() if not kernel.signatures] == []
