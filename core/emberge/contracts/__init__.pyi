@@ -20,12 +20,14 @@ from .block import Options as Options
 from .block import rows_of as rows_of
 from .dataset import TASK_KINDS as TASK_KINDS
 from .dataset import BadRow as BadRow
+from .dataset import DataOrigin as DataOrigin
 from .dataset import Dataset as Dataset
 from .dataset import DatasetInfo as DatasetInfo
 from .dataset import Domain as Domain
 from .dataset import Example as Example
 from .dataset import Reader as Reader
 from .dataset import Rows as Rows
+from .dataset import SourceKind as SourceKind
 from .dataset import Split as Split
 from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Positive, TaskKind
+from emberge.contracts import (
+    AnyNumber,
+    Count,
+    DataOrigin,
+    DataRef,
+    Domain,
+    Negatives,
+    Positive,
+    TaskKind,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +31,6 @@ class Columns:
     negative: str | None = None
     score: str | None = None
     label: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOrigin:
-    """Origin of a set: its licence, by the identifier that hubs use (`cc-by-4.0`), or by its name."""
-
-    licence: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +55,9 @@ class DataEntry:
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
     none. `language` is the language of a set, from its catalogue. `rows` is the number of its rows, if a
-    catalogue states it; only the estimates of a check use it. `source` states the set's licence, which a
-    trained model's card and its publication name.
+    catalogue states it; only the estimates of a check use it. `source` states the set's licence, its
+    kind of source and whether it contains personal data, which a trained model's card and its publication
+    name.
     """
 
     path: DataRef | None = None
@@ -80,6 +83,13 @@ class DataEntry:
     language: str | None = None
     rows: Count | None = None
     source: DataOrigin = field(default_factory=DataOrigin)
+
+    @property
+    def origin(self) -> DataOrigin:
+        """Stated facts of the source, and the page of a hub dataset."""
+        if self.hub is None or self.source.url is not None:
+            return self.source
+        return replace(self.source, url=f"https://huggingface.co/datasets/{self.hub}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,8 @@ def test_a_word_too_many_names_the_help_of_the_verb() -> None:
 def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
     assert " ".join(parser().format_usage().split()) == (
         "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
-        "[--licence-of PARENT=ID] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR [OWNER/NAME]"
+        "[--licence-of PARENT=ID] [--state SECTION=TEXT] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR "
+        "[OWNER/NAME]"
     )
     plain = {
         "folder": Path("soup"),
@@ -63,6 +64,7 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         "replace": False,
         "licence": None,
         "licence_of": [],
+        "state": [],
         "inputs": Path(),
         "mteb": None,
         "yes": False,

@@ -86,7 +86,7 @@ MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
 def state_licence(folder: Path, licence: str) -> None:
     """Record that the data of a training are under a licence."""
     record = json.loads((folder / "artifact.json").read_text())
-    record["details"]["datasets"]["stdlib"]["licence"] = licence
+    record["details"]["datasets"]["stdlib"]["source"] = {"licence": licence}
     (folder / "artifact.json").write_text(json.dumps(record))
 
 
