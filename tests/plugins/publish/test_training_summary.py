@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
+from emberge.cli.main import main
 from emberge.contracts import DataOrigin
 from emberge.results import Parent, Trained
 from emberge_publish.ancestors import Ancestors
@@ -202,3 +207,78 @@ def test_a_statement_needs_a_section_of_the_summary(section: str, fix: str) -> N
     (fault,) = list_statement_faults({"3.1": "fine", section: "a"})
     assert f"has no section '{section}'" in fault
     assert fix in fault
+
+
+RECIPE = """
+seed: 0
+x-data: &data {path: ./datasets.yaml}
+x-training: &training
+  model: ./base
+  loss: infonce
+  max_steps: 1
+steps:
+  parts:
+    split: {data: *data, share: 0.1}
+  members:
+    foreach: {draw: [1, 2]}
+    train:
+      <<: *training
+      data: $parts
+      sampler: [bagging: {ratio: 0.6, draw: $draw}, batch_shuffle: {batch_size: 2}]
+  soup:
+    merge: {models: $members, strategy: linear}
+  again:
+    train:
+      <<: *training
+      model: $soup
+      data: {path: ./faq.jsonl, task: retrieval, name: faq, source: {kind: other}}
+      sampler: {batch_shuffle: {batch_size: 2}}
+"""
+CATALOGUE = """
+train:
+- name: mails
+  file: mails.jsonl
+  task: retrieval
+  language: de
+  ind_tasks: []
+  source: {licence: mit, kind: user, personal_data: true, collected: 2024, package: mails}
+"""
+
+
+@pytest.fixture
+def finished(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run with a model trained on a merge of two halves of a set that a step wrote."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(bert, "base")
+    Path("base/README.md").write_text("---\nlicense: mit\n---\n")
+    Path("datasets.yaml").write_text(CATALOGUE)
+    for name, count in (("mails", 20), ("faq", 4)):
+        rows = [{"query": f"{name} {i}", "pos": [f"answer {i}"]} for i in range(count)]
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("recipe.yaml").write_text(RECIPE)
+    assert main(["run", "recipe.yaml", "--out", "out", "--quiet"]) == 0
+    return tmp_path / "out"
+
+
+def test_origins_go_from_the_catalogue_through_steps_members_and_merges(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["publish", "--dry-run", str(finished / "again"), "--state", "3.2=none"]) == 0
+    shown = capsys.readouterr().out
+    assert "note: trained on personal data: mails; " in shown
+    row = r"  \| mails \| (\d+) of (\d+) \| text \| de \| mit \| yes \| 2024 \|"
+    (rows,) = re.findall(row, shown.partition("2.4. User data")[2])
+    members = [
+        json.loads((finished / f"members.draw={n}/artifact.json").read_text()) for n in (1, 2)
+    ]
+    used = [member["details"]["datasets"]["mails"] for member in members]
+    bags = [
+        np.load(finished / f"members.draw={n}" / facts["bag"]).tolist()
+        for n, facts in enumerate(used, 1)
+    ]
+    assert rows == (str(len({row for bag in bags for row in bag})), str(used[0]["of"]))
+    assert "  | faq | 4 | text | not stated | not stated | not stated | not stated |" in shown
+    assert "  The publisher states: none\n" in shown
+    assert "[training_data.md](training_data.md)" in shown
+    assert re.search(r"^  training_data\.json +[\d.]+ k?B$", shown, re.MULTILINE)
