@@ -27,7 +27,6 @@ from .dataset import Domain as Domain
 from .dataset import Example as Example
 from .dataset import Reader as Reader
 from .dataset import Rows as Rows
-from .dataset import SourceKind as SourceKind
 from .dataset import Split as Split
 from .dataset import TaskKind as TaskKind
 from .evaluator import LESS_IS_BETTER as LESS_IS_BETTER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from emberge.contracts.media import MediaFacts
 
@@ -130,6 +130,7 @@ class DataOrigin:
     """Models that wrote texts of the set."""
     scored_by: tuple[str, ...] = ()
     """Models that gave the scores of the set."""
+    KINDS: ClassVar[tuple[str, ...]] = get_args(SourceKind)
 
     def plain(self) -> dict[str, Any]:
         """Return the stated facts as values of JSON."""

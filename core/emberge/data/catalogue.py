@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 import yaml
 
-from emberge.contracts import TASK_KINDS, DataOrigin, DataRef, Domain, SourceKind
+from emberge.contracts import TASK_KINDS, DataOrigin, DataRef, Domain
 from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import format_path
 from emberge.errors import DataError, closest_word, suggest
@@ -301,7 +301,7 @@ class _CatalogueReader(_NodeReader):
         return isinstance(node, yaml.ScalarNode) and node.value.strip() in _UNKNOWN
 
     def source_kind(self, node: yaml.Node) -> Any:
-        word, kinds = self.text(node), get_args(SourceKind)
+        word, kinds = self.text(node), DataOrigin.KINDS
         if word not in kinds:
             hint = suggest(word, kinds) or f"; known: {', '.join(kinds)}"
             raise self.error(node, f"there is no kind of source '{printable(word, 80)}'{hint}")

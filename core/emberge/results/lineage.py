@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from emberge.contracts import Artifact, DataOrigin, SourceKind
+from emberge.contracts import Artifact, DataOrigin
 from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
 from emberge.results.row_lists import count_rows
@@ -328,7 +328,7 @@ def _read_origin(facts: Any) -> DataOrigin:
     kind, personal_data = stated.get("kind"), stated.get("personal_data")
     return DataOrigin(
         **{key: text for key, text in texts.items() if isinstance(text, str) and text},
-        kind=kind if kind in get_args(SourceKind) else None,
+        kind=kind if kind in DataOrigin.KINDS else None,
         personal_data=personal_data if isinstance(personal_data, bool) else None,
         written_by=_read_texts(stated.get("written_by")),
         scored_by=_read_texts(stated.get("scored_by")),
