@@ -15,15 +15,18 @@ FetchCard = Callable[[str, str | None], Path | None]
 
 @dataclass(frozen=True)
 class Ancestors:
-    """Models outside the run that a model was made from, and the data that its run trained on.
+    """Models outside the run that a model was made from, and the data that all trainings behind it used.
 
-    `declared` has the names of models whose licence the publisher stated.
+    `models` are the oldest models up to those whose own licence is known, `outside` those that no step of any
+    run made: only their cards name the data that they were trained on. `declared` has the names of models
+    whose licence the publisher stated.
     """
 
     models: tuple[Parent, ...]
     data: tuple[Trained, ...] = ()
     merged: bool = False
     declared: tuple[str, ...] = ()
+    outside: tuple[Parent, ...] = ()
 
     @property
     def licences(self) -> dict[str, str]:
@@ -74,7 +77,7 @@ def find_ancestors(
         RecipeError: if a licence is declared for a model that is not an ancestor.
     """
     artifact = _read_record(folder)
-    _, roots, data = ancestry(artifact, folder.parent, origin, declared)
+    _, roots, data, outside = ancestry(artifact, folder, origin, declared)
     models = [_fetch_missing_card(model, fetch_card) for model in _split_adapters(roots, origin)]
     unknown_names = [name for name in declared if name not in {model.name for model in models}]
     if unknown_names:
@@ -86,8 +89,13 @@ def find_ancestors(
     licensed_models = _apply_licences(models, declared)
     if fault := _describe_unlicensed(licensed_models):
         raise CheckpointError(f"{folder}: {fault}")
+    model_by_name = {model.name: model for model in licensed_models}
+    outside_models = tuple(
+        model_by_name.get(model.name) or _fetch_missing_card(model, fetch_card)
+        for model in _split_adapters(outside, origin)
+    )
     merged = "strategy" in artifact.details
-    return Ancestors(tuple(licensed_models), data, merged, tuple(declared))
+    return Ancestors(tuple(licensed_models), data, merged, tuple(declared), outside_models)
 
 
 def expected_ancestors(
@@ -102,7 +110,7 @@ def expected_ancestors(
     """
     folder = context.model(model)
     if folder is not None:
-        roots = ancestry(_read_record(folder), folder.parent, model.folder, declared).roots
+        roots = ancestry(_read_record(folder), folder, model.folder, declared).roots
     else:
         names = dict.fromkeys(_list_expected_roots(model, context))
         found_roots = {

@@ -58,6 +58,13 @@ def _add_publish_options(parser: argparse.ArgumentParser) -> None:
         help="of a parent whose card states none; may be given several times",
     )
     parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="SECTION=TEXT",
+        help="your statement in a section of training_data.md; may be given several times",
+    )
+    parser.add_argument(
         "--inputs",
         type=Path,
         default=Path(),

@@ -33,6 +33,9 @@ from emberge_publish.hub_repository import Repository, card_on_hub
 from emberge_publish.licences import Terms, joint_terms
 from emberge_publish.publication import CARD, Choices, Publication
 from emberge_publish.published_card import authors_card, overlap_of, published_card
+from emberge_publish.training_summary import TrainingSummary
+
+_NO_VERSION = "no version"
 
 
 def prepare(
@@ -62,7 +65,7 @@ def prepare(
     terms = joint_terms(ancestors.licences, choices.licence)
     if terms.licence is None:
         raise CheckpointError(f"{folder}: {terms.problem}")
-    tasks = {model.name: _find_trained_on(model.bases, plugins) for model in ancestors.models}
+    tasks = {model.name: _find_trained_on(model.bases, plugins) for model in ancestors.outside}
     results, unmet = _find_results(result)
     scored_names = [path.stem for path in results]
     record = read_json(result / RECORD)
@@ -71,9 +74,10 @@ def prepare(
     card = _choose_base_card(result, text, record, choices.name, origin, plugins)
     full_card = draw_card(published_card(card, ancestors, terms, tasks, scored_names))
     contributions = plugins.call_complete_hook("complete_publication", folder=result)
-    written_files = {
-        name: text.encode() for name, text in {**contributions.files, CARD: full_card}.items()
-    }
+    version = str(record.get("fingerprint") or _NO_VERSION)
+    summary = TrainingSummary(choices.name, version, ancestors, choices.statements)
+    texts = {**contributions.files, CARD: full_card, **summary.draw()}
+    written_files = {name: text.encode() for name, text in texts.items()}
     written_files[RECORD] = record_text(with_contents(record, written_files)).encode()
     files: dict[str, Content] = {**selection.files, **written_files}
     require_no_credentials(files)
@@ -162,9 +166,13 @@ def _build_board_entry(
     plugins: Plugins,
 ) -> BoardEntry:
     known_sets = [one for one in tasks.values() if one is not None]
-    is_complete = len(known_sets) == len(tasks) and all(is_of_hub(one) for one in ancestors.models)
-    # The sources of the data that the run itself trained on are in no register.
-    is_complete = is_complete and not ancestors.data
+    own_sets = [one.tasks for one in ancestors.data if one.tasks is not None]
+    is_complete = (
+        len(known_sets) == len(tasks)
+        and all(is_of_hub(one) for one in ancestors.outside)
+        and len(own_sets) == len(ancestors.data)
+    )
+    own_names = [{dataset.name} for dataset in ancestors.data]
     backbone = plugins.find("text_encoder", "backbone").type()
     return BoardEntry(
         name=repository.name,
@@ -174,7 +182,7 @@ def _build_board_entry(
         bases=ancestors.bases,
         dimension=backbone.describe(folder).dimension,
         reference=repository.url,
-        trained_on=sorted(frozenset().union(*known_sets)) if is_complete else None,
+        trained_on=sorted(set().union(*known_sets, *own_sets, *own_names)) if is_complete else None,
         results=results,
     )
 
@@ -190,7 +198,16 @@ def _list_notes(
                 f"the data '{one.name}' is under {one.licence}; whether that binds a model trained on it is "
                 "for you to judge"
             )
-    unknown = [one.name for one in ancestors.models if not one.datasets and not tasks[one.name]]
+    unknown = [one.name for one in ancestors.outside if not one.datasets and not tasks[one.name]]
+    personal = [one.name for one in ancestors.data if one.origin.personal_data]
+    if personal:
+        yield f"trained on personal data: {join_some(personal, 6)}; the summary of training data names them"
+    silent = [one.name for one in ancestors.data if one.tasks is None]
+    if silent and None not in tasks.values():
+        yield (
+            f"no ind_tasks stated for {join_some(silent, 6)}, so leaderboards list no training data; state "
+            "in the entry of the data which evaluation tasks are from the same source, [] for none"
+        )
     if unknown:
         yield f"training data unknown: {join_some(unknown, 6)}; the card says so"
     local_names = [one.name for one in ancestors.models if one.name.startswith(("/", "~"))]

@@ -16,17 +16,22 @@ from emberge_publish.ancestors import Ancestors
 from emberge_publish.credentials import Content
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
 from emberge_publish.licences import Terms
+from emberge_publish.training_summary import SUMMARY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Options of the publisher; `licences` replace or supplement the licences that ancestors' cards state."""
+    """Options of the publisher; `licences` replace or supplement the licences that ancestors' cards state.
+
+    `statements` are texts for sections of the summary of training data, by the sections' numbers.
+    """
 
     name: str
     private: bool = False
     replace: bool = False
     licence: str | None = None
     licences: Mapping[str, str] = field(default_factory=dict)
+    statements: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Publication:
         return table_lines(["File", "Size"], rows, "lr")
 
     def preview(self) -> Iterator[str]:
-        """Yield the lines of a dry run: files with sizes, licence and its reason, notes, and the card."""
+        """Yield the lines of a dry run: files, licence with its reason, notes, card and training data."""
         sizes = {path: measure_content(content) for path, content in self.files.items()}
         yield f"{self.choices.name}: what would be uploaded"
         yield from list_files(dict.fromkeys(sizes.items(), ""))
@@ -87,11 +92,12 @@ class Publication:
         yield ""
         yield from self._explain_licence()
         yield from (f"note: {printable(note)}" for note in self.notes)
-        yield ""
-        yield f"{CARD}:"
-        card = self.files[CARD]
-        assert isinstance(card, bytes)  # prepare draws it
-        yield from (f"  {printable(line)}".rstrip() for line in card.decode().splitlines())
+        for name in (CARD, SUMMARY):
+            yield ""
+            yield f"{name}:"
+            text = self.files[name]
+            assert isinstance(text, bytes)  # prepare draws it
+            yield from (f"  {printable(line)}".rstrip() for line in text.decode().splitlines())
 
     def _explain_licence(self) -> Iterator[str]:
         yield f"licence {self.terms.licence}: {self.terms.reason}"

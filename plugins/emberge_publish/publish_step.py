@@ -35,10 +35,11 @@ class Publish(Step):
 
     The licence is the freest licence that the licences of all parents allow; a licence that a parent forbids
     is refused. The card names the model's ancestors, their training data, and the known test sets in that
-    data. Without `upload` the step only gathers and checks the files; `emberge publish` then shows them, asks
-    and uploads. With `upload` the model is uploaded when the step runs. Such a run needs `--allow-upload`,
-    and is refused before any work without it. If a requirement of a step in `after` is not met, nothing is
-    gathered or uploaded, the result says why, and the run ends with exit code 3.
+    data. `training_data.md` is a summary of the training data in the layout that the EU asks of providers of
+    general-purpose AI models. Without `upload` the step only gathers and checks the files; `emberge publish`
+    then shows them, asks and uploads. With `upload` the model is uploaded when the step runs. Such a run
+    needs `--allow-upload`, and is refused before any work without it. If a requirement of a step in `after`
+    is not met, nothing is gathered or uploaded, the result says why, and the run ends with exit code 3.
 
     The result has `published.md`, a table of the files with their sizes. For a model of sentence embeddings
     it also has `mteb/`: an entry for mteb's register, and results on mteb's tasks in the layout of mteb's
@@ -72,6 +73,8 @@ class Publish(Step):
     """A licence that all parents allow; by default the freest of them."""
     licences: Mapping[str, str] = field(default_factory=dict)
     """Licences of parents whose cards state none, by the parents' names."""
+    statements: Mapping[str, str] = field(default_factory=dict)
+    """Your statements in the summary of training data, by section numbers: `{"1.1": "Acme, Berlin"}`."""
 
     def uploads_to(self) -> Sequence[str]:
         return (self.name,) if self.upload else ()
@@ -85,9 +88,16 @@ class Publish(Step):
             )
             yield context.problem(fault, "model")
         yield from self._check_licences(context)
+        yield from self._check_statements(context)
         if self.upload and not _is_logged_in():
             fault = "nobody is logged in at the hub; run `hf auth login` before the step runs"
             yield context.warning(fault, "upload")
+
+    def _check_statements(self, context: Preflight) -> Iterator[Problem]:
+        from emberge_publish.training_summary import list_statement_faults
+
+        for fault in list_statement_faults(self.statements):
+            yield context.problem(fault, "statements")
 
     def _check_licences(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem of the licences of ancestors that are known before the run."""
@@ -119,6 +129,7 @@ class Publish(Step):
             replace=self.replace,
             licence=self.licence,
             licences=dict(self.licences),
+            statements=dict(self.statements),
         )
         publication = prepare(model.folder, choices, workspace.plugins, self.model.folder)
         for note in publication.notes:
@@ -174,6 +185,8 @@ class Publish(Step):
         words += ["--licence", self.licence] if self.licence is not None else []
         for name, licence in self.licences.items():
             words += ["--licence-of", f"{name}={licence}"]
+        for section, text in self.statements.items():
+            words += ["--state", f"{section}={text}"]
         words += ["--inputs", origin] if origin != os.curdir else []
         return shlex.join(words)
 

@@ -13,6 +13,7 @@ from emberge import Plugins, RecipeError
 from emberge_publish.ancestors import skip_card
 from emberge_publish.prepare import prepare
 from emberge_publish.publication import Choices, Publication
+from emberge_publish.training_summary import list_statement_faults
 
 
 def run(options: argparse.Namespace, plugins: Plugins) -> int:
@@ -23,6 +24,7 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         replace=options.replace,
         licence=options.licence,
         licences=_read_licences(options.licence_of),
+        statements=_read_statements(options.state),
     )
     if options.dry_run:
         preview = prepare(options.folder, choices, plugins, options.inputs, skip_card)
@@ -78,6 +80,21 @@ def _read_licences(assignments: Sequence[str]) -> dict[str, str]:
             raise RecipeError(f"--licence-of {text}: write it as PARENT=ID")
         licences[name] = licence
     return licences
+
+
+def _read_statements(assignments: Sequence[str]) -> dict[str, str]:
+    """Return statements by section, read from texts such as `1.1=Acme, Berlin`."""
+    statements: dict[str, str] = {}
+    for text in assignments:
+        section, equals, statement = text.partition("=")
+        if not (equals and statement.strip()):
+            raise RecipeError(
+                f"--state {text}: write it as SECTION=TEXT, such as 1.1='Acme, Berlin'"
+            )
+        statements[section] = statement
+    if fault := next(list_statement_faults(statements), None):
+        raise RecipeError(f"--state: {fault}")
+    return statements
 
 
 def _ask_user(question: str) -> bool:

@@ -11,13 +11,15 @@ import yaml
 from emberge import EmbergeError
 from emberge.documents import BulletList, Card, Section, TextTable
 from emberge.model_folder import split_card
-from emberge.results import Parent
+from emberge.results import Parent, Trained
 from emberge.wording import Markdown, join_some, prose, web_link
 
 from emberge_publish.ancestors import Ancestors, is_of_hub, shown_name
 from emberge_publish.licences import Terms
+from emberge_publish.training_summary import SUMMARY
 
 _HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_HUB_PAGE = re.compile(r"https://huggingface\.co/datasets/([\w][\w.-]*/[\w][\w.-]*)")
 # Terms of an author's own that hubs have an identifier for.
 _KNOWN_TERMS = re.compile(r"(gemma|llama[\d.]+|.*openrail.*|deepfloyd-if-license|etalab-2\.0)")
 _MOST_LISTED = 12
@@ -99,12 +101,18 @@ def _build_front(
         front["base_model"] = ancestors.bases
         relation = "merge" if ancestors.merged else "finetune"
         front.setdefault("base_model_relation", relation)
-    datasets = [one.name for one in ancestors.data if _HUB_ID.fullmatch(one.name)]
-    datasets += [data for one in ancestors.models for data in one.datasets]
+    datasets = [name for one in ancestors.data if (name := _find_hub_name(one))]
+    datasets += [data for one in ancestors.outside for data in one.datasets]
     if datasets:
         front["datasets"] = list(dict.fromkeys(datasets))
     front.setdefault("library_name", "sentence-transformers")
     return front
+
+
+def _find_hub_name(data: Trained) -> str | None:
+    """Return the name of a hub dataset, from the page of its origin or its own name; None for others."""
+    page = _HUB_PAGE.fullmatch(data.origin.url or "")
+    return page[1] if page else data.name if _HUB_ID.fullmatch(data.name) else None
 
 
 def _link_parent(parent: Parent) -> Markdown:
@@ -131,14 +139,17 @@ def _build_lineage_section(ancestors: Ancestors) -> Section:
 
 def _build_training_section(ancestors: Ancestors) -> Section:
     items = []
-    for model in ancestors.models:
+    for model in ancestors.outside:
         datasets = prose(", ".join(model.datasets)) or "unknown: its card names none"
         if not model.card and not model.datasets:
             datasets = "unknown: it has no card that can be found"
         items.append(Markdown(f"{_link_parent(model)}: {datasets}"))
     trained_data = ", ".join(data.name for data in ancestors.data)
-    run_line = prose(f"the run that made this model: {trained_data or 'no training'}")
-    return Section("Training data of the ancestors", [BulletList([*items, run_line])])
+    run_line = prose(f"the runs behind this model: {trained_data or 'no training'}")
+    link = Markdown(
+        f"[{SUMMARY}]({SUMMARY}) has the rows, licence, source and personal data of each set."
+    )
+    return Section("Training data of the ancestors", [BulletList([*items, run_line]), link])
 
 
 def _build_overlap_section(
@@ -146,7 +157,7 @@ def _build_overlap_section(
 ) -> Section:
     items = [
         Markdown(f"{_link_parent(model)}: {_describe_overlap(model, tasks.get(model.name))}")
-        for model in ancestors.models
+        for model in ancestors.outside
     ]
     overlap = overlap_of(tasks, scored)
     warning = (

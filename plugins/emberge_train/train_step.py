@@ -583,18 +583,30 @@ def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
 def _describe_used_rows(
     datasets: Sequence[StoredDataset], result: FitResult, bags: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the used rows of each dataset, its licence, and the file of row numbers if not all were used."""
+    """Return the used rows of each dataset, its origin, and the file of row numbers if not all were used."""
     return {
         info.name: {
             "task": info.task,
             "rows": result.pool.get(info.name, 0),
             "of": info.size,
-            **({"licence": licence} if (licence := dataset.entry.source.licence) else {}),
+            **_describe_origin(dataset),
             **({"bag": bags[info.name]} if info.name in bags else {}),
         }
         for dataset in datasets
         for info in [dataset.info]
     }
+
+
+def _describe_origin(dataset: StoredDataset) -> dict[str, Any]:
+    """Return the stated facts of a dataset's origin, language, media and test tasks, as values of JSON."""
+    entry, media = dataset.entry, dataset.info.media
+    facts = {
+        "source": entry.origin.plain() or None,
+        "language": entry.language,
+        "media": list(media.kinds) if media is not None else None,
+        "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:

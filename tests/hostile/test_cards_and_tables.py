@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import Artifact
+from emberge.contracts import DataOrigin
 from emberge.documents import Card, draw_card
 from emberge.recipes import Recipe, run_summary
 from emberge.results import Parent, Trained
@@ -169,13 +170,20 @@ def card_of(word: str, **shape: Any) -> str:
             anatomy=Anatomy(**shape),
             parents=(parent,),
             roots=(parent,),
-            data=(Trained(word, word, 1, 2, word),),
+            data=(trained(word),),
             origin=ModelOrigin(
                 component=word, fingerprint=word, versions=((word, word),), seed=word
             ),
         )
     )
     return draw_card(card)
+
+
+def trained(word: str) -> Trained:
+    origin = DataOrigin(
+        licence=word, url=word, collected=word, written_by=(word,), scored_by=(word,)
+    )
+    return Trained(word, word, 1, 2, origin, word, (word,), (word,))
 
 
 def body_of(card: str) -> str:
@@ -233,7 +241,7 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
 @pytest.mark.parametrize("word", HOSTILE)
 def test_a_published_card_has_its_licence_whatever_parents_are_called(word: str) -> None:
     parent = Parent(word, 0.5, word, "https://huggingface.co/a/b", "mit", bases=(word,))
-    ancestors = Ancestors((parent,), (Trained(word, licence=word),), declared=(word,))
+    ancestors = Ancestors((parent,), (trained(word),), declared=(word,), outside=(parent,))
     card = published_card(Card("soup"), ancestors, Terms("apache-2.0"), {word: {word}}, [word])
     given = draw_card(card)
     matter = yaml.safe_load(given.split("\n---\n")[0])

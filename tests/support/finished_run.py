@@ -25,6 +25,7 @@ from emberge import (
     StepRef,
 )
 from emberge.contracts import Reference, Rehearsal
+from emberge.results import write_bags
 from emberge_report import Report
 
 TASKS = [
@@ -142,14 +143,18 @@ def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None)
 def trained(
     out: Path, step: str, model: Path, *, steps: int = 60, seed: int = 0, **changes: Any
 ) -> Path:
-    """A finished training with a loss that falls."""
+    """A finished training with a loss that falls; a bag begins 160 rows later for each seed."""
+    rows = steps * 16
+    used: dict[str, Any] = {"task": "retrieval", "rows": rows, "of": 960}
+    if rows < 960:
+        used["bag"] = "bags/stdlib.npy"
     artifact = Artifact(
         kind="model",
         size=steps * 16,
         parents=(BASE,),
         details={
             "base": BASE,
-            "datasets": {"stdlib": {"task": "retrieval", "rows": steps * 16, "of": 960}},
+            "datasets": {"stdlib": used},
             "examples": steps * 16,
             "steps": steps,
             "seconds": 41.3 + steps / 10,
@@ -163,6 +168,8 @@ def trained(
         },
     )
     folder = publish(out, step, dataclasses.replace(artifact, **changes), model)
+    if rows < 960:
+        write_bags(folder, {"stdlib": range(160 * seed, 160 * seed + rows)})
     noise = random.Random(seed)
     with (folder / "metrics.jsonl").open("w") as file:
         for at in range(1, steps + 1):

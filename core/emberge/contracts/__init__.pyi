@@ -20,6 +20,7 @@ from .block import Options as Options
 from .block import rows_of as rows_of
 from .dataset import TASK_KINDS as TASK_KINDS
 from .dataset import BadRow as BadRow
+from .dataset import DataOrigin as DataOrigin
 from .dataset import Dataset as Dataset
 from .dataset import DatasetInfo as DatasetInfo
 from .dataset import Domain as Domain

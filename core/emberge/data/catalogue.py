@@ -4,8 +4,9 @@ A catalogue is a mapping with the lists `train` and `eval` of sets, and optional
 sets have the form of training sets but are not for training. Rows of the keys in `forget`, which a catalogue
 or a set may have, are left out of these sets. Paths are relative to the catalogue. Further facts about a set,
 which emberge does not read (url, citation, counts, …), may have the names in `FREE` and names that begin with
-`x-`. Any other name is an error, so that misspelt names are found. Of a training set's facts only the licence
-is read: `licence` of the set or of its `source`, which may have any further facts.
+`x-`. Any other name is an error, so that misspelt names are found. Of a training set's `source` the facts of
+`DataOrigin` are read, and it may have any further facts; names that are nearly those of facts that are read
+are errors. The licence may be beside the set's name too.
 
 A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
 """
@@ -20,10 +21,10 @@ from typing import Any, get_args
 
 import yaml
 
-from emberge.contracts import TASK_KINDS, DataRef, Domain
-from emberge.data.entry import Catalogue, Columns, DataEntry, DataOrigin, EvalSet, Forget
+from emberge.contracts import TASK_KINDS, DataOrigin, DataRef, Domain
+from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet, Forget
 from emberge.data.file_summary import format_path
-from emberge.errors import DataError, suggest
+from emberge.errors import DataError, closest_word, suggest
 from emberge.files import UnsoundFileError, read_regular
 from emberge.wording import printable
 from emberge.yaml_nodes import find_alias_problem
@@ -39,6 +40,8 @@ FREE = frozenset(
     }
 )
 _LICENCE_KEYS = ("licence", "license")
+# Values of facts that are not stated.
+_UNKNOWN = ("", "unknown", "null", "~")
 _MOST_DIGITS = 18  # largest number of digits of a count
 # The form of a query's instruction (Wang et al., 2024, arXiv:2401.00368).
 INSTRUCTION = "Instruct: {instruction}\nQuery: "
@@ -130,6 +133,9 @@ class _NodeReader:
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, "expected a text")
         return str(node.value)
+
+    def line(self, node: yaml.Node) -> str:
+        return self.text(node).strip()
 
     def flag(self, node: yaml.Node) -> bool:
         word = self.text(node)
@@ -237,8 +243,7 @@ class _CatalogueReader(_NodeReader):
                 options["documents"] = str(self.resolve_path(keys["documents"][1]))
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
-        if licence := self.licence(keys):
-            options["source"] = DataOrigin(licence=licence)
+        options["source"] = self.origin(keys)
         options["forget"] = forget + options.get("forget", ())
         return DataEntry(name=self.name(self.require_key(keys, "name", node)), **options)
 
@@ -266,14 +271,46 @@ class _CatalogueReader(_NodeReader):
             **options,
         )
 
-    def licence(self, keys: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> str | None:
-        """Return the licence that a set or its source states; None if it is missing or unknown."""
-        stated = [keys[name][1] for name in _LICENCE_KEYS if name in keys]
-        if not stated and "source" in keys and isinstance(keys["source"][1], yaml.MappingNode):
-            source = self.mapping(keys["source"][1])
-            stated = [source[name][1] for name in _LICENCE_KEYS if name in source]
-        word = self.text(stated[0]).strip() if stated else ""
-        return None if word in ("", "unknown", "null", "~") else word
+    def origin(self, keys: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> DataOrigin:
+        """Return the stated facts of a set's source; `unknown` stands for a fact that is not stated."""
+        stated = {}
+        if "source" in keys and isinstance(keys["source"][1], yaml.MappingNode):
+            stated = self.mapping(keys["source"][1])
+            self.require_well_spelt(stated)
+        beside_name = {key: keys[key] for key in _LICENCE_KEYS if key in keys}
+        licences = beside_name or {key: stated[key] for key in _LICENCE_KEYS if key in stated}
+        facts = dict(stated)
+        if licences:
+            facts["licence"] = next(iter(licences.values()))
+        return DataOrigin(
+            **{
+                name: read(self, facts[name][1])
+                for name, read in _ORIGIN_READERS.items()
+                if name in facts and not self.is_unknown(facts[name][1])
+            }
+        )
+
+    def require_well_spelt(self, facts: Mapping[str, tuple[yaml.Node, yaml.Node]]) -> None:
+        """Refuse further facts of a source whose names are nearly those of facts that are read."""
+        known = (*_ORIGIN_READERS, *_LICENCE_KEYS)
+        for name, (node, _) in facts.items():
+            near_name = closest_word(name, known)
+            if name not in known and near_name is not None and not name.startswith("x-"):
+                raise self.error(
+                    node,
+                    f"a source has no fact '{name}'; did you mean '{near_name}'? A fact of your own may "
+                    f"be named 'x-{name}'",
+                )
+
+    def is_unknown(self, node: yaml.Node) -> bool:
+        return isinstance(node, yaml.ScalarNode) and node.value.strip() in _UNKNOWN
+
+    def source_kind(self, node: yaml.Node) -> Any:
+        word, kinds = self.text(node), DataOrigin.KINDS
+        if word not in kinds:
+            hint = suggest(word, kinds) or f"; known: {', '.join(kinds)}"
+            raise self.error(node, f"there is no kind of source '{printable(word, 80)}'{hint}")
+        return word
 
     def task(self, node: yaml.Node) -> Any:
         word = self.text(node)
@@ -362,6 +399,15 @@ _TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "language": _CatalogueReader.text,
     "key": _CatalogueReader.text,
     "forget": _CatalogueReader.forget,
+}
+_ORIGIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
+    "licence": _CatalogueReader.line,
+    "kind": _CatalogueReader.source_kind,
+    "url": _CatalogueReader.line,
+    "personal_data": _CatalogueReader.flag,
+    "collected": _CatalogueReader.line,
+    "written_by": _CatalogueReader.names,
+    "scored_by": _CatalogueReader.names,
 }
 _EVAL_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "language": _CatalogueReader.text,

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -25,21 +26,25 @@ Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
 
 
 def write_catalogue(
-    folder: Path, sets: Sets, parts: Mapping[str, Sets] | None = None
+    folder: Path,
+    sets: Sets,
+    parts: Mapping[str, Sets] | None = None,
+    scored_by: tuple[str, ...] = (),
 ) -> dict[str, int]:
     """Write each set's examples to a file of JSON lines, and the catalogue that lists them.
 
     A set is a tuple (new name, original dataset, examples). It keeps the prompts and other facts of the
     original dataset; examples are written one by one. A set without examples is left out of the catalogue.
-    The sets of `parts`, `dev` and `test`, are not for training.
+    The sets of `parts`, `dev` and `test`, are not for training. `scored_by` are the models whose scores
+    replaced those of the original datasets.
 
     Returns:
         The number of training rows by name, in order, including sets that were left out.
     """
     counts: dict[str, int] = {}
-    content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts)}
+    content: dict[str, Any] = {"train": _write_sets(folder, sets, "", counts, scored_by)}
     for part, part_sets in (parts or {}).items():
-        if entries := _write_sets(folder, part_sets, f"{part}-", {}):
+        if entries := _write_sets(folder, part_sets, f"{part}-", {}, scored_by):
             content[part] = entries
     write_entries(folder, content)
     return counts
@@ -73,7 +78,7 @@ def _open_packed(raw: BinaryIO) -> BinaryIO:
 
 
 def _write_sets(
-    folder: Path, sets: Sets, prefix: str, counts: dict[str, int]
+    folder: Path, sets: Sets, prefix: str, counts: dict[str, int], scored_by: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Write the files of sets and return their catalogue entries; put each set's row count into `counts`."""
     entries: list[dict[str, Any]] = []
@@ -83,7 +88,9 @@ def _write_sets(
         if not count:
             (folder / file).unlink()
             continue
-        entries.append({"name": name, "file": file, "rows": count, **_build_facts(dataset)})
+        entries.append(
+            {"name": name, "file": file, "rows": count, **_build_facts(dataset, scored_by)}
+        )
     return entries
 
 
@@ -126,9 +133,10 @@ def _build_value(text: str) -> Any:
     return {"parts": [{p.kind: p.path} if isinstance(p, Media) else p for p in parts]}
 
 
-def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
+def _build_facts(dataset: StoredDataset, scored_by: tuple[str, ...]) -> dict[str, Any]:
     """Return the facts of a dataset for its catalogue entry, without those that have the default value."""
     entry, info = dataset.entry, dataset.info
+    origin = replace(entry.origin, scored_by=scored_by or entry.origin.scored_by)
     facts: dict[str, Any] = {"task": info.task, "symmetric": dataset.symmetric}
     if info.scores is not None:
         facts["score_range"] = [0, 1]
@@ -139,7 +147,7 @@ def _build_facts(dataset: StoredDataset) -> dict[str, Any]:
         "prompt": dataset.prompt or None,
         "weight": entry.weight if entry.weight != 1 else None,
         "negatives": entry.negatives if entry.negatives != "auto" else None,
-        "source": {"licence": entry.source.licence} if entry.source.licence else None,
+        "source": origin.plain() or None,
         "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
     }
     return facts | {name: value for name, value in optional.items() if value is not None}

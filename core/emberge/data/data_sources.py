@@ -218,6 +218,8 @@ def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reade
         for name in names
         if (value := getattr(entry, name)) != getattr(default_entry, name)
     }
+    if "source" in recipe_options:
+        recipe_options["source"] = each.source.updated(entry.source)
     if each.path is not None:  # only evaluations search a file of documents
         each = dataclasses.replace(each, documents=None)
     recipe_options["forget"] = each.forget + entry.forget

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from emberge.contracts import AnyNumber, Count, DataRef, Domain, Negatives, Positive, TaskKind
+from emberge.contracts import (
+    AnyNumber,
+    Count,
+    DataOrigin,
+    DataRef,
+    Domain,
+    Negatives,
+    Positive,
+    TaskKind,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +31,6 @@ class Columns:
     negative: str | None = None
     score: str | None = None
     label: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOrigin:
-    """Origin of a set: its licence, by the identifier that hubs use (`cc-by-4.0`), or by its name."""
-
-    licence: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +91,9 @@ class DataEntry:
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
     none. `language` is the language of a set, from its catalogue. `rows` is the number of its rows, if a
-    catalogue states it; only the estimates of a check use it. `source` states the set's licence, which a
-    trained model's card and its publication name.
+    catalogue states it; only the estimates of a check use it. `source` states the set's licence, its
+    kind of source and whether it contains personal data, which a trained model's card and its publication
+    name.
 
     `key` is the column that says whose a row is: a customer, a document, a licence. By default a row's key is
     its content, which is its anchor and positives. `bag` keeps the rows of one of several disjoint bags, in
@@ -128,6 +131,13 @@ class DataEntry:
     def forgetting(self, file: Path) -> DataEntry:
         """Return the entry without the rows of the keys that a file lists, too."""
         return replace(self, forget=(*self.forget, Forget(file=DataRef(str(file)))))
+
+    @property
+    def origin(self) -> DataOrigin:
+        """Stated facts of the source, and the page of a hub dataset."""
+        if self.hub is None or self.source.url is not None:
+            return self.source
+        return replace(self.source, url=f"https://huggingface.co/datasets/{self.hub}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,17 @@
-"""Lineage of a model: its parents, with the licences and languages that they state."""
+"""Lineage of a model: its parents with their licences and languages, and all data it was trained on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emberge.contracts import Artifact
+from emberge.contracts import Artifact, DataOrigin
 from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
+from emberge.results.row_lists import count_rows
 from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
@@ -23,7 +24,8 @@ class Parent:
     """Model from which another model was made; facts that no file states are empty or None.
 
     `bases` are the hub ids from which the model descends: its own id if it is on the hub. `datasets` are the
-    data sets that its card names. `card` is False if no card was found.
+    data sets that its card names. `card` is False if no card was found. `reference` is the name in a recipe
+    by which the model is found, if it is not `name`.
     """
 
     name: str
@@ -36,25 +38,43 @@ class Parent:
     step: bool = False
     datasets: tuple[str, ...] = ()
     card: bool = False
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Data set that a model was trained on: `rows` of its `whole` number of examples."""
+    """Data set that a model was trained on: `rows` of its `whole` number of examples, each counted once.
+
+    `media` are the kinds of media in its rows. `tasks` are evaluation tasks from the same source; None if
+    they are not stated.
+    """
 
     name: str
     task: str = ""
     rows: int | None = None
     whole: int | None = None
-    licence: str | None = None
+    origin: DataOrigin = field(default_factory=DataOrigin)
+    language: str | None = None
+    media: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None
+
+    @property
+    def licence(self) -> str | None:
+        """Licence that its origin states."""
+        return self.origin.licence
 
 
 class Ancestry(NamedTuple):
-    """Ancestry of a model: its parents, its ancestors outside the run, and all training data."""
+    """Ancestry of a model: its parents, its ancestors outside the run, and all training data.
+
+    `roots` are the oldest ancestors up to those whose own licence is known, `outside` those that no step
+    made: nothing but their cards is known of the data that they were trained on.
+    """
 
     parents: tuple[Parent, ...]
     roots: tuple[Parent, ...]
     data: tuple[Trained, ...]
+    outside: tuple[Parent, ...]
 
 
 def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
@@ -73,7 +93,7 @@ def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[P
         {base: reference} if isinstance(base, str) and isinstance(reference, str) else {}
     )
     return tuple(
-        replace(_find_parent(reference_by_base[name], weights.get(name), out, origin), name=name)
+        _find_base(name, reference_by_base[name], weights.get(name), out, origin)
         if name in reference_by_base
         else _find_parent(name, weights.get(name), out, origin)
         for name in names
@@ -89,6 +109,11 @@ def _read_weights(artifact: Artifact) -> dict[str, Any]:
     if isinstance(weights, list) and len(weights) == len(parents):
         return dict(zip(parents, weights, strict=True))
     return dict.fromkeys(parents)
+
+
+def _find_base(name: str, reference: str, weight: Any, out: Path, origin: Path | None) -> Parent:
+    parent = _find_parent(reference, weight, out, origin)
+    return parent if parent.name == name else replace(parent, name=name, reference=reference)
 
 
 def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
@@ -166,39 +191,73 @@ def _read_hub_names(value: Any) -> tuple[str, ...]:
 
 
 def ancestry(
-    artifact: Artifact, out: Path, origin: Path | None, declared: Collection[str] = ()
+    artifact: Artifact, folder: Path, origin: Path | None, declared: Collection[str] = ()
 ) -> Ancestry:
-    """Return the parents of a model that a step in `out` made, its oldest known ancestors, and its data.
+    """Return the parents of the model that a step left in `folder`, its oldest known ancestors, and its data.
 
     `origin` is the folder of the run's recipe, at which relative paths start. An ancestor that another run
-    made, and whose card states no licence, is followed to its own ancestors and data by the record in its
-    folder, unless `declared`, which are the names of models with known licences, contains it.
+    made is followed to its own ancestors and data by the record in its folder. Its licence is its own if its
+    card states one or `declared`, which are the names of models with known licences, contains it.
     """
-    roots: dict[str, Parent] = {}
-    data: dict[tuple[object, ...], Trained] = {}
-    waiting, met = [(artifact, out)], set[Path]()
-    while waiting:
-        current, run = waiting.pop(0)
-        for trained in _list_training_data(current):
-            # Sets of one name may differ: a file's name is the default.
-            key = (trained.name, trained.task, trained.whole, trained.licence)
-            listed = data.get(key)
-            if listed is None or (trained.rows or 0) > (listed.rows or 0):
-                data[key] = trained
-        for parent in _find_parents(current, run, origin):
-            folder = (
-                _find_result_link(parent.name, run)
-                if parent.step
-                else _find_other_result(parent, origin, declared)
-            )
-            parent_artifact = read_artifact(folder) if folder is not None else None
-            if folder is None or parent_artifact is None:
-                roots.setdefault(parent.name, parent)
-            elif folder.resolve() not in met:
-                met.add(folder.resolve())
-                waiting.append((parent_artifact, folder.parent))
-    parents = _find_parents(artifact, out, origin)
-    return Ancestry(parents, tuple(roots.values()), tuple(data.values()))
+    found, outside = _follow(artifact, folder, origin)
+    _, roots = _follow(artifact, folder, origin, lambda parent: _is_licensed(parent, declared))
+    parents = _find_parents(artifact, folder.parent, origin)
+    return Ancestry(parents, roots, _join_training_data(found), outside)
+
+
+_Result = tuple[Artifact, Path]
+
+
+def _follow(
+    artifact: Artifact,
+    folder: Path,
+    origin: Path | None,
+    is_end: Callable[[Parent], bool] = lambda _: False,
+) -> tuple[list[_Result], tuple[Parent, ...]]:
+    """Return the results behind a model, itself first, and the models at which the search ends.
+
+    It ends at models that no step made, and at results of other runs for which `is_end` is true.
+    """
+    ends: dict[str, Parent] = {}
+    results, met = [(artifact, folder)], {folder.resolve()}
+    for current, place in results:  # which grows
+        for parent in _find_parents(current, place.parent, origin):
+            adapter = _find_adapter(parent, place.parent, origin, is_end)
+            main = replace(parent, name=parent.name.partition("+")[0]) if adapter else parent
+            found = _find_result(main, place.parent, origin, is_end)
+            if found is None:
+                ends.setdefault(main.name, main)
+            for result in (found, adapter):
+                if result is not None and result[1].resolve() not in met:
+                    met.add(result[1].resolve())
+                    results.append(result)
+    return results, tuple(ends.values())
+
+
+def _find_adapter(
+    parent: Parent, out: Path, origin: Path | None, is_end: Callable[[Parent], bool]
+) -> _Result | None:
+    """Return the result of the step that made the adapter on a parent; None if there is none."""
+    adapter = parent.name.partition("+")[2]
+    if not adapter:
+        return None
+    return _find_result(_find_parent(adapter, None, out, origin), out, origin, is_end)
+
+
+def _find_result(
+    parent: Parent, out: Path, origin: Path | None, is_end: Callable[[Parent], bool]
+) -> _Result | None:
+    """Return the result of the step of any run that made a parent; None if there is none or it is an end."""
+    if parent.step:
+        folder: Path | None = _find_result_link(parent.reference or parent.name, out)
+    else:
+        folder = None if is_end(parent) else _find_other_result(parent, origin)
+    artifact = read_artifact(folder) if folder is not None else None
+    return None if folder is None or artifact is None else (artifact, folder)
+
+
+def _is_licensed(parent: Parent, declared: Collection[str]) -> bool:
+    return parent.licence is not None or parent.name in declared
 
 
 def ancestors_outside(
@@ -209,21 +268,18 @@ def ancestors_outside(
     The arguments are those of `model_outside` and `ancestry`.
     """
     parent = model_outside(text, origin)
-    folder = _find_other_result(parent, origin, declared)
-    artifact = read_artifact(folder) if folder is not None else None
-    if folder is None or artifact is None:
-        return (parent,)
-    return ancestry(artifact, folder.parent, origin, declared).roots
+    found = _find_result(
+        parent, origin or Path(), origin, lambda model: _is_licensed(model, declared)
+    )
+    return (parent,) if found is None else ancestry(*found, origin, declared).roots
 
 
-def _find_other_result(
-    parent: Parent, origin: Path | None, declared: Collection[str]
-) -> Path | None:
-    """Return the folder of a model without a licence of its own that another run made; None for others."""
-    is_local = parent.name.startswith((".", "/", "~")) and "+" not in parent.name
-    if not is_local or parent.licence or parent.name in declared:
+def _find_other_result(parent: Parent, origin: Path | None) -> Path | None:
+    """Return the folder of a model that another run made; None for others."""
+    text = parent.reference or parent.name
+    if not text.startswith((".", "/", "~")) or "+" in text:
         return None
-    folder = _find_folder(parent.name, None, origin)
+    folder = _find_folder(text, None, origin)
     return folder if folder is not None and (folder / ARTIFACT).is_file() else None
 
 
@@ -234,24 +290,48 @@ def _find_result_link(text: str, out: Path) -> Path:
     return link if link.is_dir() else OutFolder(out).link(name.partition("/")[0])
 
 
-def _list_training_data(artifact: Artifact) -> tuple[Trained, ...]:
-    """Return the data sets from which a training used rows, with the licences that their entries state."""
-    datasets = artifact.details.get("datasets")
-    if not isinstance(datasets, Mapping):
-        return ()
-    listed = (_build_trained(str(name), used) for name, used in datasets.items())
-    return tuple(trained for trained in listed if trained.rows != 0)
+def _join_training_data(results: Iterable[_Result]) -> tuple[Trained, ...]:
+    """Return the data sets from which trainings used rows, each once, with the rows that any of them used."""
+    folders_by_set: dict[Trained, list[tuple[Path, Mapping[str, Any]]]] = {}
+    for artifact, folder in results:
+        datasets = artifact.details.get("datasets")
+        for name, used in datasets.items() if isinstance(datasets, Mapping) else ():
+            facts = used if isinstance(used, Mapping) else {}
+            if facts.get("rows") != 0:
+                # Sets of one name may differ: a file's name is the default.
+                dataset = _build_trained(str(name), facts)
+                folders_by_set.setdefault(dataset, []).append((folder, facts))
+    return tuple(
+        replace(dataset, rows=count_rows(dataset.name, uses))
+        for dataset, uses in folders_by_set.items()
+    )
 
 
-def _build_trained(name: str, used: Any) -> Trained:
-    counts = used if isinstance(used, Mapping) else {}
-    rows, total, licence = (counts.get(key) for key in ("rows", "of", "licence"))
+def _build_trained(name: str, facts: Mapping[str, Any]) -> Trained:
+    """Return a data set by the facts in an artifact, without the number of rows."""
+    total, tasks, language = (facts.get(key) for key in ("of", "ind_tasks", "language"))
     return Trained(
         name,
-        task=str(counts.get("task") or ""),
-        rows=rows if isinstance(rows, int) else None,
+        task=str(facts.get("task") or ""),
         whole=total if isinstance(total, int) else None,
-        licence=str(licence) if licence else None,
+        origin=_read_origin(facts.get("source")),
+        language=str(language) if language else None,
+        media=_read_texts(facts.get("media")),
+        tasks=None if tasks is None else _read_texts(tasks),
+    )
+
+
+def _read_origin(facts: Any) -> DataOrigin:
+    """Return the origin of a data set from an artifact; facts of other types are left out."""
+    stated = facts if isinstance(facts, Mapping) else {}
+    texts = {key: stated.get(key) for key in ("licence", "url", "collected")}
+    kind, personal_data = stated.get("kind"), stated.get("personal_data")
+    return DataOrigin(
+        **{key: text for key, text in texts.items() if isinstance(text, str) and text},
+        kind=kind if kind in DataOrigin.KINDS else None,
+        personal_data=personal_data if isinstance(personal_data, bool) else None,
+        written_by=_read_texts(stated.get("written_by")),
+        scored_by=_read_texts(stated.get("scored_by")),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from emberge.contracts import Rows
 from emberge.errors import DataError
@@ -46,29 +47,53 @@ def rows_seen(folder: Path) -> dict[str, Rows]:
     Raises:
         DataError: if `folder` is not the result of a training, or one of its bags is missing or damaged.
     """
-    import numpy as np
-
     artifact = read_artifact(folder)
     datasets = artifact.details.get("datasets") if artifact is not None else None
     if not isinstance(datasets, Mapping):
         raise DataError(
             f"{folder}: no training left it; ask for the folder of a member, not of their merge"
         )
-    rows_by_dataset: dict[str, Rows] = {}
-    for name, used in datasets.items():
-        rows, total, bag = int(used["rows"]), int(used["of"]), used.get("bag")
-        if bag is None and rows in (0, total):
-            rows_by_dataset[str(name)] = range(rows)
-            continue
-        if bag is None:
-            raise DataError(f"{folder}: keeps no row numbers of '{name}', of which it saw {rows}")
-        try:
-            bag_rows = np.load(folder / bag, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder / bag}: cannot be read: {error}") from error
-        if len(bag_rows) != rows:
-            raise DataError(
-                f"{folder / bag}: holds {len(bag_rows)} rows of '{name}', and the training saw {rows}"
-            )
-        rows_by_dataset[str(name)] = bag_rows
-    return rows_by_dataset
+    return {str(name): _read_bag(folder, name, used) for name, used in datasets.items()}
+
+
+def _read_bag(folder: Path, name: str, used: Mapping[str, Any]) -> Rows:
+    """Return the rows of one data set that the training in `folder` used, by the facts in its artifact.
+
+    Raises:
+        DataError: if the bag is missing or damaged.
+    """
+    import numpy as np
+
+    rows, total, bag = int(used["rows"]), int(used["of"]), used.get("bag")
+    if bag is None and rows in (0, total):
+        return range(rows)
+    if not isinstance(bag, str):
+        raise DataError(f"{folder}: keeps no row numbers of '{name}', of which it saw {rows}")
+    try:
+        bag_rows: Rows = np.load(folder / bag, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / bag}: cannot be read: {error}") from error
+    if len(bag_rows) != rows:
+        raise DataError(
+            f"{folder / bag}: holds {len(bag_rows)} rows of '{name}', and the training saw {rows}"
+        )
+    return bag_rows
+
+
+def count_rows(name: str, uses: Sequence[tuple[Path, Mapping[str, Any]]]) -> int | None:
+    """Count the rows of a data set that at least one of several trainings used; None if they are unknown.
+
+    `uses` are each training's folder, and the facts on the set in its artifact.
+    """
+    import numpy as np
+
+    whole, count = uses[0][1].get("of"), uses[0][1].get("rows")
+    if any(used.get("rows") == whole and "bag" not in used for _, used in uses):
+        return whole if isinstance(whole, int) else None
+    try:
+        seen = np.zeros(int(whole or 0), dtype=np.bool_)
+        for folder, used in uses:
+            seen[np.asarray(_read_bag(folder, name, used), dtype=np.int64)] = True
+    except (DataError, IndexError, MemoryError, TypeError, ValueError, KeyError):
+        return count if len(uses) == 1 and isinstance(count, int) else None
+    return int(seen.sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from emberge import (
     Step,
     Workspace,
 )
+from emberge.contracts import DataOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ class BeirPairs(Step):
     """Folder with the files of documents and queries, and of their judgements."""
     judgements: Literal["train", "dev", "test"] = "train"
     """Part of the judgements to read: `qrels/train.tsv` by default."""
+    source: DataOrigin = field(default_factory=DataOrigin)
+    """Origin of the folder's data, which the result names."""
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         folder = context.data(self.path)
@@ -71,7 +74,11 @@ class BeirPairs(Step):
             rows = rows[: workspace.rehearsal.rows]
         name = folder.resolve().name
         write_json_rows(workspace.folder / "pairs.jsonl", rows)
-        entry = {"name": name, "file": "pairs.jsonl", "task": "retrieval", "rows": len(rows)}
+        entry: dict[str, Any] = {"name": name, "file": "pairs.jsonl", "task": "retrieval"}
+        entry |= {
+            "rows": len(rows),
+            **({"source": facts} if (facts := self.source.plain()) else {}),
+        }
         write_entries(workspace.folder, {"train": [entry]})
         return Artifact(kind="data", size=len(rows))
 

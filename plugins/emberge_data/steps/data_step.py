@@ -84,12 +84,13 @@ class DataStep(Step):
         test: Iterable[tuple[StoredDataset, Iterable[Example]]] = (),
         notes: Sequence[str] = (),
         sections: Sequence[str] = (),
+        scored_by: tuple[str, ...] = (),
     ) -> Artifact:
         """Consume the outcomes, write the catalogue of kept rows and the counts, and return the artifact.
 
         `dev` and `test` are sets that are not for training; the catalogue lists them separately. `notes` are
         sentences below the table of counts, and `sections` further lines of Markdown; both may be filled
-        while the outcomes are consumed.
+        while the outcomes are consumed. `scored_by` are the models that gave the rows new scores.
 
         Raises:
             DataError: if no row of any set is kept.
@@ -108,7 +109,7 @@ class DataStep(Step):
             part: ((dataset.info.name, dataset, examples) for dataset, examples in sets_of_part)
             for part, sets_of_part in (("dev", dev), ("test", test))
         }
-        write_catalogue(workspace.folder, written(), parts)
+        write_catalogue(workspace.folder, written(), parts, scored_by)
         rows, kept_rows = (
             sum(change.rows for change in changes),
             sum(change.kept for change in changes),

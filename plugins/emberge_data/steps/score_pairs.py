@@ -115,7 +115,7 @@ class ScorePairs(DataStep):
             (dataset, _yield_outcomes(scores, scale, figures[dataset.info.name]))
             for dataset, scores in zip(datasets, scores_by_set, strict=True)
         )
-        artifact = self.finish(workspace, sets)
+        artifact = self.finish(workspace, sets, scored_by=(self.teacher.model.text,))
         self._warn_outside(figures, workspace)
         plain = {name: figure.plain() for name, figure in figures.items()}
         return dataclasses.replace(artifact, details={**artifact.details, "scores": plain})

@@ -313,20 +313,41 @@ def _build_data_section(facts: CardFacts) -> Section | None:
         return None
     passages: list[str | TextTable] = []
     if facts.data:
-        rows = [
-            [dataset.name, dataset.task or "–", _count_rows(dataset), dataset.licence or UNKNOWN]
-            for dataset in facts.data
-        ]
-        passages.append(TextTable(["Data set", "Task", "Examples", "Licence"], rows))
+        passages.append(_build_data_table(facts.data))
     sentences = []
     if facts.merged and facts.artifact.size is not None:
         sentences.append(
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
-            "the table shows the largest share that one of them saw."
+            "the table counts each row once."
         )
     sentences += _describe_costs(facts)
     sentences.append("The cards of the models it goes back to name what those were trained on.")
     return Section("Training data", [*passages, " ".join(sentences)])
+
+
+def _build_data_table(data: Sequence[Trained]) -> TextTable:
+    """Return the sets with examples, licence, and those facts of their origin that any of them states."""
+    columns: dict[str, list[str]] = {
+        "Data set": [web_link(dataset.name, dataset.origin.url) for dataset in data],
+        "Task": [dataset.task or "–" for dataset in data],
+        "Examples": [_count_rows(dataset) for dataset in data],
+        "Licence": [dataset.licence or UNKNOWN for dataset in data],
+        "Source": [dataset.origin.kind or "" for dataset in data],
+        "Personal data": [_show_flag(dataset.origin.personal_data) for dataset in data],
+        "Written or scored by": [_list_authors(dataset) for dataset in data],
+    }
+    known_columns = {head: cells for head, cells in columns.items() if any(cells)}
+    rows = [[cell or UNKNOWN for cell in row] for row in zip(*known_columns.values(), strict=True)]
+    return TextTable([*known_columns], rows)
+
+
+def _show_flag(flag: bool | None) -> str:
+    return "" if flag is None else "yes" if flag else "no"
+
+
+def _list_authors(data: Trained) -> str:
+    models = dict.fromkeys((*data.origin.written_by, *data.origin.scored_by))
+    return ", ".join(model.removeprefix("$") for model in models)
 
 
 def _describe_costs(facts: CardFacts) -> list[str]:

@@ -99,7 +99,7 @@ def _gather_facts(
     from emberge_report.card.card_contamination import contamination_behind
     from emberge_report.model_facts import anatomy
 
-    parents, roots, data = ancestry(artifact, out, origin)
+    parents, roots, data, _ = ancestry(artifact, folder, origin)
     return CardFacts(
         name=name,
         artifact=artifact,

@@ -20,7 +20,7 @@ from emberge import (
     RerankingData,
     RetrievalData,
 )
-from emberge.contracts import Domain
+from emberge.contracts import DataOrigin, Domain
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge.recipes.references import locate_file
 from emberge_data import JsonLines
@@ -436,3 +436,56 @@ def test_a_training_set_states_its_licence_or_that_of_its_source(
     (tmp_path / "datasets.yaml").write_text(listed)
     (entry,) = load_catalogue(tmp_path).train
     assert entry.source.licence == licence
+
+
+def test_a_set_states_its_origin_and_further_facts_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "datasets.yaml").write_text("""
+train:
+- name: pairs
+  file: pairs.jsonl
+  source:
+    licence: mit
+    kind: crawled
+    url: https://acme.org/pairs
+    personal_data: false
+    collected: 2024
+    written_by: [acme/writer]
+    scored_by: unknown
+    package: pairs
+    x-kinds: mine
+""")
+    (entry,) = load_catalogue(tmp_path).train
+    assert entry.source == DataOrigin(
+        licence="mit",
+        kind="crawled",
+        url="https://acme.org/pairs",
+        personal_data=False,
+        collected="2024",
+        written_by=("acme/writer",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        (
+            "kind: publik",
+            r"datasets\.yaml:2: there is no kind of source 'publik'; did you mean 'public'",
+        ),
+        ("kind: 12", r"datasets\.yaml:2: there is no kind of source '12'; known: public, licensed"),
+        ("personal_data: maybe", r"datasets\.yaml:2: expected true or false, not 'maybe'"),
+        ("written_by: t5", r"datasets\.yaml:2: expected a list of names"),
+        ("url: [a]", r"datasets\.yaml:2: expected a text"),
+        (
+            "personal-data: true",
+            r"datasets\.yaml:2: .*did you mean 'personal_data'.*'x-personal-data'",
+        ),
+    ],
+)
+def test_wrong_facts_of_a_source_are_refused_with_their_line(
+    tmp_path: Path, fact: str, message: str
+) -> None:
+    listed = f"train:\n- {{name: pairs, file: pairs.jsonl, source: {{{fact}}}}}\n"
+    (tmp_path / "datasets.yaml").write_text(listed)
+    with pytest.raises(DataError, match=message):
+        load_catalogue(tmp_path)

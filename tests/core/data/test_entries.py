@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, EvalSet
+from emberge.contracts import DataOrigin
 from emberge.data import (
     DistinctTexts,
     check_entries,
@@ -22,7 +23,7 @@ from emberge.data import (
     load_datasets,
     read_plain_rows,
 )
-from emberge.data.entry import Catalogue, DataOrigin
+from emberge.data.entry import Catalogue
 from emberge.data.rows.columns import ColumnLayout, LayoutError, column_kind, find_layout
 from emberge.data.sampling import sample_labelled, sample_rows
 from emberge_data import Delimited, JsonLines, Parquet
@@ -61,7 +62,10 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
             ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
         ),
         "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
-        "source": {"licence": None},
+        "source": {
+            **dict.fromkeys(("licence", "kind", "url", "personal_data", "collected"), None),
+            **dict.fromkeys(("written_by", "scored_by"), ()),
+        },
         "split": "train",
         "instruction": "",
         "weight": 1.0,

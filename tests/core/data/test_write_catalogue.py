@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import DataEntry, DataRef
+from emberge.contracts import DataOrigin
 from emberge.data import StoredDataset, load_datasets, write_catalogue
 from emberge_data import JsonLines
 
@@ -63,3 +65,42 @@ def test_a_set_without_rows_is_counted_and_not_listed(tmp_path: Path) -> None:
     assert counts == {"a/b": 1, "c": 0}
     assert [one.info.name for one in loaded(tmp_path / "out")] == ["a/b"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["0-a-b.jsonl", "datasets.yaml"]
+
+
+def test_a_written_set_keeps_its_whole_origin_and_names_new_scorers(tmp_path: Path) -> None:
+    path = tmp_path / "taught.jsonl"
+    path.write_text(json.dumps(ROWS["taught"][0]) + "\n")
+    origin = DataOrigin(
+        licence="mit",
+        kind="user",
+        url="https://acme.org",
+        personal_data=True,
+        collected="2024",
+        written_by=("acme/writer",),
+        scored_by=("acme/old",),
+    )
+    (before,) = loaded(path, source=origin)
+    for scored_by, expected in (((), ("acme/old",)), (("acme/new",), ("acme/new",))):
+        out = tmp_path / "-".join(("out", *expected)).replace("/", "-")
+        out.mkdir()
+        write_catalogue(out, [("taught", before, [before[0]])], {}, scored_by)
+        (after,) = loaded(out)
+        assert after.entry.source == dataclasses.replace(origin, scored_by=expected)
+
+
+def test_what_a_recipe_states_of_a_source_is_added_to_what_a_catalogue_states(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "find.jsonl").write_text(json.dumps(ROWS["find"][0]) + "\n")
+    (tmp_path / "datasets.yaml").write_text(
+        "train: [{name: find, file: find.jsonl, source: {licence: mit, personal_data: true}}]"
+    )
+    (found,) = loaded(tmp_path, source=DataOrigin(personal_data=False, kind="other"))
+    assert found.entry.source == DataOrigin(licence="mit", personal_data=False, kind="other")
+
+
+def test_the_page_of_a_hub_dataset_is_its_address_unless_another_is_stated() -> None:
+    assert DataEntry(hub="acme/pairs").origin.url == "https://huggingface.co/datasets/acme/pairs"
+    stated = DataOrigin(url="https://acme.org")
+    assert DataEntry(hub="acme/pairs", source=stated).origin == stated
+    assert DataEntry(path=DataRef("a.jsonl")).origin == DataOrigin()

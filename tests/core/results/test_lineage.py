@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from emberge.results import ancestors_outside, ancestry, model_outside, read_artifact
+from emberge.contracts import DataOrigin
+from emberge.results import ancestors_outside, ancestry, model_outside, read_artifact, write_bags
+from emberge.results.lineage import Ancestry
 
 
 @pytest.mark.parametrize("text", ["acme/small@v1", "hf://acme/small@v1"])
@@ -40,31 +43,108 @@ def test_a_model_that_another_run_made_goes_back_to_what_its_record_names(tmp_pa
         assert names == ["./earlier/tuned"]
 
 
+def write_result(folder: Path, parent: str, datasets: dict[str, Any], **details: Any) -> Path:
+    """Write the record of a training of a model."""
+    folder.mkdir(parents=True)
+    facts = {"base": parent, "datasets": datasets, **details}
+    record = {"kind": "model", "parents": [parent], "details": facts}
+    (folder / "artifact.json").write_text(json.dumps(record))
+    return folder
+
+
+def find_ancestry(folder: Path, origin: Path) -> Ancestry:
+    artifact = read_artifact(folder)
+    assert artifact is not None
+    return ancestry(artifact, folder, origin)
+
+
 def test_training_sets_of_one_name_are_kept_apart_and_no_licence_is_lost(tmp_path: Path) -> None:
     """`first` and `second` share a set; `rows` has other tasks, sizes and licences under one name."""
 
-    def used(task: str, rows: int, of: int, licence: str) -> dict[str, object]:
-        return {"rows": {"task": task, "rows": rows, "of": of, "licence": licence}}
+    def used(task: str, rows: int, of: int, licence: str) -> dict[str, Any]:
+        return {"rows": {"task": task, "rows": rows, "of": of, "source": {"licence": licence}}}
 
     steps = {
         "texts": ("acme/small", used("texts", 9, 9, "cc-by-4.0")),
         "pairs": ("$texts", used("retrieval", 9, 9, "cc-by-4.0")),
         "more": ("$pairs", used("retrieval", 9, 9, "mit")),
         "longer": ("$more", used("retrieval", 5, 12, "mit")),
-        "again": ("$longer", used("retrieval", 7, 12, "mit")),
+        "again": ("$longer", used("retrieval", 12, 12, "mit")),
     }
     for name, (base, datasets) in steps.items():
-        (tmp_path / name).mkdir()
-        details = {"base": base, "datasets": datasets}
-        record = {"kind": "model", "parents": [base], "details": details}
-        (tmp_path / name / "artifact.json").write_text(json.dumps(record))
-    artifact = read_artifact(tmp_path / "again")
-    assert artifact is not None
-    data = ancestry(artifact, tmp_path, tmp_path).data
+        write_result(tmp_path / name, base, datasets)
+    data = find_ancestry(tmp_path / "again", tmp_path).data
     assert {(one.task, one.rows, one.whole, one.licence) for one in data} == {
         ("texts", 9, 9, "cc-by-4.0"),
         ("retrieval", 9, 9, "cc-by-4.0"),
         ("retrieval", 9, 9, "mit"),
-        ("retrieval", 7, 12, "mit"),
+        ("retrieval", 12, 12, "mit"),
     }
     assert [one.name for one in data] == ["rows"] * 4
+
+
+def test_rows_that_several_members_saw_are_counted_once(tmp_path: Path) -> None:
+    """Two bags of 3 of 10 rows share a row; a third training drew rows and kept no numbers of them."""
+    for name, rows in (("first", [0, 1, 2]), ("second", [2, 3, 3])):
+        bags = write_bags(write_result(tmp_path / name, "acme/small", {}), {"pairs": rows})
+        datasets = {"pairs": {"rows": 3, "of": 10, "bag": bags["pairs"]}}
+        (tmp_path / name / "artifact.json").unlink()
+        record = {"kind": "model", "parents": ["acme/small"], "details": {"datasets": datasets}}
+        (tmp_path / name / "artifact.json").write_text(json.dumps(record))
+    soup = tmp_path / "soup"
+    soup.mkdir()
+    record = {"kind": "model", "parents": ["$first", "$second"], "details": {}}
+    (soup / "artifact.json").write_text(json.dumps(record))
+    (pairs,) = find_ancestry(soup, tmp_path).data
+    assert (pairs.rows, pairs.whole) == (4, 10)
+    write_result(tmp_path / "third", "acme/small", {"pairs": {"rows": 5, "of": 10}})
+    assert find_ancestry(tmp_path / "third", tmp_path).data[0].rows == 5
+    record["parents"] = ["$first", "$third"]
+    (soup / "artifact.json").write_text(json.dumps(record))
+    assert find_ancestry(soup, tmp_path).data[0].rows is None, "the rows of the third are unknown"
+
+
+def test_data_of_earlier_runs_are_known_even_where_their_models_have_a_licence(
+    tmp_path: Path,
+) -> None:
+    """`tuned` continues a licensed model of another run, known by the folder's name; `soup` merges it."""
+    facts = {
+        "rows": 2,
+        "of": 2,
+        "language": "de",
+        "media": ["image"],
+        "ind_tasks": [],
+        "source": {
+            "licence": "mit",
+            "kind": "user",
+            "personal_data": True,
+            "written_by": ["t5"],
+            "url": 7,
+        },
+    }
+    earlier = write_result(tmp_path / "earlier" / "first", "acme/small", {"mails": facts})
+    (earlier / "README.md").write_text("---\nlicense: mit\n---\n")
+    run = tmp_path / "run"
+    again = {"base_reference": "./earlier/first"}
+    write_result(run / "tuned", "first", {"faq": {"rows": 1, "of": 1}}, **again)
+    soup = write_result(run / "soup", "$tuned", {})
+    found = find_ancestry(soup, tmp_path)
+    assert [(model.name, model.licence) for model in found.roots] == [("first", "mit")]
+    assert [model.name for model in found.outside] == ["acme/small"]
+    assert [one.name for one in found.data] == ["faq", "mails"]
+    mails = found.data[1]
+    origin = DataOrigin(licence="mit", kind="user", personal_data=True, written_by=("t5",))
+    assert mails.origin == origin
+    assert (mails.language, mails.media, mails.tasks) == ("de", ("image",), ())
+    assert found.data[0].origin == DataOrigin()
+    assert found.data[0].tasks is None
+
+
+def test_data_of_an_adapters_training_are_those_of_the_adapted_model(tmp_path: Path) -> None:
+    write_result(tmp_path / "lora", "acme/small", {"faq": {"rows": 1, "of": 1}})
+    write_result(tmp_path / "full", "acme/small", {"mails": {"rows": 1, "of": 1}})
+    for main in ("acme/small", "$full"):
+        soup = write_result(tmp_path / f"soup-{main[-4:]}", f"{main}+$lora", {})
+        found = find_ancestry(soup, tmp_path)
+        assert {one.name for one in found.data} == {"faq", *(["mails"] * (main == "$full"))}
+        assert [model.name for model in found.outside] == ["acme/small"]

@@ -75,3 +75,21 @@ def test_terms_that_mteb_has_no_name_for_are_linked(bert: Path, tmp_path: Path) 
 def test_facts_that_mteb_refuses_are_an_error_of_ours(bert: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="mteb does not accept"):
         BOARD.write_entry(tmp_path, bert, entry(date="yesterday"))
+
+
+def test_training_sets_that_are_no_tasks_of_mtebs_are_entered_too(
+    bert: Path, tmp_path: Path
+) -> None:
+    """mteb's own code reads them back, and adds the tasks that are like those it knows."""
+    from mteb.models import ModelMeta
+
+    listed = ["STS12", "our mails"]
+    BOARD.write_entry(tmp_path, bert, entry(trained_on=listed, bases=[]))
+    (file,) = tmp_path.rglob("model_meta.json")
+    facts = json.loads(file.read_text())
+    facts.pop("is_cross_encoder")
+    meta = ModelMeta.model_validate_json_resolved(json.dumps(facts).encode())
+    assert meta.training_datasets == set(listed)
+    known = meta.get_training_datasets()
+    assert known is not None
+    assert known >= set(listed)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, EncoderFacts, RecipeError
+from emberge.contracts import DataOrigin
 from emberge.hashes import HashCache
 from emberge.model_folder import model_fingerprint
 from emberge.results import Parent, Trained
@@ -73,7 +74,7 @@ def test_a_member_that_another_run_trained_is_known_by_its_base_and_its_data(
 ) -> None:
     card(tmp_path / "plain", "license: mit")
     card(tmp_path / "fine", "license: isc")
-    licensed = {"task": "retrieval", "rows": 8, "of": 8, "licence": "cc-by-nc-4.0"}
+    licensed = {"task": "retrieval", "rows": 8, "of": 8, "source": {"licence": "cc-by-nc-4.0"}}
     tuned = result_of(
         tmp_path / "earlier" / "tuned",
         "./plain",
@@ -168,7 +169,7 @@ def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: 
     known = frozenset({"STS12", "NQ"})
 
     def board(ancestors: Ancestors, last: frozenset[str] | None = known) -> dict[str, Any]:
-        tasks = {o.name: REGISTER.get(o.name, last) for o in ancestors.models}
+        tasks = {o.name: REGISTER.get(o.name, last) for o in ancestors.outside}
         entry = _build_board_entry(
             tmp_path, repository, ancestors, terms, tasks, [Path("r.json")], plugins()
         )
@@ -187,13 +188,23 @@ def test_the_board_states_training_data_only_where_all_of_it_is_known(tmp_path: 
         "trained_on": ["NQ", "STS12"],
         "results": [Path("r.json")],
     }
-    assert board(Ancestors((one, other))) == whole
-    assert board(Ancestors((one, other), (Trained("own"),))) == {**whole, "trained_on": None}
-    assert board(Ancestors((one, other, local)))["trained_on"] is None
+
+    def ancestors(*models: Parent, data: tuple[Trained, ...] = ()) -> Ancestors:
+        return Ancestors(models, data, outside=models)
+
+    assert board(ancestors(one, other)) == whole
+    silent = Trained("own", tasks=None)
+    assert board(ancestors(one, other, data=(silent,))) == {**whole, "trained_on": None}
+    stated = (Trained("own", tasks=("FiQA2018",)), Trained("mails", tasks=()))
+    every = ["FiQA2018", "NQ", "STS12", "mails", "own"]
+    assert board(ancestors(one, other, data=stated)) == {**whole, "trained_on": every}
+    assert board(ancestors(one, other, data=(*stated, silent)))["trained_on"] is None
+    assert board(ancestors(one, other, local))["trained_on"] is None
     unknown = Parent("acme/x", bases=("acme/x",))
-    assert board(Ancestors((one, unknown)), None)["trained_on"] is None
+    assert board(ancestors(one, unknown), None)["trained_on"] is None
+    assert board(Ancestors((one,), outside=(one, local)))["trained_on"] is None
     (tmp_path / "config.json").unlink()
-    assert board(Ancestors((one, other))) == {**whole, "dimension": None}
+    assert board(ancestors(one, other)) == {**whole, "dimension": None}
 
 
 def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
@@ -204,7 +215,7 @@ def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
         Parent("./ft"),
     )
     data = tuple(
-        Trained(licence, licence=licence)
+        Trained(licence, origin=DataOrigin(licence=licence))
         for licence in ("cc-by-NC-4.0", "cc-by-nd-4.0", "mit", "ncsa")
     )
     tasks = {
@@ -213,13 +224,21 @@ def test_the_publisher_is_told_what_only_a_person_can_judge() -> None:
         "~/ft": None,
         "./ft": frozenset[str](),
     }
-    nc, nd, unknown, placed, both = _list_notes(Ancestors(models, data), tasks, ["NQ", "STS12"])
+    data = (Trained("mails", origin=DataOrigin(personal_data=True)), *data)
+    ancestors = Ancestors(models, data, outside=models)
+    nc, nd, personal, unknown, placed, both = _list_notes(ancestors, tasks, ["NQ", "STS12"])
+    assert personal.startswith("trained on personal data: mails; ")
     assert nc.startswith("the data 'cc-by-NC-4.0' is under cc-by-NC-4.0; ")
     assert nd.startswith("the data 'cc-by-nd-4.0' is under cc-by-nd-4.0; ")
     assert unknown == "training data unknown: ~/ft, ./ft; the card says so"
     assert "folders of this machine (/models/ft, ~/ft); name them relative" in placed
     assert both == "scored on tasks that an ancestor was trained on: NQ"
-    assert [*_list_notes(Ancestors(models[:1], (Trained("plain"),)), tasks, ["STS12"])] == []
+    first = Ancestors(models[:1], (Trained("plain", tasks=()),), outside=models[:1])
+    known = {"acme/a": tasks["acme/a"]}
+    assert [*_list_notes(first, known, ["STS12"])] == []
+    silent = Ancestors(models[:1], (Trained("plain"),), outside=models[:1])
+    (note,) = _list_notes(silent, known, ["STS12"])
+    assert note.startswith("no ind_tasks stated for plain, ")
 
 
 def test_only_results_of_exactly_these_weights_belong_to_a_model(

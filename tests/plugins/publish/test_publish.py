@@ -54,7 +54,9 @@ def test_what_is_shown_is_what_is_there_afterwards(
     assert files - {".gitattributes"} == set(shown)
     assert set(shown.values()) == {"new"}
     assert {"model.safetensors", "modules.json", "README.md", "artifact.json"} <= files
-    for name in files - {".gitattributes", "README.md", "space.json", "artifact.json"}:
+    summary = {"training_data.md", "training_data.json"}
+    assert summary <= files
+    for name in files - summary - {".gitattributes", "README.md", "space.json", "artifact.json"}:
         assert (there(hub) / name).read_bytes() == (folder / name).read_bytes()
     local, public = (json.loads((f / "space.json").read_text()) for f in (folder, there(hub)))
     assert len(public.pop("canaries")["texts"]) == 32

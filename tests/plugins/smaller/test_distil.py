@@ -299,7 +299,7 @@ def test_a_student_of_another_model_has_that_models_lineage(place: Path) -> None
     assert artifact.parents == ("own", "./teacher", "./c")
     assert artifact.details["base_reference"] == "./own"
     assert artifact.details["backbone"] == {}
-    parents = {parent.name: parent for parent in ancestry(artifact, place / "out", place).parents}
+    parents = {parent.name: parent for parent in ancestry(artifact, result, place).parents}
     assert [*parents] == ["own", "./teacher", "./c"]
     assert parents["own"].licence == "cc-by-nc-4.0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -25,7 +25,7 @@ from emberge import (
     Workspace,
     suggest,
 )
-from emberge.contracts import Expected, Split
+from emberge.contracts import DataOrigin, Expected, Split
 from emberge.wording import count_noun, join_some, printable
 
 from emberge_data.steps.data_step import CHANGES, TABLE
@@ -120,6 +120,8 @@ class GenerateQueries(Step):
     """Largest number of characters of a passage, for scripts without spaces and for long lines."""
     seed: WholeNumber | None = None
     """Seed of the parts; by default the recipe's."""
+    source: DataOrigin = field(default_factory=DataOrigin)
+    """Origin of the documents, which the result's sets name beside the model that wrote their queries."""
 
     def uploads_to(self) -> Sequence[str]:
         servers = [author for author in (self.by, self.judge) if isinstance(author, ChatServer)]
@@ -333,7 +335,9 @@ class GenerateQueries(Step):
                 for number, query in enumerate(queries)
                 if parts[query.place] == part
             )
-            entries[part] = _write_part(folder, workspace.id, part, changes[-1].watch(outcomes))
+            entries[part] = _write_part(
+                folder, workspace.id, part, changes[-1].watch(outcomes), self._describe_origin()
+            )
         if not entries["train"]:
             raise DataError(_explain_nothing(changes[0]))
         self._warn_of_empty_parts(workspace, entries)
@@ -349,6 +353,13 @@ class GenerateQueries(Step):
             size=changes[0].kept,
             details={**details, "passages": document_count},
         )
+
+    def _describe_origin(self) -> DataOrigin:
+        """Return the origin of the documents, with the model that wrote the queries, if one did."""
+        if self.by == "structure":
+            return self.source
+        author = self.by.model if isinstance(self.by, ChatServer) else self.by.model.text
+        return replace(self.source, written_by=(*self.source.written_by, author))
 
     def _warn_of_empty_parts(
         self, workspace: Workspace, entries: Mapping[DataPart, Sequence[Mapping[str, Any]]]
@@ -367,7 +378,7 @@ def _build_outcome(number: int, query: WrittenQuery, passage: TextPassage) -> Ou
 
 
 def _write_part(
-    folder: Path, name: str, part: str, examples: Iterator[Example]
+    folder: Path, name: str, part: str, examples: Iterator[Example], origin: DataOrigin
 ) -> list[dict[str, Any]]:
     """Write a part's pairs; return its entry of the catalogue in a list, which is empty without pairs."""
     from emberge.data import write_json_rows
@@ -378,7 +389,8 @@ def _write_part(
     if not count:
         (folder / file).unlink()
         return []
-    entry = {"name": name, "file": file, "rows": count, "task": "retrieval", "symmetric": False}
+    entry: dict[str, Any] = {"name": name, "file": file, "rows": count, "task": "retrieval"}
+    entry |= {"symmetric": False, **({"source": facts} if (facts := origin.plain()) else {})}
     return [entry if part == "train" else {**entry, "documents": DOCUMENTS}]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from emberge import DataEntry, DataError, DataRef
-from emberge.data import load_datasets
+from emberge.contracts import DataOrigin
+from emberge.data import load_catalogue, load_datasets
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps.beir_pairs import BeirPairs
 
@@ -60,6 +61,13 @@ def test_relevant_documents_are_positives_and_judged_others_negatives(
     assert example.anchor == "open a file"
     assert list(example.positives) == ["Files Call open."]
     assert list(example.negatives) == ["Call sort."]
+
+
+def test_the_pairs_have_the_stated_origin_of_the_folder(folder: Path, tmp_path: Path) -> None:
+    origin = DataOrigin(licence="mit", kind="public", personal_data=False)
+    run(folder, tmp_path, source=origin)
+    (listed,) = load_catalogue(next(tmp_path.rglob("datasets.yaml"))).train
+    assert listed.source == origin
 
 
 def test_other_judgements_are_read_where_they_are_named(folder: Path, tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emberge import DataRef, EmbergeError
-from emberge.contracts import Rehearsal
+from emberge.contracts import DataOrigin, Rehearsal
+from emberge.data import load_catalogue
 from emberge_data.steps.generate import chat_server
 from emberge_data.steps.generate.chat_server import ChatServer, TokenPrice
 from emberge_data.steps.generate.generate_step import GenerateQueries
@@ -84,6 +86,16 @@ def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
     )
     row = json.loads((bench.folder / "train.jsonl").read_text().splitlines()[0])
     assert row["pos"][0].startswith("Care of ")
+
+
+def test_the_set_has_the_origin_of_the_documents_and_the_model_that_wrote(
+    tmp_path: Path, handbook: Path
+) -> None:
+    source = DataOrigin(licence="mit", kind="private", written_by=("translator",))
+    with serving_chat() as service:
+        bench = run(step(service, handbook, source=source), tmp_path / "run")
+    (listed,) = load_catalogue(bench.folder).train
+    assert listed.source == replace(source, written_by=("translator", "m"))
 
 
 def test_a_second_run_asks_for_nothing_and_gives_the_same_bytes(

@@ -22,7 +22,8 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.data import load_datasets
+from emberge.contracts import DataOrigin
+from emberge.data import load_catalogue, load_datasets
 from emberge.results import read_artifact
 from emberge_data.json_lines import JsonLines
 from emberge_data.steps import pair_scores
@@ -365,3 +366,17 @@ def test_scores_that_are_not_finite_stop_the_step(place: Path, plugins: Plugins)
     save_file(tensors, path, metadata={"format": "pt"})
     with pytest.raises(EmbergeError, match="not finite"):
         run(place, plugins, "{model: ./broken}")
+
+
+def test_scored_sets_name_their_teacher_and_keep_their_origin(
+    place: Path, plugins: Plugins
+) -> None:
+    text = RECIPE.replace("TEACHER", "{model: ./encoder}").replace("MORE", "")
+    stated = "task: retrieval, source: {licence: mit, personal_data: true, scored_by: [old]}"
+    read = parse_recipe(
+        text.replace("task: retrieval", stated), plugins, path=place / "recipe.yaml"
+    )
+    run_recipe(read, place / "out", plugins, quiet=True)
+    (listed,) = load_catalogue(place / "out" / "scored").train
+    origin = DataOrigin(licence="mit", personal_data=True, scored_by=("./encoder",))
+    assert listed.source == origin
