@@ -313,7 +313,7 @@ def _build_trained(name: str, facts: Mapping[str, Any]) -> Trained:
     return Trained(
         name,
         task=str(facts.get("task") or ""),
-        whole=total if isinstance(total, int) else None,
+        whole=total if isinstance(total, int) and "part" not in facts else None,
         origin=_read_origin(facts.get("source")),
         language=str(language) if language else None,
         media=_read_texts(facts.get("media")),

@@ -83,8 +83,20 @@ def _read_bag(folder: Path, name: str, used: Mapping[str, Any]) -> Rows:
 def count_rows(name: str, uses: Sequence[tuple[Path, Mapping[str, Any]]]) -> int | None:
     """Count the rows of a data set that at least one of several trainings used; None if they are unknown.
 
-    `uses` are each training's folder, and the facts on the set in its artifact.
+    `uses` are each training's folder, and the facts on the set in its artifact. Disjoint bags of one division
+    share no row; those of two divisions may, so that their rows are unknown.
     """
+    uses_by_part: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
+    for folder, used in uses:
+        uses_by_part.setdefault(str(used.get("part", "")), []).append((folder, used))
+    if len({part.rpartition(" of ")[2] for part in uses_by_part}) > 1:
+        return None
+    counts = [_count_joined_rows(name, same_part) for same_part in uses_by_part.values()]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _count_joined_rows(name: str, uses: Sequence[tuple[Path, Mapping[str, Any]]]) -> int | None:
+    """Count the rows that at least one of several trainings on the same rows used."""
     import numpy as np
 
     whole, count = uses[0][1].get("of"), uses[0][1].get("rows")

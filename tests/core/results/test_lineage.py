@@ -104,6 +104,25 @@ def test_rows_that_several_members_saw_are_counted_once(tmp_path: Path) -> None:
     assert find_ancestry(soup, tmp_path).data[0].rows is None, "the rows of the third are unknown"
 
 
+@pytest.mark.parametrize(
+    ("parts", "rows"),
+    [(["1 of 3", "2 of 3"], 9), (["1 of 3", "1 of 3"], 4), (["1 of 3", "1 of 2"], None)],
+)
+def test_rows_of_disjoint_bags_are_added(
+    parts: list[str], rows: int | None, tmp_path: Path
+) -> None:
+    sizes = (4, 5) if parts[0] != parts[1] else (4, 4)
+    for name, part, size in zip(("first", "second"), parts, sizes, strict=True):
+        used = {"rows": size, "of": size, "part": part}
+        write_result(tmp_path / name, "acme/small", {"pairs": used})
+    soup = tmp_path / "soup"
+    soup.mkdir()
+    record = {"kind": "model", "parents": ["$first", "$second"], "details": {}}
+    (soup / "artifact.json").write_text(json.dumps(record))
+    (pairs,) = find_ancestry(soup, tmp_path).data
+    assert (pairs.rows, pairs.whole) == (rows, None)
+
+
 def test_data_of_earlier_runs_are_known_even_where_their_models_have_a_licence(
     tmp_path: Path,
 ) -> None:
