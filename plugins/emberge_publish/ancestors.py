@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberge import Artifact, CheckpointError, ModelRef, Preflight, RecipeError, suggest
-from emberge.results import Parent, Trained, ancestors_outside, ancestry, read_artifact, with_card
+from emberge.results import (
+    Parent,
+    Trained,
+    ancestors_outside,
+    ancestry,
+    read_artifact,
+    read_certificate,
+    with_card,
+)
 from emberge.wording import join_some
 
 FetchCard = Callable[[str, str | None], Path | None]
@@ -27,6 +35,8 @@ class Ancestors:
     merged: bool = False
     declared: tuple[str, ...] = ()
     outside: tuple[Parent, ...] = ()
+    forgotten: str = ""
+    """The certificate's sentence on rows of forgotten keys, if the run has one of the model."""
 
     @property
     def licences(self) -> dict[str, str]:
@@ -95,7 +105,10 @@ def find_ancestors(
         for model in _split_adapters(outside, origin)
     )
     merged = "strategy" in artifact.details
-    return Ancestors(tuple(licensed_models), data, merged, tuple(declared), outside_models)
+    return Ancestors(
+        *(tuple(licensed_models), data, merged, tuple(declared), outside_models),
+        forgotten=read_certificate(folder),
+    )
 
 
 def expected_ancestors(

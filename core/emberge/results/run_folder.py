@@ -101,6 +101,10 @@ class OutFolder:
         """Return the folder of the step's result, which exists once the step is finished."""
         return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
 
+    def certificate(self, step: str) -> Path:
+        """Return the file that says which rows of forgotten keys the step's result and its ancestors saw."""
+        return self.path / f"forgotten-{folder_name(step)}.json"
+
     def work_of(self, step: str, fingerprint: str) -> Path:
         """Return the folder in which a step works until its result is published."""
         return self.work / self.result(step, fingerprint).name
@@ -154,6 +158,25 @@ def read_artifact(folder: Path) -> Artifact | None:
         raise EmbergeError(
             f"{folder / ARTIFACT} is damaged ({error}); remove it to have the step run again"
         ) from error
+
+
+def read_certificate(folder: Path) -> str:
+    """Return what the certificate of a result says of forgotten rows, with its date; "" if there is none.
+
+    Raises:
+        EmbergeError: if the certificate cannot be understood.
+    """
+    path = folder / ARTIFACT
+    try:
+        record = read_json(path)
+        path = OutFolder(folder.resolve().parent).certificate(str(record.get("step")))
+        certificate = read_json(path)
+        is_of_result = certificate["fingerprint"] == record["fingerprint"]
+        return f"{certificate['sentence']} ({certificate['date']})" if is_of_result else ""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (ValueError, KeyError, TypeError) as error:
+        raise EmbergeError(f"{path} is damaged ({error}); call emberge forget again") from None
 
 
 class NoRunError(EmbergeError):

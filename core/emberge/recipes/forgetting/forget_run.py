@@ -131,7 +131,7 @@ class Forgetting:
         reports = []
         for step in [s for s in models if s not in needed] or models:
             report = trace_keys(place.link(step), self.digests, self.plugins, self.recipe)
-            write_json(self.out / f"forgotten-{place.link(step).name}.json", report.certificate)
+            write_json(place.certificate(step), report.certificate)
             reports.append(report)
         return reports
 

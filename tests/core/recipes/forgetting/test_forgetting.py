@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import load_plugins
+from emberge import EmbergeError, load_plugins
 from emberge.cli.main import main
 from emberge.recipes import Forgetting, trace_rows
+from emberge.results import read_certificate
 
 from tests.support.commands import environment
 
@@ -418,6 +419,22 @@ def test_a_certificate_has_hashes_and_no_key(place: Path) -> None:
     line += ["--forgotten", str(place / "gone.txt"), "--certificate", str(place / "c.json")]
     assert main(line) == 0
     assert json.loads((place / "c.json").read_text())["ancestors"] == record["ancestors"]
+
+
+def test_the_certificate_of_a_result_is_not_that_of_another(place: Path) -> None:
+    assert forget(place, GONE) == 0
+    merged = place / "out/merged"
+    sentence = read_certificate(merged)
+    assert "none of the 4 steps that made it was given rows of the 2 keys" in sentence
+    assert read_certificate(merged.resolve()) == sentence
+    assert read_certificate(place / "out/members.part=1") == ""
+    text = (place / "recipe.yaml").read_text().replace("density: 0.5", "density: 0.6")
+    (place / "recipe.yaml").write_text(text)
+    run(place)
+    assert read_certificate(merged) == ""
+    (place / "out/forgotten-merged.json").write_text("{}")
+    with pytest.raises(EmbergeError, match=r"forgotten-merged.json is damaged"):
+        read_certificate(merged)
 
 
 def test_without_its_data_a_results_own_record_speaks(place: Path) -> None:
