@@ -30,10 +30,11 @@ class Bagging(Sampler):
     `ratio` is a share above 0 and up to 1, and may differ by task or dataset (`{default: 0.4, by_task: {sts:
     1}}`); datasets without a ratio are kept whole. Each dataset keeps max(1, round(ratio · size)) rows, drawn
     without replacement, or with replacement if `replacement` is true (a full bag then has about 63 % distinct
-    rows). Members of an ensemble that have the same ratio differ by `draw`. With `nested`, a bag of a larger
-    ratio contains the bags of smaller ratios. `part: first` and `part: rest` split every dataset in two by
-    its ratio, so that two members share no row and together have all rows. This sampler only selects rows:
-    end the chain with a sampler that makes batches, such as `batch_shuffle`.
+    rows). Members of an ensemble that have the same ratio differ by `draw`. These bags are drawn by row
+    numbers; bags by key, from which rows can be taken out again, are the option `bag` of a data entry. With
+    `nested`, a bag of a larger ratio contains the bags of smaller ratios. `part: first` and `part: rest`
+    split every dataset in two by its ratio, so that two members share no row and together have all rows. This
+    sampler only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
         members:
