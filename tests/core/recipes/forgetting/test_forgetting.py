@@ -235,9 +235,12 @@ def test_steps_side_by_side_forget_as_well(place: Path, never: Mapping[str, byte
 
 
 def test_no_file_of_the_run_has_a_forgotten_text_any_more(place: Path) -> None:
+    store = place / "out/.store"
     assert texts_found(place / "out", "item 2 of customer-3")
+    assert (store / "tables").is_dir()
     assert forget(place, GONE) == 0
     assert not texts_found(place / "out", "item 2 of customer-3")
+    assert {path.name for path in store.iterdir()} == {"examples", "hashes.json", "hashes.lock"}
     assert not texts_found(place / "out", "customer-3")
     assert texts_found(place / "out", "item 2 of customer-4")
     names = [
