@@ -137,6 +137,11 @@ def _require_consistent(entry: DataEntry) -> None:
         count = getattr(entry, option)
         if count is not None and count < 1:
             raise DataError(f"data entry '{label}': {option} must be 1 or more, not {count}")
+    if entry.bag is not None and entry.first is not None:
+        raise DataError(
+            f"data entry '{label}': with first, the rows of a bag would depend on those before them in the "
+            "file; give limit in place of first"
+        )
     if not 0 < entry.weight < math.inf:
         raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
     if entry.score_range is not None:

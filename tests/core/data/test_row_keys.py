@@ -129,6 +129,12 @@ def test_a_sample_is_taken_from_the_bag(tmp_path: Path) -> None:
     assert set(anchors(one(path, bag=bag, limit=5))) <= set(anchors(one(path, bag=bag)))
 
 
+def test_a_bag_of_the_first_rows_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", rows())
+    with pytest.raises(DataError, match="give limit in place of first"):
+        one(path, bag=Bag(parts=2, part=1), first=50)
+
+
 def test_a_set_without_rows_in_the_bag_is_left_out(tmp_path: Path) -> None:
     part = bag_of(hash_key("c1"), 2)
     write(tmp_path / "few.jsonl", [r for r in rows() if r["customer"] == "c1"])
