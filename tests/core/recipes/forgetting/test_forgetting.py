@@ -294,6 +294,15 @@ def test_a_plan_changes_nothing(place: Path, capsys: pytest.CaptureFixture[str])
     assert sorted(str(path) for path in (place / "out").rglob("*")) == before
 
 
+def test_keys_that_are_gone_touch_nothing_any_more(place: Path) -> None:
+    assert touched(place, GONE)
+    assert forget(place, GONE) == 0
+    stamp = (place / "out/merged/artifact.json").stat().st_mtime_ns
+    assert touched(place, GONE) == []
+    assert forget(place, GONE, "--now") == 0
+    assert (place / "out/merged/artifact.json").stat().st_mtime_ns == stamp
+
+
 def test_without_a_terminal_to_ask_at_nothing_is_changed(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
