@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import get_args
 
@@ -15,4 +16,6 @@ STEPS = {one.full_name: one.type for one in load_plugins(block=()).components if
 def test_a_step_produces_a_kind_of_artifact_and_loads_modules_that_exist(name: str) -> None:
     step: type[Step] = STEPS[name]
     assert step.produces in get_args(ArtifactKind)
-    assert [one for one in step.loads if find_spec(one) is None] == []
+    modules = [name.partition(":") for name in step.loads]
+    assert [name for name, _, _ in modules if find_spec(name) is None] == []
+    assert all(callable(getattr(import_module(m), name)) for m, _, name in modules if name)

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,27 +41,23 @@ _SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
 _WEIGHTS = [0.7, 0.25, 0.4]
 
 
-_LOADING = threading.Lock()
-
-
 def load_kernels() -> None:
-    """Load the code of all kernels, which otherwise each of them does when it is first used."""
-    if (compiled := kernels()) is not None:
+    """Load the code of all kernels, which otherwise each of them does when it is first used.
+
+    Only for kernels that are compiled and compared already; compiling them is left to whoever uses them.
+    """
+    mark = _mark_path() if is_cache_usable() else None
+    if mark is not None and mark.exists() and (compiled := kernels()) is not None:
         first_difference(compiled)
 
 
+@functools.cache
 def kernels() -> Any | None:
     """Return the module of compiled kernels, compared with torch; None without numba, or if they differ.
 
     They are compared once for each version and processor, if a file that records this can be kept; else in
     every process. If kernels differ, or numba cannot be imported, a warning is logged.
     """
-    with _LOADING:  # another thread may be loading them
-        return _find_kernels()
-
-
-@functools.cache
-def _find_kernels() -> Any | None:
     if importlib.util.find_spec("numba") is None:
         return None
     try:

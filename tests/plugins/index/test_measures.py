@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import DataError
+from emberge.contracts import StoredForm
+from emberge.encoding import QuantisedVectors
 from emberge.numerics import ndcg, nearest_rows, overlap
 from emberge_index.refresh_step import _measure_curves, _order_documents
 from emberge_index.translation import arms, folds
@@ -183,7 +185,7 @@ def curves(shares: Sequence[float], **changes: Any) -> dict[str, Any]:
     relevant = [[place] for place in range(40)]
     given: dict[str, Any] = {"mapped": -AXES, "old": -AXES, **changes}
     made = fit_of((given["old"], AXES), (AXES, AXES), given["mapped"], relevant)
-    return _measure_curves(made, shares, seed=0)
+    return _measure_curves(made, shares, StoredForm(), seed=0)
 
 
 def test_the_log_and_the_scored_queries_are_different_halves() -> None:
@@ -212,9 +214,9 @@ def test_a_share_is_rounded_to_documents() -> None:
 def test_a_curve_needs_four_queries() -> None:
     made = fit_of((AXES, AXES), (AXES, AXES), AXES, [[0], [1], [2], []])
     with pytest.raises(DataError, match="3 queries"):
-        _measure_curves(made, [0.5], seed=0)
+        _measure_curves(made, [0.5], StoredForm(), seed=0)
     made = fit_of((AXES, AXES), (AXES, AXES), AXES, [[0], [1], [2], [], [4]])
-    assert _measure_curves(made, [0.5], seed=0)["new"] == 1
+    assert _measure_curves(made, [0.5], StoredForm(), seed=0)["new"] == 1
 
 
 # ── fits ────────────────────────────────────────────────────────────────────────────────────────
@@ -309,7 +311,8 @@ def test_scores_are_of_each_arm_and_gains_of_those_that_can_gain() -> None:
 
 def test_the_order_by_chance_is_the_seeds() -> None:
     made = fit_of((AXES, AXES), (AXES, AXES), -AXES, [[place] for place in range(40)])
-    orders = _order_documents(made, np.arange(0, 40, 2), 3)
+    index = QuantisedVectors.store(StoredForm(), -AXES)
+    orders = _order_documents(made, index, -AXES, np.arange(0, 40, 2), 3)
     assert orders["random"].tolist() == np.random.default_rng(3).permutation(40).tolist()
 
 
