@@ -41,6 +41,11 @@ _WORDS: Mapping[Evidence, str] = {
     "unknown": "cannot be told",
 }
 
+_SENTENCES: Mapping[str, str] = {
+    "seen": "rows of the keys were given to",
+    "differs": "a record does not fit what is there now:",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
@@ -95,7 +100,7 @@ class RowsReport:
         steps = count_noun(len(known), "step")
         if self.verdict in ("seen", "differs"):
             names = [a.name for a in self.ancestors if a.evidence == self.verdict]
-            return f"{self.model}: {join_some(names)} {_WORDS[self.verdict]}"
+            return f"{self.model}: {_SENTENCES[self.verdict]} {join_some(names)}"
         rest = f"; of {join_some(unknown)} it is not known" if unknown else ""
         return f"{self.model}: none of the {steps} that made it was given rows of the {count}{rest}"
 

@@ -55,7 +55,8 @@ class ForgettingPlan:
 
     def lines(self) -> Iterator[str]:
         """Yield the plan as lines for the terminal."""
-        yield f"{self.found} of {count_noun(self.keys, 'key')} have rows in the data of this run"
+        keys = count_noun(self.keys, "key")
+        yield f"the data of this run have rows of {self.found} of {keys}"
         width = max((len(step.id) for step in (*self.again, *self.untouched)), default=0)
         for words, steps in (
             ("was given {rows:,} of their rows, runs again", self.given),

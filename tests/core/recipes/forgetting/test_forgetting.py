@@ -285,7 +285,7 @@ def test_a_plan_changes_nothing(place: Path, capsys: pytest.CaptureFixture[str])
     line = ["forget", str(place / "out"), "--keys", listed, "--inputs", str(place), "--dry-run"]
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert "2 of 3 keys have rows" in said
+    assert "rows of 2 of 3 keys" in said
     given = touched(place, GONE)
     for step in ("members.part=1", "members.part=2", "members.part=3"):
         words = "of their rows, runs again" if step in given else "stays as it is"
@@ -402,7 +402,7 @@ def test_rows_that_were_seen_are_found_in_the_members_that_saw_them(
     )
     line = ["verify", str(place / "out/merged"), "--inputs", str(place)]
     assert main([*line, "--forgotten", str(place / "gone.txt")]) == 1
-    assert "was given rows of the keys" in capsys.readouterr().err
+    assert "rows of the keys were given to members.part=" in capsys.readouterr().err
 
 
 def test_after_forgetting_every_step_is_shown_and_the_outside_model_is_named(
