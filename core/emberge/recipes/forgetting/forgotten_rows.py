@@ -36,7 +36,7 @@ _WORDS: Mapping[Evidence, str] = {
     "seen": "was given rows of the keys",
     "differs": "is not what its record says",
     "selected again": "its rows, selected again, are those of its record, and none has the keys",
-    "recorded": "its record of rows has none of the keys; the data could not be read to compare it",
+    "recorded": "its record of rows has none of the keys; it was not compared with the data",
     "no rows": "is made of other results alone",
     "unknown": "cannot be told",
 }
