@@ -299,7 +299,7 @@ def new_plugin(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
-    """Show what was made of the rows of keys, and make it again without them."""
+    """Show which steps were given rows of the keys, and run them again without these rows."""
     from emberge.recipes import Forgetting
 
     plugins, places = _load_plugins(options), {"recipe": options.recipe, "folder": options.inputs}

@@ -38,7 +38,7 @@ _TASK_BY_KIND: Mapping[str, TaskKind] = {
 
 
 class NoRowsSelectedError(DataError):
-    """A file has rows, and the entry's bag and forgotten keys leave none of them."""
+    """All rows of a file are in other bags or have forgotten keys."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Run that forgets keys: their rows are left out from now on, and what was made of them is made again."""
+"""Forgetting of keys in an OUT: notes them, retrains the members that had their rows, and merges again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from emberge.recipes.forgetting.touched_steps import (
     plan_forgetting,
     without_steps,
 )
-from emberge.recipes.forgotten import add_forgotten, without_forgotten, without_rows
+from emberge.recipes.forgotten import (
+    add_forgotten,
+    read_forgotten,
+    without_forgotten,
+    without_rows,
+)
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.parse.shipped import named_recipe
 from emberge.recipes.recipe import Recipe
@@ -51,7 +56,7 @@ def read_kept_recipe(out: Path, plugins: Plugins, folder: Path, file: str | None
         line, _, text = text.partition("\n")
         overrides.append(line.removeprefix(_OVERRIDE))
     if file is not None:
-        return named_recipe(file, plugins, overrides)
+        return named_recipe(file, plugins, overrides).require_sound()
     return parse_recipe(text, plugins, path=folder / path.name, overrides=overrides)
 
 
@@ -124,7 +129,9 @@ class Forgetting:
         """
         check_recipe(self.recipe, self.plugins, out=self.out).raise_errors()
         run_recipe(self.recipe, self.out, self.plugins, **options)
-        remove_forgotten(self.out, add_forgotten(self.out, ()))
+        keys = read_forgotten(self.out)
+        if keys is not None:
+            remove_forgotten(self.out, keys)
         needed = {need for step in self.recipe.steps for need in step.needs}
         models = [s.id for s in self.recipe.steps if s.step.produces == "model"]
         place = OutFolder(self.out)

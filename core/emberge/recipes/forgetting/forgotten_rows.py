@@ -40,7 +40,7 @@ _WORDS: Mapping[Evidence, str] = {
     "no rows": "is made of other results alone",
     "unknown": "cannot be told",
 }
-
+# Beginnings of the sentence that names the results with a bad verdict.
 _SENTENCES: Mapping[str, str] = {
     "seen": "rows of the keys were given to",
     "differs": "a record does not fit what is there now:",
@@ -186,13 +186,14 @@ class _Walk:
         record = read_record(folder) or {}
         self.ancestors[key] = Ancestor(folder.name, "unknown")  # also ends a circle
         self.ancestors[key] = self._examine(folder, record)
-        for entry in record.get("inputs") or ():
+        for entry in _list_entries(record, "inputs"):
             self._follow(folder, entry)
 
     def _examine(self, folder: Path, record: Mapping[str, Any]) -> Ancestor:
         """Return what is known of the rows that one result was given, without its ancestors."""
-        listed = record.get("rows") or []
-        rows = sum(int(entry.get("rows", 0)) for entry in listed) if listed else None
+        listed = _list_entries(record, "rows")
+        counts = [entry.get("rows") for entry in listed]
+        rows = sum(n for n in counts if isinstance(n, int)) if counts else None
         blank = Ancestor(
             *(str(record.get("step") or folder.name), "no rows", ""),
             fingerprint=str(record.get("fingerprint", "")),
@@ -204,7 +205,8 @@ class _Walk:
         except EmbergeError as error:
             return replace(blank, evidence="differs", words=str(error))
         if recorded_keys is None:
-            is_given_rows = any(entry.get("kind") == "rows" for entry in record.get("inputs") or ())
+            kinds = {entry.get("kind") for entry in _list_entries(record, "inputs")}
+            is_given_rows = not kinds.isdisjoint(("rows", "data", "hub data"))
             return replace(blank, evidence="unknown") if is_given_rows else blank
         if any(digest in recorded_keys for digest in self.digests):
             return replace(blank, evidence="seen")
@@ -244,7 +246,8 @@ class _Walk:
             self._follow_model(text, content)
         elif kind != "rows":
             words = "a data set without keys of rows; name its key, or a bag, in the recipe"
-            self.ancestors.setdefault(f"data {content}", Ancestor(text, "unknown", words))
+            name = text or "an input without a name"
+            self.ancestors.setdefault(f"data {content}", Ancestor(name, "unknown", words))
 
     def _follow_step(self, out: Path, text: str, content: str) -> None:
         """Visit the result of a step in the OUT of another, which has the content that this one was given."""
@@ -261,12 +264,35 @@ class _Walk:
     def _has_content(self, folder: Path, content: str) -> bool:
         """Return whether a result, or a checkpoint that it kept, has the content that an input names."""
         record = read_record(folder) or {}
-        if record.get("fingerprint") == content or (folder / "adapter_config.json").is_file():
-            return True  # an adapter's content is hashed with that of its model
-        models = (
-            [folder, *sorted(folder.glob("checkpoints/*"))] if record.get("kind") == "model" else ()
-        )
-        return any(model_fingerprint(model, self.targets.hashes) == content for model in models)
+        if record.get("fingerprint") == content:
+            return True
+        if record.get("kind") != "model":
+            return False
+        return content in self._list_contents(folder, record)
+
+    def _list_contents(self, folder: Path, record: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the contents of a model and its checkpoints, or of an adapter on each of its inputs."""
+        hashes = self.targets.hashes
+        if not (folder / "adapter_config.json").is_file():
+            for model in (folder, *sorted(folder.glob("checkpoints/*"))):
+                yield model_fingerprint(model, hashes)
+            return
+        for entry in _list_entries(record, "inputs"):
+            text = str(entry.get("reference", ""))
+            base = self._find_base(folder.parent, text) if entry.get("kind") == "model" else None
+            if base is not None:
+                yield model_fingerprint(base, hashes, folder)
+
+    def _find_base(self, out: Path, text: str) -> Path | None:
+        """Return the folder of the model that an adapter is on; None if it is not at hand."""
+        step = ModelRef(text).step
+        if step is not None:
+            link = OutFolder(out).link(step)
+            return link.resolve() if link.is_dir() else None
+        try:
+            return locate_model(ModelRef(text, self.folder), self.plugins, "metadata").folder
+        except (EmbergeError, ConnectionError, OSError):
+            return None
 
     def _follow_model(self, text: str, content: str) -> None:
         """Visit a model from outside, which may be a result of another run."""
@@ -283,7 +309,13 @@ class _Walk:
         self.ancestors.setdefault(f"model {content}", Ancestor(text, "unknown", words))
 
 
+def _list_entries(record: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the mappings in a list of a record, which may come from a stranger."""
+    entries = record.get(name)
+    return [e for e in entries if isinstance(e, Mapping)] if isinstance(entries, list) else []
+
+
 def _read_fingerprints(out: Path, steps: Iterable[str]) -> dict[str, str]:
     """Return the fingerprint of the current result of each step that has one."""
     records = {step: read_record(OutFolder(out).link(step)) for step in steps}
-    return {step: str(record["fingerprint"]) for step, record in records.items() if record}
+    return {step: str(r.get("fingerprint")) for step, r in records.items() if r is not None}

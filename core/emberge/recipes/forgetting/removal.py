@@ -16,8 +16,8 @@ from emberge.results import OutFolder, find_leftovers, remove_leftovers
 _CACHES_WITHOUT_ROWS = ("scores", "costs", "given", "hashes.json", "hashes.lock")
 
 
-def remove_forgotten(out: Path, keys: KeyList) -> str:
-    """Remove old results, stored rows of forgotten keys and caches of texts; return the results in words.
+def remove_forgotten(out: Path, keys: KeyList) -> None:
+    """Remove old results, stored rows of forgotten keys, and caches of texts.
 
     Old results may have been made of forgotten rows. Caches of texts and vectors, which the next run fills
     again, are removed whole. Scores, which are numbers, stay.
@@ -25,12 +25,11 @@ def remove_forgotten(out: Path, keys: KeyList) -> str:
     Raises:
         OutInUseError: if a run works in `out`.
     """
-    removed = remove_leftovers(find_leftovers(out))
+    remove_leftovers(find_leftovers(out))
     place = OutFolder(out)
     with lock_folder(place.lock):
         for path in _find_caches(place.store, keys):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    return removed.summary
 
 
 def _find_caches(store: Path, keys: KeyList) -> Iterator[Path]:

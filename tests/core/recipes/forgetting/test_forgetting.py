@@ -535,6 +535,37 @@ def test_a_parent_that_another_run_made_is_walked_through(place: Path, tmp_path:
     assert found["members.part=1"] == "recorded"
 
 
+def test_adapters_are_walked_through_and_an_exchanged_one_is_found(
+    bert: Path, tmp_path: Path
+) -> None:
+    lora = "loss: infonce\n      backbone: {{text_encoder: {{lora: {{rank: 2}}}}}}"
+    text = RECIPE.replace("loss: infonce", lora).replace(
+        "dare_ties: {{density: 0.5}}", "linear: {{}}"
+    )
+    text = text.replace(" base: {model},", "")
+    folder = write_run(tmp_path / "place", bert, rows(), text)
+    run(folder)
+    assert forget(folder, GONE) == 0
+    members = [f"members.part={part}" for part in PARTS]
+    found = evidence(folder, GONE)
+    assert [found[member] for member in members] == ["selected again"] * 3
+    first, second = (
+        folder / "out" / member / "adapter_model.safetensors" for member in members[:2]
+    )
+    shutil.copy(first, second)
+    found = evidence(folder, GONE)
+    assert [found[member] for member in members] == ["selected again", "unknown", "selected again"]
+
+
+def test_a_record_of_a_stranger_is_read_as_far_as_it_is_one(place: Path) -> None:
+    path = place / "out/members.part=1/artifact.json"
+    record = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**record, "rows": ["a", {"rows": "many"}], "inputs": [3, None, {}]})
+    )
+    assert evidence(place, ["customer-99"], "members.part=1")[""] in ("differs", "not known")
+
+
 def test_data_without_keys_are_not_known(bert: Path, tmp_path: Path) -> None:
     text = RECIPE.replace(
         "key: customer, bag: {{parts: 3, part: $part}}}}", "limit: 40}}\n      seed: $part"
@@ -544,6 +575,7 @@ def test_data_without_keys_are_not_known(bert: Path, tmp_path: Path) -> None:
     found = evidence(folder, GONE)
     assert found[""] == "not known"
     assert found["./data.jsonl"] == "unknown"
+    assert [found[f"members.part={part}"] for part in PARTS] == ["unknown"] * 3
 
 
 def test_a_folder_that_is_no_result_is_refused(place: Path, tmp_path: Path) -> None:
