@@ -156,7 +156,7 @@ class Block:
         self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
-        values = [float(c) for c in coefficients]
+        values = _list_numbers(coefficients)
         if vectors is None:
             return self.rows.combine(values)
         from emberge.numerics import weighted_sum
@@ -165,7 +165,7 @@ class Block:
 
     def add_deltas(self, coefficients: Tensor | Sequence[float]) -> Tensor:
         """Return base + Σ coefficient × delta, in model order."""
-        values = [float(c) for c in coefficients]
+        values = _list_numbers(coefficients)
         return self.rows.evaluate_deltas().combine(values, add_base=True)
 
     def add_delta(self, delta: Tensor) -> Tensor:
@@ -352,6 +352,12 @@ class Block:
             fingerprints=(),
             weights=self.weights.new_tensor([weights.get(label, 1.0) for label in labels]),
         )
+
+
+def _list_numbers(values: Tensor | Sequence[float]) -> list[float]:
+    # One call, as each item of a tensor would be one.
+    numbers = values if isinstance(values, Sequence) else values.tolist()
+    return [float(number) for number in numbers]
 
 
 def rows_of(shape: Iterable[int]) -> tuple[int, int]:

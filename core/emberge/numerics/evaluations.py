@@ -2,9 +2,10 @@
 
 `TorchEvaluation` works on rows that are already decoded and changed. `KernelEvaluation` decodes rows, applies
 the changes and computes the result in one pass over chunks that fit into the processor's first cache. Both
-sum magnitudes and squares in the same fixed order, by lanes, as the order of a library's sums is not fixed:
-lane l adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type; the lanes of all runs are
-added in float64, and at last the lanes in order.
+sum in the same fixed order, by lanes, as the order of a library's sums is not fixed. Of magnitudes and
+squares, lane l adds elements l, l + 1,024, … of a run of 65,536 in the numbers' own type, and the lanes of
+all runs are added in float64. Of products of two models, lane l adds elements l, l + 256, … in float64. At
+last the lanes are added in order.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
 from emberge.numerics.stored_rows import StoredRows
 
 _LANES, _RUN = 1 << 10, 1 << 16
+# Lanes of products, which are added in float64 alone, and the elements that NumPy multiplies at once.
+_GRAM_LANES, _GRAM_PART = 1 << 8, 1 << 14
 # Elements whose inner products are summed in the numbers' own type.
 _GRAM_RUN = 8192
 
@@ -82,6 +85,10 @@ class Evaluation(Protocol):
         """Return the sum of each model's magnitudes or `squares`, float64 [models]."""
         ...
 
+    def gram(self, *, differences: bool) -> np.ndarray:
+        """Return the inner products of the rows (or `differences()`), float64 [models, models]."""
+        ...
+
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
         """Return counts of the magnitudes above and inside each bracket, for rows of `width` elements."""
         ...
@@ -136,6 +143,13 @@ class TorchEvaluation:
         return torch.tensor(
             [_sum_in_lanes(change(row, out=magnitudes)) for row in flat], dtype=torch.float64
         )
+
+    def gram(self, *, differences: bool) -> np.ndarray:
+        rows = self.differences() if differences else self.rows
+        if rows.device.type != "cpu":
+            on_device: np.ndarray = gram(rows).cpu().numpy()
+            return on_device
+        return _build_gram(_multiply_in_lanes(rows.reshape(len(rows), -1).numpy()), len(rows))
 
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
         flat = self.rows.reshape(len(self.rows), -1)
@@ -253,6 +267,11 @@ class KernelEvaluation:
         sums = [torch.from_numpy(_add_lanes(lanes).copy()) for lanes in (before, after)]
         return sums[0], sums[1]
 
+    def gram(self, *, differences: bool) -> np.ndarray:
+        lanes = np.zeros((self.models * (self.models + 1) // 2, _GRAM_LANES))
+        self._run(self.kernels.gram, differences, lanes)
+        return _build_gram(lanes, self.models)
+
     def count(self, brackets: Sequence[Bracket], width: int) -> list[BracketCount]:
         bracket_count = len(brackets)
         most_frequent = max((len(bracket.frequent) for bracket in brackets), default=0)
@@ -321,16 +340,19 @@ def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, Te
     differences are short, as between models tuned from one base, "products" is computed from it.
     """
     if not differences:
-        return {"products": gram(evaluation.values())}
-    difference_products = gram(evaluation.differences())
-    first = difference_products[0].clone()
+        return {"products": torch.from_numpy(evaluation.gram(differences=False))}
+    difference_products = evaluation.gram(differences=True)
+    first = difference_products[0].copy()
     first[0] = 0.0
     products = difference_products + first + first[:, None] + difference_products[0, 0]
     products[0] = products[:, 0] = difference_products[0, 0] + first
     length, distances = products.diagonal().min(), difference_products.diagonal()[1:].sum()
-    if float(distances) > float(length) / 4:
-        products = gram(evaluation.values())
-    return {"products": products, "differences": difference_products}
+    if distances > length / 4:
+        products = evaluation.gram(differences=False)
+    return {
+        "products": torch.from_numpy(products),
+        "differences": torch.from_numpy(difference_products),
+    }
 
 
 def _require_count(coefficients: Sequence[float], models: int) -> None:
@@ -360,6 +382,36 @@ def _sum_in_lanes(row: Tensor) -> float:
     lanes = np.add.reduce(np.add.reduce(runs, axis=1), axis=0, dtype=np.float64)
     padded = np.pad(values[whole:], (0, -len(values) % _LANES)).reshape(-1, _LANES)
     return float(_add_lanes(lanes + np.add.reduce(padded, axis=0)))
+
+
+def _multiply_in_lanes(rows: np.ndarray) -> np.ndarray:
+    """Return the products of each row [models, size] with itself and those before, in lanes [pairs, lanes].
+
+    Products of float32 numbers are exact in float64.
+    """
+    count, size = rows.shape
+    lanes = np.zeros((count * (count + 1) // 2, _GRAM_LANES))
+    for start in range(0, size, _GRAM_PART):
+        part = rows[:, start : start + _GRAM_PART].astype(np.float64)
+        if missing := -part.shape[1] % _GRAM_LANES:
+            part = np.pad(part, ((0, 0), (0, missing)))
+        part = part.reshape(count, -1, _GRAM_LANES)
+        # The sums so far are the first of what is added, so that parts do not matter.
+        products = np.empty((1 + part.shape[1], _GRAM_LANES))
+        pairs = ((i, j) for i in range(count) for j in range(i + 1))
+        for lane_sums, (i, j) in zip(lanes, pairs, strict=True):
+            products[0] = lane_sums
+            np.multiply(part[i], part[j], out=products[1:])
+            np.add.reduce(products, axis=0, out=lane_sums)
+    return lanes
+
+
+def _build_gram(lanes: np.ndarray, count: int) -> np.ndarray:
+    """Return the symmetric matrix [count, count] whose lower triangle is given row by row, in lanes."""
+    matrix: np.ndarray = np.zeros((count, count))
+    lower = np.tri(count, dtype=bool)
+    matrix[lower] = _add_lanes(lanes)
+    return np.where(lower, matrix, matrix.T)
 
 
 def _add_lanes(lanes: np.ndarray) -> np.ndarray:

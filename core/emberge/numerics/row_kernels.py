@@ -28,7 +28,7 @@ WINDOW = 1 << 16
 # What an election works on at once, beside its three sums: half of that cache.
 PART = 512
 # The order of sums, as in `evaluations`.
-LANES, RUN = 1 << 10, 1 << 16
+LANES, RUN, GRAM_LANES = 1 << 10, 1 << 16, 1 << 8
 BFLOAT16, FLOAT16, FLOAT32 = range(3)
 KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT = range(7)
 # The hash of `numerics.noise`, word for word.
@@ -590,6 +590,38 @@ def _add_to_lanes(values: Any, squares: bool, run: Any, out: Any, ends_run: bool
             for lane in range(LANES):
                 wide[lane] += np.float64(lanes[lane])
                 lanes[lane] = _ZERO
+
+
+@_compile_lazily
+def gram(rows: Any, program: Any, size: int, less_first: bool, out: Any) -> None:
+    """Add the products of each two models' values to the lanes `out` [pairs, GRAM_LANES], in float64.
+
+    Pairs are those of a lower triangle, row by row. With `less_first`, the values are those of the first
+    model, and of the other models minus the first's.
+    """
+    left, work, places = _begin(program), _allocate_chunk(len(rows[2])), np.empty(CHUNK, np.uint32)
+    for first in range(0, size, CHUNK):
+        models = _load(rows, program, left, first, min(CHUNK, size - first), work, places)
+        if less_first:
+            origin = work[4]
+            for m in range(1, models):
+                row = work[4 + m]
+                for i in range(CHUNK):
+                    row[i] -= origin[i]
+        pair = 0
+        for m in range(models):
+            for other in range(m + 1):
+                _multiply_to_lanes(work[4 + m], work[4 + other], out[pair])
+                pair += 1
+
+
+@_compile_lazily
+def _multiply_to_lanes(row: Any, column: Any, lanes: Any) -> None:
+    """Add the products of two rows of a chunk to their lanes."""
+    for at in range(0, CHUNK, GRAM_LANES):
+        first, second = row[at : at + GRAM_LANES], column[at : at + GRAM_LANES]
+        for lane in range(GRAM_LANES):
+            lanes[lane] += np.float64(first[lane]) * np.float64(second[lane])
 
 
 @_compile_lazily

@@ -183,6 +183,7 @@ def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Co
             "combine": evaluation.combine(_WEIGHTS, add_base=True),
             "elect": elected,
             "sums": evaluation.sums(squares=False),
+            "gram": torch.from_numpy(evaluation.gram(differences=True)),
             "decode": torch.cat([evaluation.values(), evaluation.differences()]),
             "count_near_limits": torch.tensor(
                 np.concatenate([np.ravel(part) for part in bracket_count])

@@ -11,7 +11,7 @@ from emberge.merging.merge_plan import MergePlan, TensorPlan
 from emberge.numerics import worth_compiling
 from emberge.tensor_files import QUEUE
 
-GRANULE = 1 << 18
+GRANULE = 1 << 19
 """Elements measured at once, on every machine, as another value changes the last bits of sums."""
 
 PRODUCED = 12 << 20
