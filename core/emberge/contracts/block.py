@@ -248,10 +248,12 @@ class Block:
         """Record that each delta is kept with its model's probability; another `salt` draws other numbers."""
         from emberge.numerics import DropAtRandom
 
-        values = tuple(densities.tolist())
-        chances = densities.to(self.rows.dtype).reshape(-1, *[1] * len(self.shape))
-        drop = DropAtRandom(values, self._list_random_keys(salt))
-        return self.replace(rows=self.rows.record(drop, chances))
+
+        def list_chances() -> Tensor:
+            return densities.to(self.rows.dtype).reshape(-1, *[1] * len(self.shape))
+
+        drop = DropAtRandom(tuple(densities.tolist()), self._list_random_keys(salt))
+        return self.replace(rows=self.rows.record(drop, list_chances))
 
     def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
         """Return the block with each delta kept with a probability that depends on its magnitude's rank.
