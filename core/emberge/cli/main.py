@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from emberge.cli.arguments import RESUMING_VERBS, list_plugin_files, parse, requires_plugins
 from emberge.cli.ended_by_signal import Terminated, ended_by_signal
 from emberge.errors import EmbergeError, exits_refused
-from emberge.interpreter import set_torch_defaults
+from emberge.interpreter import leave_process, set_torch_defaults
 from emberge.wording import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -32,10 +32,16 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code; without `arguments`, end the process with the code."""
+    code = _run_words(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None:
+        leave_process(code)
+    return code
+
+
+def _run_words(words: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:  # the user's shell asks what a word may become
         importlib.import_module("emberge.cli.completion").complete_words()
-    words = list(sys.argv[1:] if arguments is None else arguments)
     command = _Command(words)
     set_torch_defaults()
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
@@ -124,7 +125,7 @@ class MergePlan:
         """Bytes of the weights of the result."""
         return sum(plan.out.nbytes for plan in self.tensors)
 
-    @property
+    @cached_property
     def element_count(self) -> int:
         """The number of elements that are merged, over all models and the base."""
         return sum(

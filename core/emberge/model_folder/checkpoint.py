@@ -337,8 +337,10 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 
 def _require_index(index: Path, specs: Mapping[str, TensorSpec]) -> None:
-    for name, file in _read_weight_map(index).items():
-        if name not in specs or specs[name].file != _find_weight_file(index.parent / file):
+    weights = _read_weight_map(index)
+    paths = {file: _find_weight_file(index.parent / file) for file in set(weights.values())}
+    for name, file in weights.items():
+        if name not in specs or specs[name].file != paths[file]:
             raise CheckpointError(
                 f"{index}: places tensor '{printable(name, 80)}' in '{printable(file, 80)}', "
                 "which does not have it; get both again"

@@ -22,7 +22,6 @@ from emberge_report.card.card_scores import (
 from emberge_report.card.card_text import options_as_yaml, python_text, usage_section
 from emberge_report.model_facts import Anatomy
 from emberge_report.page.cost import describe_cost
-from emberge_report.page.figure_data import COMPUTED, weights_by_layer
 
 if TYPE_CHECKING:
     from emberge import Artifact
@@ -284,6 +283,11 @@ def _build_method_section(facts: CardFacts) -> Section | None:
 
 def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
     """Return a table of the weights that a merge's strategy computed for each layer."""
+    if facts.artifact.details.get("weights_by_layer", {}) == {}:
+        return []
+    # The page's charts and pydantic's types take longer to import than the rest of the card.
+    from emberge_report.page.figure_data import COMPUTED, weights_by_layer
+
     figure = weights_by_layer(facts.name, facts.artifact.details)
     if figure is None or figure.table is None:
         return []

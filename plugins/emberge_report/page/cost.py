@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge_report.charts.markup import Markup, tag
 from emberge_report.charts.svg import MarkerStyle
 from emberge_report.page.tables import duration, left, plain, swatch, table
-from emberge_report.report_data import ModelOfRun, ReportData
+
+if TYPE_CHECKING:
+    from emberge_report.report_data import ModelOfRun, ReportData
 
 Cost = Mapping[str, Any]
 

@@ -147,6 +147,18 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     assert {n: s.file.name for n, s in Checkpoint(tmp_path).specs.items()} == names
 
 
+def test_a_shard_is_looked_for_once_and_not_once_a_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{n}" for n in range(100)]
+    save_file({name: torch.ones(2) for name in names}, tmp_path / "shard.safetensors")
+    index(tmp_path, dict.fromkeys(names, "shard.safetensors"))
+    looked, is_file = [], Path.is_file
+    monkeypatch.setattr(Path, "is_file", lambda path: looked.append(path) or is_file(path))
+    assert len(Checkpoint(tmp_path).specs) == 100
+    assert 0 < looked.count(tmp_path / "shard.safetensors") < 10
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

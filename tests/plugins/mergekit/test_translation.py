@@ -177,3 +177,16 @@ def test_what_stands_in_a_result_is_our_recipe(folder: Path, tmp_path: Path) -> 
     assert RECIPE in kept
     details = json.loads((out / "merged" / "artifact.json").read_text())["details"]
     assert details["base"] == "./base"
+
+
+def test_a_recipe_of_ours_is_known_without_importing_the_translator() -> None:
+    code = (
+        "import sys; from emberge_mergekit.hooks import read_recipe\n"
+        "ours = 'seed: 1\\nsteps:\\n  merged:\\n    merge:\\n      models: [./a, ./b]\\n'\n"
+        "assert read_recipe(ours, None) is None\n"
+        "print('emberge_mergekit.recipe.translate' in sys.modules)\n"
+        "theirs = 'merge_method: passthrough\\nmodels: [{model: ./a}]\\n'\n"
+        "assert read_recipe(theirs, None) is not None\n"
+        "print('emberge_mergekit.recipe.translate' in sys.modules)"
+    )
+    assert python("-c", code).stdout.split() == ["False", "True"]

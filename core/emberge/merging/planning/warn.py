@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-import operator
 import os
 import struct
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun, join_some
 
+_Numbers = tuple[float, ...]
 _BASE = "the base"
 # Bytes looked at in each of three places of a tensor; what is smaller than that is seen whole. Even where
 # most numbers round to the same bfloat16, a few thousand in a row do not.
@@ -48,15 +48,16 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
     """Return the warnings of a plan that has no problems; `checkpoints` are the folders that exist."""
     licences = _read_licences(plan.request, checkpoints)
     with _OpenFiles() as files:
+        estimate = estimate_cosines(plan, files)
         warnings = (
             *_warn_of_weights(plan),
             *_warn_of_twins(plan, files),
-            *_warn_of_far_layers(plan, files),
+            *_warn_of_far_layers(plan, estimate.layers),
             *_warn_of_tokens(plan, checkpoints),
             *_warn_of_licences(licences),
         )
-        changes = _estimate_change_cosines(plan, files)
-    return PlanWarnings(warnings, _have_same_files(plan, checkpoints), licences, changes)
+    only_weights_differ = _have_same_files(plan, checkpoints)
+    return PlanWarnings(warnings, only_weights_differ, licences, estimate.changes)
 
 
 def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
@@ -236,6 +237,7 @@ class _OpenFiles(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[Path, int] = {}
+        self._stamps: dict[int, tuple[int, ...]] = {}
 
     def hold_same(self, first: TensorSpec, second: TensorSpec) -> bool:
         """Return whether two tensors of one size have equal bytes at the sampled offsets."""
@@ -249,7 +251,19 @@ class _OpenFiles(ExitStack):
             for at in dict.fromkeys((0, (first.nbytes - size) // 2, first.nbytes - size))
         )
 
-    def read_numbers(self, spec: TensorSpec, start: int, count: int) -> array[float]:
+    def identify(self, spec: TensorSpec) -> tuple[int | str, ...]:
+        """Return the tensor's place in its file, and the file's device, inode, size and times."""
+        place = (spec.offset, spec.dtype, spec.elements)
+        return *place, *self._stamp_of(self._open_file(spec.file))
+
+    def _stamp_of(self, handle: int) -> tuple[int, ...]:
+        if handle not in self._stamps:
+            status = os.fstat(handle)
+            times = (status.st_mtime_ns, status.st_ctime_ns)
+            self._stamps[handle] = (status.st_dev, status.st_ino, status.st_size, *times)
+        return self._stamps[handle]
+
+    def read_numbers(self, spec: TensorSpec, start: int, count: int) -> _Numbers:
         """Return `count` elements of a tensor, from element `start` on."""
         offset = spec.offset + start * spec.itemsize
         return _DECODERS[spec.dtype](
@@ -263,17 +277,12 @@ class _OpenFiles(ExitStack):
         return self._open[path]
 
 
-def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
-    """Yield a warning for each model that has layers whose cosine with the first model's is below LOW_COSINE.
-
-    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Merges of
-    slices are not checked, as slices may reorder layers.
-    """
-    if plan.request.part is not None:
-        return
+def _warn_of_far_layers(
+    plan: MergePlan, cosines_by_position: Mapping[int, Mapping[int, float]]
+) -> Iterator[str]:
+    """Yield a warning for each model with layers whose cosine with the first model's is below LOW_COSINE."""
     names = [model.name for model in plan.request.inputs]
-    for position in range(1, len(names)):
-        cosines = estimate_cosines(plan, position, files)
+    for position, cosines in cosines_by_position.items():
         low_cosines = {layer: cosine for layer, cosine in cosines.items() if cosine < LOW_COSINE}
         if low_cosines:
             lowest_layer = min(low_cosines, key=lambda layer: low_cosines[layer])
@@ -286,24 +295,141 @@ def _warn_of_far_layers(plan: MergePlan, files: _OpenFiles) -> Iterator[str]:
             )
 
 
-def estimate_cosines(plan: MergePlan, position: int, files: _OpenFiles) -> Mapping[int, float]:
-    """Return, by layer, the estimated cosine of the first model's weights and those of model `position`."""
-    sums: dict[int, list[float]] = {}
+@dataclass(frozen=True, slots=True)
+class EstimatedCosines:
+    """Cosines that were estimated from samples of the weights.
+
+    `layers` are those of the first model's weights and another's, by the other's position and by layer;
+    `changes` are those of two models' changes from the base, pair by pair. Pairs with a model that did not
+    change are omitted.
+    """
+
+    layers: Mapping[int, Mapping[int, float]]
+    changes: tuple[float, ...] = ()
+
+
+# The estimates of this process, by a hash of what identifies the numbers: a run plans again what its check
+# has planned, and a sweep merges the same models many times.
+_ESTIMATES: dict[str, EstimatedCosines] = {}
+_MOST_ESTIMATES = 256
+
+
+def estimate_cosines(plan: MergePlan, files: _OpenFiles) -> EstimatedCosines:
+    """Return estimated cosines of the models' weights and changes; numbers are read once a process.
+
+    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Merges of
+    slices are not compared, as slices may reorder layers. A file that was changed is read again.
+    """
+    if plan.request.part is not None or len(plan.request.inputs) < 2:
+        return EstimatedCosines({})
+    matrices = list(_list_matrices(plan))
+    identity = [
+        (layer, [files.identify(spec) if spec is not None else None for spec in specs])
+        for layer, specs in matrices
+    ]
+    key = hashlib.sha256(repr((plan.request.base is not None, identity)).encode()).hexdigest()
+    if key not in _ESTIMATES:
+        estimate = _estimate_cosines(plan, matrices, files)
+        while len(_ESTIMATES) >= _MOST_ESTIMATES:
+            del _ESTIMATES[next(iter(_ESTIMATES))]
+        _ESTIMATES[key] = estimate
+    return _ESTIMATES[key]
+
+
+def _list_matrices(plan: MergePlan) -> Iterator[tuple[int, list[TensorSpec | None]]]:
+    """Yield layer, and each model's and the base's spec, of each matrix; None if it cannot be sampled."""
     for tensor in plan.tensors:
         layer = layer_number(tensor.name)
-        if layer is None or tensor.action != "merge" or len(tensor.out.shape) < 2:
-            continue
-        first, second = tensor.sources[0], tensor.sources[position]
-        if not (_is_plain(first) and _is_plain(second)):
-            continue
-        assert first is not None
-        assert second is not None
-        for start, count in _sample_runs(min(first.elements, second.elements)):
-            a, b = files.read_numbers(first, start, count), files.read_numbers(second, start, count)
-            layer_sums = sums.setdefault(layer, [0.0, 0.0, 0.0])
-            for i, pair in enumerate(((a, b), (a, a), (b, b))):
-                layer_sums[i] += sum(map(operator.mul, *pair))
-    return {la: ab / math.sqrt(aa * bb) for la, (ab, aa, bb) in sums.items() if aa > 0 and bb > 0}
+        if layer is not None and tensor.action == "merge" and len(tensor.out.shape) > 1:
+            specs = (*tensor.sources, tensor.base)
+            yield layer, [spec if _is_plain(spec) else None for spec in specs]
+
+
+def _estimate_cosines(
+    plan: MergePlan, matrices: Iterable[tuple[int, list[TensorSpec | None]]], files: _OpenFiles
+) -> EstimatedCosines:
+    layers = _LayerCosines()
+    compared = min(_MOST_COMPARED_MODELS, len(plan.request.inputs))
+    changes = _ChangeCosines(compared if plan.request.base is not None else 0)
+    for layer, specs in matrices:
+        sampled = {i: spec for i, spec in enumerate(specs) if spec is not None}
+        elements = min((spec.elements for spec in sampled.values()), default=0)
+        for start, count in _sample_runs(elements):
+            *numbers, base = (
+                None if spec is None else files.read_numbers(spec, start, count) for spec in specs
+            )
+            layers.add(layer, numbers)
+            changes.add(base, numbers)
+    return EstimatedCosines(layers.cosines, changes.cosines)
+
+
+class _LayerCosines:
+    """Sums of squares from which each layer's cosine of the first and another model is computed."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, dict[int, _Triangle]] = {}
+
+    def add(self, layer: int, numbers: Sequence[_Numbers | None]) -> None:
+        first, *others = numbers
+        if first is None:
+            return
+        length = math.hypot(*first)
+        for position, other in enumerate(others, start=1):
+            if other is not None:
+                sums = self._sums.setdefault(position, {}).setdefault(layer, _Triangle())
+                sums.add(length, math.hypot(*other), math.dist(first, other))
+
+    @property
+    def cosines(self) -> dict[int, dict[int, float]]:
+        """The cosines by position of the other model, and by layer."""
+        return {
+            position: {la: c for la, one in sums.items() if (c := one.cosine) is not None}
+            for position, sums in self._sums.items()
+        }
+
+
+class _ChangeCosines:
+    """Sums of squares from which the cosine of each pair of the first `count` models' changes is computed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pairs = {pair: _Triangle() for pair in combinations(range(count), 2)}
+
+    def add(self, base: _Numbers | None, numbers: Sequence[_Numbers | None]) -> None:
+        models = [one for one in numbers[: self._count] if one is not None]
+        if base is None or len(models) < self._count:
+            return
+        lengths = [math.dist(base, one) for one in models]
+        for (i, j), sums in self._pairs.items():
+            sums.add(lengths[i], lengths[j], math.dist(models[i], models[j]))
+
+    @property
+    def cosines(self) -> tuple[float, ...]:
+        """The cosines of all pairs of models that changed."""
+        return tuple(c for one in self._pairs.values() if (c := one.cosine) is not None)
+
+
+class _Triangle:
+    """Sums of the squared lengths of two vectors and of the distance between their ends, for their cosine.
+
+    Lengths and distances are computed in C and exactly, several times faster than products in Python.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._second = self._between = 0.0
+
+    def add(self, first: float, second: float, between: float) -> None:
+        self._first += first * first
+        self._second += second * second
+        self._between += between * between
+
+    @property
+    def cosine(self) -> float | None:
+        """The cosine of the two vectors; None if one of them is zero."""
+        if not (self._first > 0 and self._second > 0):
+            return None
+        product = (self._first + self._second - self._between) / 2
+        return product / math.sqrt(self._first * self._second)
 
 
 def _is_plain(spec: TensorSpec | None) -> bool:
@@ -320,48 +446,16 @@ def _sample_runs(elements: int) -> Iterator[tuple[int, int]]:
         yield (elements - _RUN) * i // (_PLACES - 1), _RUN
 
 
-def _decode_bfloat16(data: bytes) -> array[float]:
+def _decode_bfloat16(data: bytes) -> _Numbers:
     """Return bfloat16 numbers, which are the upper halves of float32's."""
     float32_bytes = bytearray(2 * len(data))
     float32_bytes[2::4], float32_bytes[3::4] = data[0::2], data[1::2]
-    return array("f", bytes(float32_bytes))
+    return struct.unpack(f"<{len(data) // 2}f", float32_bytes)
 
 
-_DECODERS: Mapping[str, Callable[[bytes], array[float]]] = {
+_DECODERS: Mapping[str, Callable[[bytes], _Numbers]] = {
     "bfloat16": _decode_bfloat16,
-    "float16": lambda data: array("f", struct.unpack(f"<{len(data) // 2}e", data)),
-    "float32": lambda data: array("f", data),
-    "float64": lambda data: array("d", data),
+    "float16": lambda data: struct.unpack(f"<{len(data) // 2}e", data),
+    "float32": lambda data: struct.unpack(f"<{len(data) // 4}f", data),
+    "float64": lambda data: struct.unpack(f"<{len(data) // 8}d", data),
 }
-
-
-def _estimate_change_cosines(plan: MergePlan, files: _OpenFiles) -> tuple[float, ...]:
-    """Return the estimated cosine of each pair of models' changes; empty without a base, or in a slice.
-
-    Only matrices in the text trunk's layers are compared, and only if files store them unchanged. Pairs with
-    a model that did not change are omitted.
-    """
-    if plan.request.base is None or plan.request.part is not None:
-        return ()
-    count = min(_MOST_COMPARED_MODELS, len(plan.request.inputs))
-    squares = [0.0] * count
-    products = dict.fromkeys(combinations(range(count), 2), 0.0)
-    for tensor in plan.tensors if count > 1 else ():
-        specs = [tensor.base, *tensor.sources[:count]]
-        if layer_number(tensor.name) is None or len(tensor.out.shape) < 2:
-            continue
-        if tensor.action != "merge" or not all(map(_is_plain, specs)):
-            continue
-        present_specs = [spec for spec in specs if spec is not None]
-        for start, size in _sample_runs(min(spec.elements for spec in present_specs)):
-            base, *models = (files.read_numbers(spec, start, size) for spec in present_specs)
-            changes = [list(map(operator.sub, one, base)) for one in models]
-            for i, change in enumerate(changes):
-                squares[i] += sum(map(operator.mul, change, change))
-            for i, j in products:
-                products[i, j] += sum(map(operator.mul, changes[i], changes[j]))
-    return tuple(
-        product / math.sqrt(squares[i] * squares[j])
-        for (i, j), product in products.items()
-        if squares[i] > 0 and squares[j] > 0
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,24 @@ from tests.support import tiny
 from tests.support.registered import CHAINS
 
 LINEAR = tuple(CHAINS["linear"][0])
+ARITHMETIC = tuple(CHAINS["task_arithmetic"][0])
 
 
 class CountedFiles(warn._OpenFiles):
     readings = 0
 
-    def read_numbers(self, *where: Any) -> array[float]:
-        self.readings += 1
+    def read_numbers(self, *where: Any) -> tuple[float, ...]:
+        CountedFiles.readings += 1
         return super().read_numbers(*where)
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> type[CountedFiles]:
+    """Every plan of the test, in a process that has estimated nothing."""
+    monkeypatch.setattr(warn, "_OpenFiles", CountedFiles)
+    monkeypatch.setattr(warn, "_ESTIMATES", {})
+    monkeypatch.setattr(CountedFiles, "readings", 0)
+    return CountedFiles
 
 
 def warnings(*folders: Path) -> list[str]:
@@ -61,12 +70,55 @@ def test_the_estimate_is_near_the_cosine_of_all_weights(
     (warning,) = (warning for warning in plan.warnings if "cosine" in warning)
     whole = compare_weights(Model("a", bert, ""), Model("b", other, ""))
     exact = {n: whole.of(f"layers.{n}").cosine for n in range(3)}  # type: ignore[union-attr]
+    monkeypatch.setattr(warn, "_ESTIMATES", {})
+    CountedFiles.readings = 0
     with CountedFiles() as files:
-        found = warn.estimate_cosines(plan, 1, files)
+        found = warn.estimate_cosines(plan, files).layers[1]
     # 384 numbers a layer: four standard errors of a correlation near 0.55.
     for layer, cosine in exact.items():
         assert cosine is not None
         assert found[layer] == pytest.approx(cosine, abs=4 * (1 - cosine**2) / 384**0.5)
     assert "'b'" in warning
     # Six matrices a layer, of both models.
-    assert files.readings == 2 * 3 * 6 * warn._PLACES
+    assert CountedFiles.readings == 2 * 3 * 6 * warn._PLACES
+
+
+def test_a_second_plan_of_the_same_models_reads_no_numbers(
+    bert: Path, berts: list[Path], counted: type[CountedFiles]
+) -> None:
+    inputs = tuple(MergeInput(folder.name, folder) for folder in berts)
+    request = MergeRequest(inputs=inputs, strategy=ARITHMETIC, base=MergeInput("base", bert))
+    first = plan_merge(request)
+    readings = counted.readings
+    # Once a model, and once of the base, whatever the number of pairs: four small matrices a layer
+    # are read whole, and two large ones in four places.
+    assert readings == (len(berts) + 1) * 3 * (4 + 2 * warn._PLACES)
+    second = plan_merge(request)
+    assert counted.readings == readings
+    assert (second.warnings, second.change_cosines) == (first.warnings, first.change_cosines)
+
+
+def test_numbers_of_a_changed_file_are_read_again(
+    bert: Path, tmp_path: Path, counted: type[CountedFiles]
+) -> None:
+    sibling = Path(shutil.copytree(bert, tmp_path / "other"))
+    assert warnings(bert, sibling) == []
+    readings = counted.readings
+    stranger = tiny.checkpoint(tmp_path / "stranger", seed=9)
+    shutil.copyfile(stranger / "model.safetensors", sibling / "model.safetensors")
+    (warning,) = warnings(bert, sibling)
+    assert "'other'" in warning
+    assert counted.readings == 2 * readings
+
+
+def test_a_model_that_did_not_change_has_no_cosine_of_changes(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    same = Path(shutil.copytree(bert, tmp_path / "same"))
+    inputs = tuple(MergeInput(folder.name, folder) for folder in (same, *berts[:2]))
+    plan = plan_merge(
+        MergeRequest(inputs=inputs, strategy=ARITHMETIC, base=MergeInput("base", bert))
+    )
+    assert not plan.problems
+    (cosine,) = plan.change_cosines
+    assert -1 <= cosine <= 1
