@@ -47,16 +47,16 @@ class Reach:
     lines: Mapping[str, Mapping[int, Sequence[str]]]
     seconds: Mapping[str, float]
 
-    def tests(self, path: Path, lines: tuple[int, int], *, compiled: bool = False) -> list[str]:
+    def tests(self, path: Path, lines: tuple[int, int]) -> list[str]:
         """Return the tests that run any of the lines.
 
         What only an import runs, such as a default, a test may read without running a line of the file:
-        then these are all tests of the room. So it is of `compiled` lines, which run unseen.
+        then these are all tests of the room.
         """
         of_file = self.lines.get(str(path), {})
         span = range(lines[0], lines[1] + 1)
         found = {test for line in span for test in of_file.get(line, ())}
-        if not found and (compiled or any(line in of_file for line in span)):
+        if not found and any(line in of_file for line in span):
             found = set(self.seconds)
         return self._cheap_files_first(found)
 
