@@ -176,7 +176,7 @@ class KernelEvaluation:
     ) -> KernelEvaluation:
         """Build the kernels' arguments, for `deltas` or for the rows (minus the base if `subtract`)."""
         count = len(stored.models) if deltas is None else len(deltas)
-        coded_changes = stored.kernels.Program.of(
+        coded_changes = stored.kernels.KernelProgram.of(
             np.array([change.kernel_step for change in changes], np.int64),
             np.array([change.kernel_numbers() for change in changes], np.float32).reshape(
                 -1, count

@@ -98,7 +98,7 @@ def load_library() -> KernelLibrary:
     return KernelLibrary(level, kernels)
 
 
-class Rows(ctypes.Structure):
+class KernelRows(ctypes.Structure):
     """The kernels' view of stored rows: where those of each model and, last, of the base are."""
 
     _fields_ = (
@@ -121,7 +121,7 @@ class Rows(ctypes.Structure):
         based: int,
         is_checked: bool,
         size: int,
-    ) -> Rows:
+    ) -> KernelRows:
         """Return rows in these memories, which they keep alive.
 
         `places` [5, models + 1] has kinds, first numbers in memory, handles, positions in files, and numbers.
@@ -142,7 +142,7 @@ class Rows(ctypes.Structure):
         return rows
 
 
-class Program(ctypes.Structure):
+class KernelProgram(ctypes.Structure):
     """The kernels' view of recorded changes."""
 
     _fields_ = (
@@ -151,7 +151,9 @@ class Program(ctypes.Structure):
     )
 
     @classmethod
-    def of(cls, codes: np.ndarray, numbers: np.ndarray, words: np.ndarray, start: int) -> Program:
+    def of(
+        cls, codes: np.ndarray, numbers: np.ndarray, words: np.ndarray, start: int
+    ) -> KernelProgram:
         """Return changes by their codes [k], numbers [k, models] and integers [k, models, 3]."""
         program = cls(
             _address(codes, _INT64),
@@ -168,7 +170,7 @@ class _NearLimits(ctypes.Structure):
     _fields_ = (
         *((name, _NUMBER) for name in ("width", "limits", "frequent_count", "tensor_rows")),
         *((name, _POINTER) for name in ("model_of_limit", "lows", "highs", "frequent", "counts")),
-        *((name, _POINTER) for name in ("values", "value_rows", "ties")),
+        *((name, _POINTER) for name in ("values", "value_rows", "tie_counts")),
     )
 
 
@@ -192,21 +194,25 @@ def _call(name: str, *arguments: Any) -> int:
     return code
 
 
-def _evaluate(name: str, rows: Rows, program: Program, size: int, *arguments: Any) -> None:
+def _evaluate(
+    name: str, rows: KernelRows, program: KernelProgram, size: int, *arguments: Any
+) -> None:
     if size != rows.size:
         raise TypeError(f"rows of {rows.size} numbers, not {size}")
     _call(name, ctypes.addressof(rows), ctypes.addressof(program), *arguments)
 
 
-def decode(rows: Rows, program: Program, size: int, less_first: bool, out: np.ndarray) -> None:
+def decode(
+    rows: KernelRows, program: KernelProgram, size: int, less_first: bool, out: np.ndarray
+) -> None:
     """Write the changed values into `out` [rows, size], or the first row and the other rows minus it."""
     into = _address(out, _SINGLE, len(out) * size)
     _evaluate("decode", rows, program, size, less_first, len(out), into)
 
 
 def combine(
-    rows: Rows,
-    program: Program,
+    rows: KernelRows,
+    program: KernelProgram,
     size: int,
     coefficients: np.ndarray,
     add_base: bool,
@@ -218,8 +224,8 @@ def combine(
 
 
 def elect(
-    rows: Rows,
-    program: Program,
+    rows: KernelRows,
+    program: KernelProgram,
     size: int,
     votes: np.ndarray,
     weights: np.ndarray,
@@ -238,8 +244,8 @@ def elect(
 
 
 def sums(
-    rows: Rows,
-    program: Program,
+    rows: KernelRows,
+    program: KernelProgram,
     size: int,
     squares: bool,
     with_before: bool,
@@ -256,7 +262,9 @@ def sums(
     _evaluate("sums", rows, program, size, squares, count, into_before, len(out), into)
 
 
-def gram(rows: Rows, program: Program, size: int, less_first: bool, out: np.ndarray) -> None:
+def gram(
+    rows: KernelRows, program: KernelProgram, size: int, less_first: bool, out: np.ndarray
+) -> None:
     """Add the products of the values of each pair of models to the lanes `out` [pairs, LANES] in float64.
 
     Pairs are (0, 0), (1, 0), (1, 1), (2, 0), …, with one for each two models after the changes. Products are
@@ -288,8 +296,8 @@ def drop_ranked(
 
 
 def count_near_limits(
-    rows: Rows,
-    program: Program,
+    rows: KernelRows,
+    program: KernelProgram,
     size: int,
     width: int,
     model_of_limit: np.ndarray,
@@ -334,7 +342,7 @@ def are_usable(kind: int, half: np.ndarray, single: np.ndarray) -> bool:
 
 
 def take_runs(
-    rows: Rows, begins: np.ndarray, ends: np.ndarray, out: np.ndarray, base_out: np.ndarray
+    rows: KernelRows, begins: np.ndarray, ends: np.ndarray, out: np.ndarray, base_out: np.ndarray
 ) -> None:
     """Write the numbers from each of `begins` to its end into `out` [models, k] and `base_out` [k].
 

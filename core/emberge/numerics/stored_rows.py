@@ -199,7 +199,7 @@ class StoredRows:
             memory = deltas.contiguous()
             given = [Place("float32", 4 * m * self.size, 0) for m in range(len(deltas))]
             places = self._list_kernel_places(given, base)
-        return self.kernels.Rows.of(
+        return self.kernels.KernelRows.of(
             memory,
             self.memory,
             places,

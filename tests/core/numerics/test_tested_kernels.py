@@ -192,7 +192,7 @@ def test_products_of_all_pairs_are_added_in_lanes(size: int, less_first: bool) -
     rows = stored_rows.StoredRows.of(
         memory, places[:-1], places[-1], (size,), row_kernels, is_checked=True
     )
-    changes = row_kernels.Program.of(
+    changes = row_kernels.KernelProgram.of(
         np.empty(0, np.int64), np.empty((0, models), np.float32), np.empty((0, models, 3), int), 0
     )
     out = np.zeros((models * (models + 1) // 2, row_kernels.LANES))

@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 
 ROOTS = ("core", "plugins")
+# Git ignores the compiled kernels, and without them their tests are skipped.
+LIBRARY = Path("core/emberge/numerics/native/row_kernels.so")
 ARGUMENTS = (
     "-q",
     "--no-header",
@@ -87,6 +89,8 @@ class Trial:
             if name and (root / name).is_file():
                 (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, self.copy / name)
+        if (root / LIBRARY).is_file():
+            shutil.copy2(root / LIBRARY, self.copy / LIBRARY)
 
     def close(self) -> None:
         """Remove the copy."""
