@@ -13,7 +13,9 @@ COPY constraints.txt ./
 # First and alone: what follows finds torch in place and does not fetch the default build for CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-deps --index-url "$TORCH_INDEX" --constraint constraints.txt torch
-COPY pyproject.toml README.md LICENSE ./
+# The compiled kernels are built with the wheel.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY core core
 COPY plugins plugins
 COPY merge_recipes merge_recipes

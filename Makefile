@@ -24,7 +24,8 @@ TORCHVISION := torchvision==0.28.0
 VENV := .venv
 BIN := $(VENV)/bin
 # Named after the place, because an editable install points at it: a checkout that was moved or copied
-# is installed again.
+# is installed again. Installing also compiles the kernels.
+KERNELS := $(addprefix core/emberge/numerics/native/,build.py row_kernels.c)
 READY := $(VENV)/ready-$(shell pwd | cksum | tr -dc '0-9')
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -94,7 +95,7 @@ fuzz: export OMP_NUM_THREADS = 1
 fuzz: $(READY)
 	$(BIN)/python -m tests.support.fuzz $(FUZZ)
 
-$(READY): $(BIN)/python pyproject.toml constraints.txt
+$(READY): $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev,docs]'
 	-$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/beside '$(TORCHVISION)'

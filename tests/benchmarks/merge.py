@@ -133,7 +133,7 @@ MIDDLE = (151936, 2048, 6144, 28, 16)
 LARGE = (151936, 2560, 9728, 36, 32)
 SIZES = {"small": SMALL, "0.6b": FULL, "1.7b": MIDDLE, "4b": LARGE}
 PEERS = ["floor", "emberge", "mergekit", "mergekit float32", "st"]
-PACKAGES = ("emberge", "torch", "numpy", "numba", "mergekit", "sentence-transformers")
+PACKAGES = ("emberge", "torch", "numpy", "mergekit", "sentence-transformers")
 
 
 def main() -> None:

@@ -8,11 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import Launch, Machine
-from emberge.numerics import tested_kernels
 from emberge.processes import RankProcesses, StepProcess
 
 from tests.support.planted import plant, ran
@@ -54,23 +52,6 @@ def test_ranks_import_nothing_from_the_current_folder(
     finally:
         ranks.stop()
     assert "arguments are required: RECIPE" in str(said), "it came as far as reading its command"
-
-
-@pytest.mark.parametrize("module", ["json", "xxhash", "emberge"])
-def test_kernels_are_compiled_by_a_process_that_imports_nothing_from_the_current_folder(
-    planted: Path, monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
-    """Also where this process was started by `python -m`, and has the current folder on its own path."""
-    asked: list[tuple[list[str], dict[str, Any]]] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "run", lambda words, **given: asked.append((words, given)))
-        patch.syspath_prepend(str(planted))
-        patch.setattr(sys, "path", ["", *sys.path])
-        tested_kernels._compile_in_process()
-    ((words, given),) = asked
-    assert words[-2] == "-c"
-    done = subprocess.run([*words[:-1], f"import {module}; print('sound')"], **given)
-    assert done.stdout == b"sound\n", done.stderr
 
 
 def starters(file: Path) -> Iterator[str]:

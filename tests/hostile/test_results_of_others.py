@@ -14,13 +14,14 @@ from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import NotOursError, fill_once, ours
 from emberge.hashes import LARGE, UserHashes
-from emberge.numerics import compiling
+from emberge.numerics import tested_kernels
 from emberge.recipes.run.run_step import run_step
 from emberge.results import require_sound_result
 from emberge.results.run_folder import UnsoundResultError
 from emberge.training import latest_state, save_state
 from emberge.training.loop.checkpoints import MANIFEST, TENSORS
 
+from tests.support.compiled import require_kernels
 from tests.support.steps import RAN, Write, recipe, toy
 
 STRANGER = 54321
@@ -375,22 +376,26 @@ def test_a_table_of_hashes_that_another_user_could_have_made_is_not_read(
 
 
 @pytest.mark.parametrize("what", ["foreign", "open"])
-def test_compiled_code_of_another_user_is_not_run(
+def test_a_record_of_tested_kernels_is_not_believed_where_others_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    place = tmp_path / "kernels"
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(place))
-    compiling.is_cache_usable.cache_clear()
-    assert compiling.is_cache_usable()
-    compiling.is_cache_usable.cache_clear()
+    require_kernels()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert tested_kernels.kernels.__wrapped__() is not None
+    place = tmp_path / "emberge" / "kernels"
+    assert len(list(place.iterdir())) == 1
     if what == "open":
         place.chmod(0o777)
     elif os.geteuid() == 0:
         os.chown(place, STRANGER, STRANGER)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
-    assert not compiling.is_cache_usable()
-    compiling.is_cache_usable.cache_clear()
+    compared: list[object] = []
+    monkeypatch.setattr(
+        tested_kernels, "first_difference", lambda seen: compared.append(seen) or ""
+    )
+    assert tested_kernels.kernels.__wrapped__() is not None
+    assert compared
 
 
 def test_a_cache_that_another_user_filled_is_not_taken(

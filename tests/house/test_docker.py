@@ -84,7 +84,7 @@ def test_all_that_the_wheel_is_built_of_is_copied_and_nothing_else_is_sent() -> 
     ]
     assert all((ROOT / source).exists() for source in copied)
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = [*wheel["packages"], *wheel["force-include"], "pyproject.toml"]
+    needed = [*wheel["packages"], *wheel["force-include"], "pyproject.toml", "hatch_build.py"]
     needed += [PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]]
     for path in needed:
         assert any(path == one or path.startswith(f"{one}/") for one in copied), path
@@ -94,7 +94,16 @@ def test_all_that_the_wheel_is_built_of_is_copied_and_nothing_else_is_sent() -> 
 
 
 @pytest.mark.parametrize(
-    "path", [".git", ".env", "out/model", "tests", "core/.mypy_cache", "core/emberge/__pycache__"]
+    "path",
+    [
+        ".git",
+        ".env",
+        "out/model",
+        "tests",
+        "core/.mypy_cache",
+        "core/emberge/__pycache__",
+        "core/emberge/kernels.so",
+    ],
 )
 def test_what_the_image_does_not_need_stays_out_of_it(path: str) -> None:
     assert ignored(path)

@@ -87,7 +87,7 @@ def test_no_test_is_skipped_for_a_package_that_make_could_install() -> None:
         ("needs torchvision: pip install --no-deps torchvision==0.28.0", True),
         ("needs the data sets in ../shared/data beside the project", True),
         ("faiss-cpu is not installed", False),
-        ("could not import 'numba': No module named 'numba'", False),
+        ("could not import 'faiss': No module named 'faiss'", False),
     ],
 )
 def test_only_what_a_machine_lacks_is_a_reason_to_skip(reason: str, fine: bool) -> None:

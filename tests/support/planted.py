@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 # Early ones of the standard library, of others, and our own.
-NAMES = ("json", "socket", "xxhash", "numba", "numpy", "torch", "pluggy", "emberge", "emberge_ray")
+NAMES = ("json", "socket", "xxhash", "numpy", "torch", "pluggy", "emberge", "emberge_ray")
 PLANTED = """\
 import pathlib
 pathlib.Path(__file__).with_suffix(".ran").touch()

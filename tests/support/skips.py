@@ -19,6 +19,7 @@ ALLOWED = (
     # Another system, file system or kernel.
     r"(finds processes in|reads) /proc",
     r"needs Linux",
+    r"needs a C compiler",
     r"only glibc keeps freed memory",
     r"this file system keeps files in memory",
     r"the file system of the temporary folder takes no direct writes",

@@ -26,7 +26,6 @@ PURPOSES = {
     "demo": "the demo's model and corpora, which need no network",
     "export": "ONNX files",
     "index": "faiss, for the indexes that are translated",
-    "kernels": "compiled kernels for sparse merges, with the same bytes",
     "pdf": "documents that are PDF files",
     "ray": "steps on a Ray cluster",
     "remote": "merges of models in buckets",
@@ -143,7 +142,7 @@ def _describe_caches(seen: Examination) -> Iterator[str]:
     datasets = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME) / "datasets")
     if datasets.is_dir():
         yield f"{_describe_folder(datasets)}, datasets"
-    yield f"{_describe_folder(cache)}, hashes and kernels of emberge"
+    yield f"{_describe_folder(cache)}, hashes of emberge"
     for folder, variable in ((hub, "HF_HOME"), (cache, "XDG_CACHE_HOME")):
         if not os.access(_find_existing(folder), os.W_OK):
             seen.faults.append(

@@ -2,8 +2,6 @@
 
 from .buffers import pooled_bytes as pooled_bytes
 from .buffers import pooled_like as pooled_like
-from .compiling import kernels_line as kernels_line
-from .compiling import worth_compiling as worth_compiling
 from .delta_changes import DeltaChange as DeltaChange
 from .delta_changes import DivideDeltas as DivideDeltas
 from .delta_changes import DropAtRandom as DropAtRandom
@@ -18,6 +16,8 @@ from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .evaluations import gram as gram
 from .evaluations import weighted_sum as weighted_sum
+from .kernel_choice import kernels_line as kernels_line
+from .kernel_choice import worth_kernels as worth_kernels
 from .nearest import ndcg as ndcg
 from .nearest import nearest_rows as nearest_rows
 from .nearest import overlap as overlap

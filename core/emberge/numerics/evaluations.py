@@ -174,8 +174,8 @@ class KernelEvaluation:
     """An evaluation of stored rows by compiled kernels, on a CPU in float32."""
 
     stored: StoredRows
-    rows: tuple[Any, ...]
-    changes: tuple[Any, ...]
+    rows: Any
+    changes: Any
     models: int
 
     @classmethod
@@ -190,7 +190,7 @@ class KernelEvaluation:
     ) -> KernelEvaluation:
         """Build the kernels' arguments, for `deltas` or for the rows (minus the base if `subtract`)."""
         count = len(stored.models) if deltas is None else len(deltas)
-        coded_changes = (
+        coded_changes = stored.kernels.KernelProgram.of(
             np.array([change.kernel_step for change in changes], np.int64),
             np.array([change.kernel_numbers() for change in changes], np.float32).reshape(
                 -1, count

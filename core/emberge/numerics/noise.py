@@ -22,8 +22,6 @@ SPAN = _WORD - 1
 _WEYL_STEP = 0x9E3779B9
 _ROUNDS = ((16, 0x21F0AAAD), (15, 0xD35A2D97))
 _LAST_SHIFT = 15
-# Values whose places are mixed together, for all models: they stay in the second cache.
-_PLACES_AT_ONCE = 1 << 16
 Line = tuple[float, float]
 """Probability for a row's smallest magnitude, and its increase with each further rank."""
 
@@ -131,19 +129,14 @@ def drop_ranked(
     keys: Sequence[tuple[object, ...]],
     kernels: Any,
 ) -> None:
-    """Zero float32 deltas [models, *rows] in place by compiled kernels, rows of `width` at a time.
+    """Zero float32 deltas [models, *rows] in place by a compiled kernel, by their ranks in rows of `width`.
 
     All positions must be within the span of the hash.
     """
-    flat = deltas.view(len(deltas), -1, width).numpy()
-    step = max(1, _PLACES_AT_ONCE // width)
-    places = np.empty(step * width, np.uint32)
-    chances = [_rank_chances(line, width, deltas).numpy() for line in lines]
-    multipliers = [odd_numbers((*key, 0)) for key in keys]
-    for first in range(0, flat.shape[1], step):
-        kernels.mix(start + first * width, places)
-        for rows, chance, numbers in zip(flat, chances, multipliers, strict=True):
-            kernels.drop_ranked(rows[first : first + step], chance, places, *numbers)
+    chances = np.stack([_rank_chances(line, width, deltas).numpy() for line in lines])
+    multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
+    values = deltas.view(len(deltas), -1, width).numpy()
+    kernels.drop_ranked(values, chances, start, multipliers)
 
 
 def _rank_chances(line: Line, width: int, like: Tensor) -> Tensor:

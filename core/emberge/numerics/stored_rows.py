@@ -185,41 +185,41 @@ class StoredRows:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
-    def kernel_rows(
-        self, deltas: Tensor | None, *, subtract: bool, with_base: bool = False
-    ) -> tuple[Any, ...]:
-        """Return the kernels' arguments for `deltas`, or for the rows (minus the base if `subtract`).
+    def kernel_rows(self, deltas: Tensor | None, *, subtract: bool, with_base: bool = False) -> Any:
+        """Return the kernels' view of `deltas`, or of the rows (minus the base if `subtract`).
 
         The base itself is known to the kernel with `deltas`, `subtract` or `with_base`.
         """
-        memory: np.ndarray = self.memory.numpy()
-        halves, singles = memory.view(np.uint16), memory.view(np.float32)
         base = self.base or Place("bfloat16", 0, len(self.models))
         based = 0
         if self.base is not None:
             based = 1 if subtract else 2 if with_base or deltas is not None else 0
-        base_rows = (halves, singles, DTYPES.index(base.dtype), base.start // base.itemsize, based)
+        memory, places = self.memory, self._list_kernel_places(self.models, base)
         if deltas is not None:
-            count, flat = len(deltas), deltas.reshape(-1).numpy()
-            kinds, starts = np.full(count, 2), np.arange(count) * self.size
-            given = Place("float32", 0, 0)
-            return (
-                _NO_HALVES,
-                flat,
-                kinds,
-                starts,
-                *base_rows,
-                self._file_rows([given] * count, base),
-            )
-        kinds = np.array([DTYPES.index(place.dtype) for place in self.models])
-        starts = np.array([place.start // place.itemsize for place in self.models])
-        return halves, singles, kinds, starts, *base_rows, self._file_rows(self.models, base)
+            memory = deltas.contiguous()
+            given = [Place("float32", 4 * m * self.size, 0) for m in range(len(deltas))]
+            places = self._list_kernel_places(given, base)
+        return self.kernels.KernelRows.of(
+            memory,
+            self.memory,
+            places,
+            self.states,
+            based=based,
+            is_checked=self.is_checked,
+            size=self.size,
+        )
 
-    def _file_rows(self, models: Sequence[Place], base: Place) -> tuple[Any, ...]:
-        """Return the part of the kernels' arguments that tells which rows are in which files."""
-        files = [(place.handle, place.position, place.number) for place in (*models, base)]
-        handles, positions, numbers = np.array(files).T.copy()
-        return handles, positions, numbers, self.states, self.is_checked, self.size
+    def _list_kernel_places(self, models: Sequence[Place], base: Place) -> np.ndarray:
+        """Return kind, first number in memory, handle, position and number of each place, [5, places]."""
+        places = (*models, base)
+        columns = (
+            [DTYPES.index(place.dtype) for place in places],
+            [place.start // place.itemsize for place in places],
+            [place.handle for place in places],
+            [place.position for place in places],
+            [place.number for place in places],
+        )
+        return np.array(columns, np.int64)
 
     def _list_places(self) -> list[Place]:
         return [*self.models, *([self.base] if self.base is not None else [])]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import itertools
 import os
-import subprocess
-import sys
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -20,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emberge.interpreter import list_import_paths, python_command
-from emberge.numerics.compiling import is_cache_usable, kernel_cache_folder
+from emberge.numerics import row_kernels
 from emberge.numerics.delta_changes import (
     DeltaChange,
     DivideDeltas,
@@ -34,6 +32,7 @@ from emberge.numerics.delta_changes import (
 )
 from emberge.numerics.delta_program import DecodedRows, DeltaProgram
 from emberge.numerics.evaluations import Bracket, Evaluation
+from emberge.numerics.native import build
 from emberge.numerics.stored_rows import ALIGNED, TOO_LARGE, Place, StoredRows, words_are_usable
 
 # More than a chunk, and no multiple of a vector or of the width.
@@ -42,40 +41,27 @@ _WEIGHTS = [0.7, 0.25, 0.4]
 
 
 def load_kernels() -> None:
-    """Load the code of all kernels, which otherwise each of them does when it is first used.
-
-    Only for kernels that are compiled and compared already; compiling them is left to whoever uses them.
-    """
-    mark = _mark_path() if is_cache_usable() else None
-    if mark is not None and mark.exists() and (compiled := kernels()) is not None:
-        first_difference(compiled)
+    """Load the compiled kernels, which otherwise their first use does."""
+    with contextlib.suppress(row_kernels.KernelsMissingError):
+        row_kernels.load_library()
 
 
 @functools.cache
 def kernels() -> Any | None:
-    """Return the module of compiled kernels, compared with torch; None without numba, or if they differ.
+    """Return the module of compiled kernels, compared with torch; None if there are none, or if they differ.
 
     They are compared once for each version and processor, if a file that records this can be kept; else in
-    every process. If kernels differ, or numba cannot be imported, a warning is logged.
+    every process. If kernels differ, or cannot be used, a warning is logged.
     """
-    if importlib.util.find_spec("numba") is None:
-        return None
     try:
-        from emberge.numerics import row_kernels
-
-        mark = _mark_path() if is_cache_usable() else None
-        if mark is None:
-            _warn(
-                f"{kernel_cache_folder()} cannot be written by us alone, so kernels are compiled for this "
-                "run alone"
-            )
-        elif mark.exists():
+        mark = _mark_path(row_kernels.load_library())
+        if mark is not None and mark.exists():
             return row_kernels
-        else:
-            _compile_in_process()
         different = first_difference(row_kernels)
-    except Exception as error:  # whatever a broken compiler raises
-        _warn(f"numba does not work here ({error}); merging by plain torch, which is slower")
+    except row_kernels.KernelsUnusableError as error:
+        _warn(f"{error}; merging by plain torch, which is slower")
+        return None
+    except row_kernels.KernelsMissingError:
         return None
     if different:
         _warn(
@@ -88,40 +74,31 @@ def kernels() -> Any | None:
     return row_kernels
 
 
-def _compile_in_process() -> None:
-    """Compile and cache the kernels in a separate process, as compiling leaves 100 MB of memory in use.
+def _mark_path(library: row_kernels.KernelLibrary) -> Path | None:
+    """Return the path of the file that records that these kernels agreed with torch on this processor.
 
-    If that fails, they are compiled in this process, which shows the error.
+    None if the user's cache folder cannot be written, or if other users can write there.
     """
-    paths = {"PYTHONPATH": os.pathsep.join(list_import_paths())}
-    code = f"import {__name__} as tested; tested.compile_all()"
-    subprocess.run(
-        python_command("-c", code), env={**os.environ, **paths}, check=False, capture_output=True
-    )
-
-
-def compile_all() -> None:
-    """Compile and keep every kernel."""
-    from emberge.numerics import row_kernels
-
-    first_difference(row_kernels)
-
-
-def _mark_path() -> Path:
-    """Return the path of the file that records that these kernels agreed with torch on this processor."""
-    import llvmlite.binding
-    import numba
-
-    source = Path(__file__).with_name("row_kernels.py").read_bytes()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "emberge" / "kernels"
+    try:
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
+            return None
+    except OSError:
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
     parts = (
-        sys.version,
+        library.level,
+        torch.backends.cpu.get_cpu_capability(),
         torch.__version__,
         np.__version__,
-        numba.__version__,
-        llvmlite.binding.get_host_cpu_name(),
     )
-    version = hashlib.blake2b(source + "\0".join(parts).encode(), digest_size=8).hexdigest()
-    return kernel_cache_folder() / f"tested-{version}"
+    content = build.LIBRARY.read_bytes() + Path(row_kernels.__file__).read_bytes()
+    version = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=8).hexdigest()
+    return folder / f"tested-{version}"
 
 
 def _warn(text: str) -> None:

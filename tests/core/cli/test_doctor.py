@@ -54,11 +54,11 @@ def test_a_sound_machine_lacks_nothing(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_missing_extra_is_named_with_its_use_and_its_line_of_pip(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without(monkeypatch, "numba")
+    without(monkeypatch, "pypdf")
     code, out, _ = doctor(capsys)
-    (line,) = (line for line in out.splitlines() if " kernels " in line and "pip" in line)
-    assert "compiled kernels" in line
-    assert line.endswith("pip install 'emberge[kernels]' (numba is missing)")
+    (line,) = (line for line in out.splitlines() if " pdf " in line and "pip" in line)
+    assert "documents that are PDF files" in line
+    assert line.endswith("pip install 'emberge[pdf]' (pypdf is missing)")
     assert code == 0  # no recipe needs it
 
 

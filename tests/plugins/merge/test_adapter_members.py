@@ -168,7 +168,6 @@ def test_memory_does_not_grow_with_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three adapters on 8 MB and on 48 MB, of which each member written whole would be as much again."""
-    monkeypatch.setenv("EMBERGE_KERNELS", "never")  # numba takes memory of its own
     peaks = []
     for layers in (2, 12):
         models = deep(tmp_path / str(layers), layers)

@@ -10,15 +10,16 @@ import pytest
 import torch
 from emberge import CheckpointError, Stage, load_plugins
 from emberge.merging import merge_state_dicts
-from emberge.numerics import kernels, load_kernels
+from emberge.numerics import load_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.chains import chain
+from tests.support.compiled import require_kernels
 from tests.support.registered import CHAINS
 
-pytest.importorskip("numba")
+require_kernels()
 
 State = Mapping[str, Tensor]
 CHUNK = 2048
@@ -190,11 +191,7 @@ def test_a_number_that_is_none_is_refused_with_its_model(name: str, number: floa
         assert "'model 2'" in message
 
 
-def test_loading_leaves_no_kernel_to_be_loaded_at_its_first_use() -> None:
+def test_a_merge_loads_the_kernels_beside_its_other_work() -> None:
     steps = {c.name: c.type for c in load_plugins().components if c.kind == "step"}
     assert f"emberge.numerics:{load_kernels.__name__}" in steps["merge"].loads
-    found = kernels()  # compiled and compared
     load_kernels()
-    compiled = {n: k for n, k in vars(found).items() if hasattr(k, "signatures") and n[0] != "_"}
-    assert compiled
-    assert [name for name, kernel in compiled.items() if not kernel.signatures] == []

@@ -16,9 +16,10 @@ from emberge.tensor_files import MemorySource
 from torch import Tensor
 
 from tests.support.chains import chain
+from tests.support.compiled import require_kernels
 from tests.support.registered import CHAINS
 
-pytest.importorskip("numba")
+require_kernels()
 
 State = Mapping[str, Tensor]
 WINDOW = 1 << 16  # numbers of a model that kernels read at once

@@ -251,7 +251,7 @@ def _link_folder(draw: random.Random, folder: Path, place: Place) -> None:
 def _plant_code(folder: Path, place: Place) -> None:
     """Name code of the folder in its config; it would leave a file behind."""
     code = f"open({str(place.outside / 'ran')!r}, 'w').write('x')\n"
-    for name in ("modeling_x.py", "x.py", "xxhash.py", "numba.py"):
+    for name in ("modeling_x.py", "x.py", "xxhash.py", "numpy.py"):
         (folder / name).write_text(code + "class X: pass\n")
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoModel": "modeling_x.X", "AutoConfig": "modeling_x.X"}

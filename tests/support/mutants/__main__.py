@@ -95,7 +95,7 @@ def _of_room(
                         reach = trial.reach(room.files(ROOT), tests)
                         print(f"{name}: tests pass in {time.monotonic() - begun:.0f} s", flush=True)
                     assert reach is not None
-                    chosen = reach.tests(path, mutant.lines, compiled=room.compiled)
+                    chosen = reach.tests(path, mutant.lines)
                     was = bool(chosen) and trial.finds(path, mutant.code, reach, chosen)
                     kept.add(mutant, digest, was)
                     if not was:

@@ -17,14 +17,12 @@ INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 class Room:
     """Files that are mutated, and the tests that may find it; patterns are relative to the project.
 
-    Files of `others` are those of other rooms, which have tests of their own. Of `compiled` code the lines
-    that a test runs are not seen, so that every test tries every mutant.
+    Files of `others` are those of other rooms, which have tests of their own.
     """
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
     others: tuple[str, ...] = ()
-    compiled: bool = False
 
     def files(self, root: Path) -> list[Path]:
         """Return the room's source files, relative to `root`."""
@@ -367,7 +365,6 @@ ROOMS: Mapping[str, Room] = {
             f"{MERGE}/test_merge_laws.py",
             f"{MERGE}/test_mergekit_agreement.py",
         ),
-        compiled=True,
     ),
     "adapt": _rest_of("adapt"),
     "bidirlm": _rest_of("bidirlm"),

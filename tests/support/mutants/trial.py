@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 
 ROOTS = ("core", "plugins")
+# Git ignores the compiled kernels, and without them their tests are skipped.
+LIBRARY = Path("core/emberge/numerics/native/row_kernels.so")
 ARGUMENTS = (
     "-q",
     "--no-header",
@@ -47,16 +49,16 @@ class Reach:
     lines: Mapping[str, Mapping[int, Sequence[str]]]
     seconds: Mapping[str, float]
 
-    def tests(self, path: Path, lines: tuple[int, int], *, compiled: bool = False) -> list[str]:
+    def tests(self, path: Path, lines: tuple[int, int]) -> list[str]:
         """Return the tests that run any of the lines.
 
         What only an import runs, such as a default, a test may read without running a line of the file:
-        then these are all tests of the room. So it is of `compiled` lines, which run unseen.
+        then these are all tests of the room.
         """
         of_file = self.lines.get(str(path), {})
         span = range(lines[0], lines[1] + 1)
         found = {test for line in span for test in of_file.get(line, ())}
-        if not found and (compiled or any(line in of_file for line in span)):
+        if not found and any(line in of_file for line in span):
             found = set(self.seconds)
         return self._cheap_files_first(found)
 
@@ -87,6 +89,8 @@ class Trial:
             if name and (root / name).is_file():
                 (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, self.copy / name)
+        if (root / LIBRARY).is_file():
+            shutil.copy2(root / LIBRARY, self.copy / LIBRARY)
 
     def close(self) -> None:
         """Remove the copy."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emberge.contracts import Machine, rows_of
 from emberge.devices import count_usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.numerics import worth_compiling
+from emberge.numerics import worth_kernels
 from emberge.tensor_files import QUEUE
 
 GRANULE = 1 << 19
@@ -116,7 +116,7 @@ def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Ma
         each,
         workers=machine.workers,
         memory=machine.memory,
-        by_kernels=worth_compiling(plan.element_count),
+        by_kernels=worth_kernels(plan.element_count),
     )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
     return machine.workers * each * min(elements, max(width, block, granule_elements))

@@ -1,0 +1,1 @@
+"""The compiled kernels' source in C, and the program that builds them."""

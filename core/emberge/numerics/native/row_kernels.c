@@ -1,0 +1,1111 @@
+/* Compiled kernels over stored rows: read and decode them, apply recorded changes and evaluate.
+
+   A window of every model is read from its file into the second cache, and a chunk of it stays in the first
+   cache from its stored bits to the result. Each kernel gives the same bytes as the torch and NumPy code that
+   it replaces: products and sums are rounded one by one, and together only where `fused` is written.
+
+   The file is compiled once for each level of the processor, with LEVEL as the end of every name, and once
+   without LEVEL, which gives the functions that choose a level. `build.py` does that, and `row_kernels.py`
+   has the structures and the arguments once more. */
+
+#ifndef LEVEL
+
+const char *emberge_source(void) { return SOURCE; }
+
+/* Return the last level that was compiled and that this processor and its system have; "" if it has none. */
+const char *emberge_level(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+          && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2")))
+        return "";
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+        && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq")
+        && __builtin_cpu_supports("avx512vl"))
+        return "v4";
+    return "v3";
+#else
+    return "arm64";
+#endif
+}
+
+#else
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#define JOIN_NAMES(name, level) emberge_##name##_##level
+#define JOIN(name, level) JOIN_NAMES(name, level)
+#define KERNEL(name) JOIN(name, LEVEL)
+#define INLINE static inline __attribute__((always_inline))
+#define fused(a, b, c) __builtin_fmaf(a, b, c)
+
+/* Indices are unsigned and as wide as a pointer. */
+typedef size_t index_t;
+
+enum {
+    CHUNK = 2048,
+    /* Numbers of a model that are read from its file at once, a multiple of a chunk. */
+    WINDOW = 1 << 16,
+    /* An election works on half of the first cache at once, beside its three sums. */
+    PART = 512,
+    /* The order of sums, as in `evaluations`. */
+    LANES = 1 << 10,
+    RUN = 1 << 16,
+    GRAM_LANES = 1 << 8,
+    MOST_IN_REGISTERS = 4,
+    /* Rows from NARROW on have bins of magnitudes, 32 an octave; those from WIDE on have 128 an octave. */
+    NARROW = 256,
+    WIDE = 2048,
+    FEW_BINS = 1 << 8,
+    MANY_BINS = 1 << 10,
+    FEW_SHIFT = 18,
+    MANY_SHIFT = 16,
+    /* Positions that are hashed at once, for all models. */
+    PLACES = 1 << 14,
+    /* The memory of a chunk: the base, three temporary rows, and every model's row. */
+    FIRST_MODEL = 4,
+    ALIGNED = 64
+};
+/* States of a model's rows, as in `stored_rows`; those that were not read have a lower one. */
+enum { USABLE, UNUSABLE, UNREADABLE };
+enum { BFLOAT16, FLOAT16, FLOAT32 };
+enum { KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT };
+enum { NO_MEMORY = -1 };
+
+#define MAGNITUDE 0x7FFFFFFF
+
+/* Rows of the models and the base. Rows without a file have the handle -1. */
+typedef struct {
+    void *memory, *base_memory;
+    const int64_t *kinds, *starts, *handles, *positions, *numbers; /* of the models and, last, of the base */
+    int64_t *states;
+    int64_t models;
+    int64_t based; /* 0: without the base; 1: the rows minus the base; 2: the base is known */
+    int64_t is_checked, size;
+} Rows;
+
+/* Recorded changes: their codes, [changes, models] numbers, and [changes, models, 3] integers. */
+typedef struct {
+    const int64_t *codes;
+    const float *numbers;
+    const int64_t *words;
+    int64_t changes, start;
+} Program;
+
+/* Memory of one call. `left` has the number of ties that each limit may still keep. */
+typedef struct {
+    float *work;
+    uint32_t *places;
+    int64_t *left;
+    void *allocated;
+} Memory;
+
+INLINE uint32_t word_of(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    return word;
+}
+
+INLINE float float_of(uint32_t word)
+{
+    float value;
+    memcpy(&value, &word, 4);
+    return value;
+}
+
+INLINE int32_t pattern_of(float value) { return (int32_t)(word_of(value) & MAGNITUDE); }
+INLINE float widen(uint16_t half) { return float_of((uint32_t)half << 16); }
+INLINE index_t least_of(index_t a, index_t b) { return a < b ? a : b; }
+INLINE float *row_of(const Memory *memory, index_t m)
+{
+    return __builtin_assume_aligned(memory->work + (FIRST_MODEL + m) * CHUNK, ALIGNED);
+}
+INLINE float *temporary(const Memory *memory, index_t number)
+{
+    return __builtin_assume_aligned(memory->work + number * CHUNK, ALIGNED);
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = NULL;
+    return posix_memalign(&memory, ALIGNED, bytes ? bytes : ALIGNED) ? NULL : memory;
+}
+
+/* ── a window of rows ─────────────────────────────────────────────────────────────────────────── */
+
+/* Fill the memory with the bytes of an open file from a position on; return whether there are as many. */
+static int read_bytes(void *memory, size_t size, int handle, int64_t position)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t count = pread(handle, (char *)memory + done, size - done, (off_t)(position + (int64_t)done));
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return 0;
+        done += (size_t)count;
+    }
+    return 1;
+}
+
+/* Return whether stored numbers are neither NaN nor too large.
+
+   `distance` is that of the least magnitude that is too large from the sign bit, into which a sum with such a
+   magnitude carries. */
+INLINE int halves_are_usable(const uint16_t *restrict half, index_t count, uint16_t distance)
+{
+    uint16_t seen = 0;
+    for (index_t i = 0; i < count; i++)
+        seen |= (uint16_t)((half[i] & 0x7FFF) + distance);
+    return !(seen & 0x8000);
+}
+
+static int words_are_usable(int64_t kind, const void *memory, index_t count)
+{
+    if (kind == FLOAT32) {
+        const float *restrict single = memory;
+        uint32_t seen = 0;
+        for (index_t i = 0; i < count; i++)
+            seen |= (word_of(single[i]) & MAGNITUDE) + 0x20800000u;
+        return !(seen & 0x80000000u);
+    }
+    if (kind == FLOAT16)
+        return halves_are_usable(memory, count, 0x0400);
+    return halves_are_usable(memory, count, 0x2080);
+}
+
+/* Return the address of the stored number `at` of memory. */
+INLINE char *address(void *memory, int64_t kind, index_t at)
+{
+    return (char *)memory + at * (kind == FLOAT32 ? 4 : 2);
+}
+
+/* Read the numbers of a window, and return their state. */
+static int64_t fill(void *memory, int64_t kind, index_t count, int64_t handle, int64_t position, int64_t is_checked)
+{
+    if (!read_bytes(memory, count * (kind == FLOAT32 ? 4 : 2), (int)handle, position))
+        return UNREADABLE;
+    return !is_checked || words_are_usable(kind, memory, count) ? USABLE : UNUSABLE;
+}
+
+/* Return the address from which on the numbers of a model or, last, of the base are stored. */
+INLINE char *begin_of(const Rows *rows, index_t m)
+{
+    void *memory = m < (index_t)rows->models ? rows->memory : rows->base_memory;
+    return address(memory, rows->kinds[m], (index_t)rows->starts[m]);
+}
+
+/* Read the next window of all rows that are in files, if one begins at index `first`. */
+static void fill_windows(const Rows *rows, index_t first)
+{
+    if (first % WINDOW)
+        return;
+    index_t count = least_of(WINDOW, (index_t)rows->size - first);
+    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    for (index_t m = 0; m < all; m++) {
+        if (rows->handles[m] < 0)
+            continue;
+        int64_t kind = rows->kinds[m];
+        int64_t position = rows->positions[m] + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
+        int64_t state = fill(begin_of(rows, m), kind, count, rows->handles[m], position, rows->is_checked);
+        int64_t *known = &rows->states[rows->numbers[m]];
+        if (state > *known)
+            *known = state;
+    }
+}
+
+/* Return the address of the number with index `first`, of a model or, last, of the base. */
+INLINE const void *locate(const Rows *rows, index_t m, index_t first)
+{
+    index_t at = rows->handles[m] >= 0 ? first % WINDOW : first;
+    return address(begin_of(rows, m), rows->kinds[m], at);
+}
+
+/* ── a chunk of rows ──────────────────────────────────────────────────────────────────────────── */
+
+/* Return a float16 number. A product rebases its exponent, which gives subnormal numbers too. */
+INLINE float widen_half(uint16_t half)
+{
+    float value = float_of((uint32_t)(half & 0x7FFF) << 13) * 0x1p112f;
+    uint32_t special = (half & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
+    return float_of(word_of(value) | special | (uint32_t)(half & 0x8000) << 16);
+}
+
+/* Write stored numbers into `into`, as float32. */
+static void decode_numbers(int64_t kind, const void *stored, index_t count, float *restrict into)
+{
+    const uint16_t *restrict half = stored;
+    if (kind == FLOAT32) {
+        memcpy(into, stored, count * 4);
+    } else if (kind == BFLOAT16) {
+        for (index_t i = 0; i < count; i++)
+            into[i] = widen(half[i]);
+    } else {
+        for (index_t i = 0; i < count; i++)
+            into[i] = widen_half(half[i]);
+    }
+}
+
+/* Write stored numbers minus the base's into `into`, as float32. */
+static void decode_deltas(
+    int64_t kind, const void *stored, index_t count, const float *restrict base, float *restrict into)
+{
+    const uint16_t *restrict half = stored;
+    const float *restrict single = stored;
+    if (kind == FLOAT32) {
+        for (index_t i = 0; i < count; i++)
+            into[i] = single[i] - base[i];
+    } else if (kind == BFLOAT16) {
+        for (index_t i = 0; i < count; i++)
+            into[i] = widen(half[i]) - base[i];
+    } else {
+        for (index_t i = 0; i < count; i++)
+            into[i] = widen_half(half[i]) - base[i];
+    }
+}
+
+/* Add factor × stored numbers (minus the base's if it is given) to `total`. */
+static void add_up(
+    int64_t kind, const void *stored, index_t count, const float *restrict base, float factor, float *restrict total)
+{
+    const uint16_t *restrict half = stored;
+    const float *restrict single = stored;
+#define ADD(value)                                                                                          \
+    do {                                                                                                    \
+        if (base)                                                                                           \
+            for (index_t i = 0; i < count; i++)                                                             \
+                total[i] = fused((value) - base[i], factor, total[i]);                                      \
+        else                                                                                                \
+            for (index_t i = 0; i < count; i++)                                                             \
+                total[i] = fused(value, factor, total[i]);                                                  \
+    } while (0)
+    if (kind == FLOAT32)
+        ADD(single[i]);
+    else if (kind == BFLOAT16)
+        ADD(widen(half[i]));
+    else
+        ADD(widen_half(half[i]));
+#undef ADD
+}
+
+/* Zero the values below a limit or, with `undo`, subtract those at and above it from themselves. */
+INLINE void keep_from(float *restrict values, index_t count, int32_t least, int undo)
+{
+    if (undo) {
+        for (index_t i = 0; i < count; i++) {
+            float value = values[i];
+            values[i] = pattern_of(value) >= least ? value - value : value;
+        }
+    } else {
+        for (index_t i = 0; i < count; i++) {
+            float value = values[i];
+            values[i] = pattern_of(value) >= least ? value : 0.0f;
+        }
+    }
+}
+
+/* Zero the values below a limit (or at and above it); return the number of ties that are left to keep. */
+static int64_t keep(float *restrict values, index_t count, int64_t first, const int64_t words[3], int64_t quota, int undo)
+{
+    int64_t low = words[0], row = words[1];
+    if (first + (int64_t)count <= row || quota == 0) {
+        keep_from(values, count, (int32_t)(first + (int64_t)count <= row ? low : low + 1), undo);
+        return quota;
+    }
+    /* Most chunks have no more ties than may be kept. */
+    int32_t ties = 0;
+    for (index_t i = 0; i < count; i++)
+        ties += pattern_of(values[i]) == (int32_t)low && first + (int64_t)i >= row;
+    if (ties <= quota) {
+        keep_from(values, count, (int32_t)low, undo);
+        return quota - ties;
+    }
+    for (index_t i = 0; i < count; i++) {
+        int32_t pattern = pattern_of(values[i]);
+        int stays = pattern > low;
+        if (pattern == low) {
+            stays = first + (int64_t)i < row || quota > 0;
+            if (first + (int64_t)i >= row && quota > 0)
+                quota--;
+        }
+        if (undo && stays)
+            values[i] = values[i] - values[i];
+        else if (!undo && !stays)
+            values[i] = 0.0f;
+    }
+    return quota;
+}
+
+/* Fill `places` with hashes of the positions from `first` on; the hash is that of `numerics.noise`. */
+static void mix_places(uint32_t first, index_t count, uint32_t *restrict places)
+{
+    for (index_t i = 0; i < count; i++) {
+        uint32_t word = (first + 1 + (uint32_t)i) * 0x9E3779B9u;
+        word = (word ^ word >> 16) * 0x21F0AAADu;
+        word = (word ^ word >> 15) * 0xD35A2D97u;
+        places[i] = word ^ word >> 15;
+    }
+}
+
+INLINE float number_of(uint32_t place, uint32_t first, uint32_t second)
+{
+    uint32_t word = place * first;
+    word = (word ^ word >> 16) * second;
+    return (float)(int32_t)(word >> 8) * 0x1p-24f;
+}
+
+static void drop(float *restrict values, const uint32_t *restrict places, const int64_t words[3], float density)
+{
+    uint32_t first = (uint32_t)words[0], second = (uint32_t)words[1];
+    for (index_t i = 0; i < CHUNK; i++)
+        values[i] = (number_of(places[i], first, second) < density ? 1.0f : 0.0f) * values[i];
+}
+
+/* Write the variance over models into temporary row 2, rounded step by step as torch does. */
+static void compute_variance(const Memory *memory, index_t models, float share)
+{
+    const float *restrict row = row_of(memory, 0);
+    float *restrict mean = temporary(memory, 1), *restrict into = temporary(memory, 2);
+    for (index_t i = 0; i < CHUNK; i++) {
+        mean[i] = row[i] * share;
+        into[i] = 0.0f;
+    }
+    for (index_t m = 1; m < models; m++) {
+        row = row_of(memory, m);
+        for (index_t i = 0; i < CHUNK; i++)
+            mean[i] = fused(row[i], share, mean[i]);
+    }
+    for (index_t m = 0; m < models; m++) {
+        row = row_of(memory, m);
+        for (index_t i = 0; i < CHUNK; i++) {
+            float deviation = row[i] - mean[i];
+            into[i] = fused(deviation * deviation, share, into[i]);
+        }
+    }
+}
+
+static void zero_rest(float *values, index_t count)
+{
+    if (count < CHUNK)
+        memset(values + count, 0, (CHUNK - count) * sizeof *values);
+}
+
+/* Write a chunk's values before their changes into the models' rows, and the base into row 0.
+
+   If the last chunk is shorter, the remaining elements are zero. */
+static void load_unchanged(const Rows *rows, index_t first, index_t count, const Memory *memory)
+{
+    index_t models = (index_t)rows->models;
+    float *base = temporary(memory, 0);
+    fill_windows(rows, first);
+    if (rows->based) {
+        decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
+        zero_rest(base, count);
+    }
+    for (index_t m = 0; m < models; m++) {
+        float *row = row_of(memory, m);
+        if (rows->based == 1)
+            decode_deltas(rows->kinds[m], locate(rows, m, first), count, base, row);
+        else
+            decode_numbers(rows->kinds[m], locate(rows, m, first), count, row);
+        zero_rest(row, count);
+    }
+}
+
+static void select_varied(
+    const Memory *memory, index_t models, int64_t first, const int64_t words[3], int64_t *left, float share)
+{
+    compute_variance(memory, models, share);
+    *left = keep(temporary(memory, 2), CHUNK, first, words, *left, 0);
+    const float *restrict selection = temporary(memory, 2);
+    for (index_t m = 0; m < models; m++) {
+        float *restrict row = row_of(memory, m);
+        for (index_t i = 0; i < CHUNK; i++)
+            row[i] *= selection[i] > 0.0f ? 1.0f : 0.0f;
+    }
+}
+
+static void change_row(
+    int64_t code, float *restrict row, int64_t first, const int64_t words[3], int64_t *left, float number, const uint32_t *places)
+{
+    if (code == KEEP || code == UNDO) {
+        *left = keep(row, CHUNK, first, words, *left, code == UNDO);
+    } else if (code == DROP) {
+        drop(row, places, words, number);
+    } else if (code == SCALE) {
+        for (index_t i = 0; i < CHUNK; i++)
+            row[i] *= number;
+    } else if (code == DIVIDE) {
+        for (index_t i = 0; i < CHUNK; i++)
+            row[i] /= number;
+    }
+}
+
+/* Change a chunk's values as the program tells, and return the number of rows. */
+static index_t change(const Rows *rows, const Program *program, index_t first, const Memory *memory)
+{
+    index_t all = (index_t)rows->models, models = all;
+    int64_t position = program->start + (int64_t)first;
+    for (index_t k = 0; k < (index_t)program->changes; k++) {
+        int64_t code = program->codes[k];
+        const float *numbers = program->numbers + k * all;
+        const int64_t *words = program->words + 3 * k * all;
+        int64_t *left = memory->left + k * all;
+        if (code == VARIANCE) {
+            compute_variance(memory, models, numbers[0]);
+            memcpy(row_of(memory, 0), temporary(memory, 2), CHUNK * sizeof(float));
+            models = 1;
+        } else if (code == SELECT) {
+            select_varied(memory, models, position, words, left, numbers[0]);
+        } else {
+            if (code == DROP)
+                mix_places((uint32_t)position, CHUNK, memory->places);
+            for (index_t m = 0; m < models; m++)
+                change_row(code, row_of(memory, m), position, words + 3 * m, left + m, numbers[m], memory->places);
+        }
+    }
+    return models;
+}
+
+/* Write a chunk's changed values into the models' rows, the base into row 0; return the number of rows. */
+static index_t load(const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory)
+{
+    load_unchanged(rows, first, count, memory);
+    return change(rows, program, first, memory);
+}
+
+/* Allocate the memory of a call with `more` bytes at its end, and return those; NULL if there is none. */
+static void *begin(const Rows *rows, const Program *program, size_t more, Memory *memory)
+{
+    index_t limits = (index_t)(program->changes * rows->models);
+    size_t work = ((size_t)rows->models + FIRST_MODEL) * CHUNK * sizeof(float);
+    size_t places = CHUNK * sizeof(uint32_t);
+    size_t left = (limits * sizeof(int64_t) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    char *allocated = allocate(work + places + left + more);
+    memory->allocated = allocated;
+    if (!allocated)
+        return NULL;
+    memory->work = (float *)allocated;
+    memory->places = (uint32_t *)(allocated + work);
+    memory->left = (int64_t *)(allocated + work + places);
+    for (index_t n = 0; n < limits; n++) {
+        const int64_t *words = program->words + 3 * n;
+        memory->left[n] = words[1] >= program->start ? words[2] : 0;
+    }
+    return allocated + work + places + left;
+}
+
+/* ── evaluations ──────────────────────────────────────────────────────────────────────────────── */
+
+/* Write the changed values into `out` [rows, size], or the first row and the other rows minus it. */
+int KERNEL(decode)(const Rows *rows, const Program *program, int64_t less_first, int64_t out_rows, float *out)
+{
+    Memory memory;
+    if (!begin(rows, program, 0, &memory))
+        return NO_MEMORY;
+    index_t size = (index_t)rows->size;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t count = least_of(CHUNK, size - first), models = (index_t)rows->models;
+        if (program->changes) {
+            models = load(rows, program, first, count, &memory);
+            for (index_t m = 0; m < models; m++)
+                memcpy(out + m * size + first, row_of(&memory, m), count * sizeof(float));
+        } else {
+            float *base = temporary(&memory, 0);
+            fill_windows(rows, first);
+            if (rows->based == 1)
+                decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
+            for (index_t m = 0; m < models; m++) {
+                float *into = out + m * size + first;
+                if (rows->based == 1)
+                    decode_deltas(rows->kinds[m], locate(rows, m, first), count, base, into);
+                else
+                    decode_numbers(rows->kinds[m], locate(rows, m, first), count, into);
+            }
+        }
+        const float *restrict origin = out + first;
+        for (index_t m = 1; less_first && m < (index_t)out_rows; m++) {
+            float *restrict row = out + m * size + first;
+            for (index_t i = 0; i < count; i++)
+                row[i] -= origin[i];
+        }
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+static void write_sum(const float *restrict total, const float *restrict base, index_t count, float *restrict out)
+{
+    if (base) {
+        for (index_t i = 0; i < count; i++)
+            out[i] = total[i] + base[i];
+    } else {
+        memcpy(out, total, count * sizeof(float));
+    }
+}
+
+/* Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]. */
+int KERNEL(combine)(const Rows *rows, const Program *program, const float *coefficients, int64_t add_base, float *restrict out)
+{
+    Memory memory;
+    if (!begin(rows, program, 0, &memory))
+        return NO_MEMORY;
+    index_t size = (index_t)rows->size;
+    float *base = temporary(&memory, 0), *restrict total = temporary(&memory, 1);
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t count = least_of(CHUNK, size - first), models = (index_t)rows->models;
+        if (!program->changes) {
+            fill_windows(rows, first);
+            if (rows->based)
+                decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
+            /* The sum of a product and -0 is the product, whatever its sign. */
+            for (index_t i = 0; i < CHUNK; i++)
+                total[i] = -0.0f;
+            for (index_t m = 0; m < models; m++)
+                add_up(rows->kinds[m], locate(rows, m, first), count, rows->based == 1 ? base : NULL,
+                       coefficients[m], total);
+        } else {
+            models = load(rows, program, first, count, &memory);
+            const float *restrict row = row_of(&memory, 0);
+            float factor = coefficients[0];
+            for (index_t i = 0; i < CHUNK; i++)
+                total[i] = row[i] * factor;
+            for (index_t m = 1; m < models; m++) {
+                row = row_of(&memory, m);
+                factor = coefficients[m];
+                for (index_t i = 0; i < CHUNK; i++)
+                    total[i] = fused(row[i], factor, total[i]);
+            }
+        }
+        write_sum(total, add_base ? base : NULL, count, out + first);
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+/* Divide sums by their weights, of which `least` is the smallest; below zero, zeros are replaced by one. */
+INLINE void divide(float *restrict total, const float *restrict divisor, float least)
+{
+    if (least < 0.0f) {
+        for (index_t i = 0; i < PART; i++) {
+            float by = divisor[i];
+            total[i] /= by + (by == 0.0f ? 1.0f : 0.0f);
+        }
+    } else {
+        for (index_t i = 0; i < PART; i++) {
+            float by = divisor[i];
+            total[i] /= by > least ? by : least;
+        }
+    }
+}
+
+/* Write scale × the mean of the values with the elected sign, plus the base, into temporary row 2. */
+static void elect_part(
+    const Memory *memory, index_t at, index_t models, const float *votes, const float *weights, float least,
+    int64_t normalize, float scale)
+{
+    const float *restrict row = row_of(memory, 0) + at, *restrict base = temporary(memory, 0) + at;
+    float *restrict elected = temporary(memory, 1), *restrict total = temporary(memory, 2);
+    float *restrict divisor = temporary(memory, 3);
+    for (index_t i = 0; i < PART; i++)
+        elected[i] = row[i] * votes[0];
+    for (index_t m = 1; m < models; m++) {
+        float vote = votes[m];
+        row = row_of(memory, m) + at;
+        for (index_t i = 0; i < PART; i++)
+            elected[i] = fused(row[i], vote, elected[i]);
+    }
+    for (index_t i = 0; i < PART; i++) {
+        elected[i] = elected[i] >= 0.0f ? 0.5f : -0.5f;
+        total[i] = 0.0f;
+        divisor[i] = 0.0f;
+    }
+    for (index_t m = 0; m < models; m++) {
+        float weight = weights[m], sign = weight > 0.0f ? 1.0f : -1.0f;
+        row = row_of(memory, m) + at;
+        for (index_t i = 0; i < PART; i++) {
+            float agrees = row[i] * elected[i] * sign > 0.0f ? 1.0f : 0.0f;
+            total[i] = fused(weight * agrees, row[i], total[i]);
+            divisor[i] = fused(agrees, weight, divisor[i]);
+        }
+    }
+    if (normalize)
+        divide(total, divisor, least);
+    for (index_t i = 0; i < PART; i++)
+        total[i] = fused(total[i], scale, base[i]);
+}
+
+/* Write base + scale × the mean of the values with the elected sign into `out` [size].
+
+   `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one. */
+int KERNEL(elect)(
+    const Rows *rows, const Program *program, const float *votes, const float *weights, float least,
+    int64_t normalize, float scale, float *out)
+{
+    Memory memory;
+    if (!begin(rows, program, 0, &memory))
+        return NO_MEMORY;
+    index_t size = (index_t)rows->size;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t count = least_of(CHUNK, size - first);
+        index_t models = load(rows, program, first, count, &memory);
+        for (index_t at = 0; at < count; at += PART) {
+            elect_part(&memory, at, models, votes, weights, least, normalize, scale);
+            memcpy(out + first + at, temporary(&memory, 2), least_of(PART, count - at) * sizeof(float));
+        }
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+/* Add the lanes of a run to `out` in float64, and zero them. */
+static void end_run(float *restrict lanes, index_t count, double *restrict out)
+{
+    for (index_t i = 0; i < count; i++) {
+        out[i] += (double)lanes[i];
+        lanes[i] = 0.0f;
+    }
+}
+
+/* Add the magnitudes or squares of a chunk to the lanes of a run. */
+static void add_to_lanes(const Memory *memory, index_t models, int64_t squares, float *run)
+{
+    for (index_t m = 0; m < models; m++) {
+        const float *restrict first = row_of(memory, m), *restrict second = first + LANES;
+        float *restrict lanes = run + m * LANES;
+        if (squares) {
+            for (index_t lane = 0; lane < LANES; lane++)
+                lanes[lane] = (lanes[lane] + first[lane] * first[lane]) + second[lane] * second[lane];
+        } else {
+            for (index_t lane = 0; lane < LANES; lane++)
+                lanes[lane] = (lanes[lane] + __builtin_fabsf(first[lane])) + __builtin_fabsf(second[lane]);
+        }
+    }
+}
+
+/* Add the magnitudes or squares of each model's values to the lanes `out` [out_rows, LANES] in float64.
+
+   With `before` [before_rows, LANES], those of the values before their changes are added to it. */
+int KERNEL(sums)(
+    const Rows *rows, const Program *program, int64_t squares, int64_t before_rows, double *before, int64_t out_rows,
+    double *out)
+{
+    Memory memory;
+    size_t lanes = (size_t)out_rows * LANES, lanes_before = (size_t)before_rows * LANES;
+    float *run = begin(rows, program, (lanes + lanes_before) * sizeof(float), &memory);
+    if (!run)
+        return NO_MEMORY;
+    float *run_before = run + lanes;
+    memset(run, 0, (lanes + lanes_before) * sizeof(float));
+    index_t size = (index_t)rows->size;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        int ends_run = (first + CHUNK) % RUN == 0 || first + CHUNK >= size;
+        load_unchanged(rows, first, least_of(CHUNK, size - first), &memory);
+        add_to_lanes(&memory, (index_t)before_rows, squares, run_before);
+        change(rows, program, first, &memory);
+        add_to_lanes(&memory, (index_t)out_rows, squares, run);
+        if (ends_run) {
+            end_run(run_before, lanes_before, before);
+            end_run(run, lanes, out);
+        }
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+#ifdef __AVX512F__
+#define FACTORS 8
+#else
+#define FACTORS 4
+#endif
+/* Numbers that are multiplied at once, wherever they are in memory. */
+typedef double doubles __attribute__((vector_size(8 * FACTORS), aligned(8)));
+typedef float singles __attribute__((vector_size(4 * FACTORS), aligned(4)));
+
+/* Add the products of all pairs (i, j), j <= i, of a chunk's rows to lanes that stay in registers.
+
+   Products of float32 numbers are exact in float64. */
+INLINE void add_products_of(const float *rows, index_t models, double *lanes)
+{
+    index_t pairs = models * (models + 1) / 2;
+    for (index_t lane = 0; lane < GRAM_LANES; lane += FACTORS) {
+        doubles sums[MOST_IN_REGISTERS * (MOST_IN_REGISTERS + 1) / 2], factors[MOST_IN_REGISTERS];
+        for (index_t pair = 0; pair < pairs; pair++)
+            sums[pair] = *(const doubles *)(lanes + pair * GRAM_LANES + lane);
+        for (index_t at = lane; at < CHUNK; at += GRAM_LANES) {
+            doubles *sum = sums;
+            for (index_t m = 0; m < models; m++)
+                factors[m] = __builtin_convertvector(*(const singles *)(rows + m * CHUNK + at), doubles);
+            for (index_t i = 0; i < models; i++)
+                for (index_t j = 0; j <= i; j++)
+                    *sum++ += factors[i] * factors[j];
+        }
+        for (index_t pair = 0; pair < pairs; pair++)
+            *(doubles *)(lanes + pair * GRAM_LANES + lane) = sums[pair];
+    }
+}
+
+static void add_products_of_two(const float *restrict a, const float *restrict b, double *restrict lanes)
+{
+    for (index_t at = 0; at < CHUNK; at += GRAM_LANES)
+        for (index_t lane = 0; lane < GRAM_LANES; lane++)
+            lanes[lane] += (double)a[at + lane] * (double)b[at + lane];
+}
+
+static void add_products(const Memory *memory, index_t models, double *lanes)
+{
+    const float *rows = row_of(memory, 0);
+    switch (models) {
+    case 2: add_products_of(rows, 2, lanes); return;
+    case 3: add_products_of(rows, 3, lanes); return;
+    case 4: add_products_of(rows, 4, lanes); return;
+    }
+    for (index_t i = 0; i < models; i++)
+        for (index_t j = 0; j <= i; j++, lanes += GRAM_LANES)
+            add_products_of_two(rows + i * CHUNK, rows + j * CHUNK, lanes);
+}
+
+/* Add the products of the values of all pairs of models (0, 0), (1, 0), (1, 1), (2, 0), … to lanes.
+
+   Lane l of a pair in `out` [pairs, GRAM_LANES] adds the products of elements l, l + GRAM_LANES, …. With
+   `less_first` the first model's values are subtracted from the other models' before. `out_rows` is the number
+   of models after the changes. */
+int KERNEL(gram)(const Rows *rows, const Program *program, int64_t less_first, int64_t out_rows, double *out)
+{
+    Memory memory;
+    if (!begin(rows, program, 0, &memory))
+        return NO_MEMORY;
+    index_t size = (index_t)rows->size;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t models = load(rows, program, first, least_of(CHUNK, size - first), &memory);
+        const float *restrict origin = row_of(&memory, 0);
+        for (index_t m = 1; less_first && m < models; m++) {
+            float *restrict row = row_of(&memory, m);
+            for (index_t i = 0; i < CHUNK; i++)
+                row[i] -= origin[i];
+        }
+        add_products(&memory, least_of(models, (index_t)out_rows), out);
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+/* ── random drops by rank ─────────────────────────────────────────────────────────────────────── */
+
+/* Memory of rows of one width. A code is 0 if a value stays, 1 if its rank decides, 2 if it becomes zero. */
+typedef struct {
+    index_t width, bin_count;
+    float *numbers, *least, *most, *lows, *highs;
+    int32_t *patterns, *bins, *counts;
+    uint32_t *below;
+    uint8_t *codes;
+} Ranking;
+
+/* Write the bin of each pattern, by the distance from the mean pattern.
+
+   Bins are around the mean of all patterns but zero, so that neither zeros nor outliers leave most of the
+   others in one bin. */
+static void assign_bins(const Ranking *ranking, int shift)
+{
+    const int32_t *restrict patterns = ranking->patterns;
+    int32_t *restrict bins = ranking->bins;
+    index_t width = ranking->width;
+    int64_t total = 0, count = 0, span = (int64_t)(ranking->bin_count - 1) << shift;
+    for (index_t i = 0; i < width; i++) {
+        total += patterns[i];
+        count += patterns[i] != 0;
+    }
+    int64_t lowest_wanted = total / (count + (count == 0)) - span / 8 * 5;
+    int32_t lowest = (int32_t)(lowest_wanted > 0 ? lowest_wanted : 0);
+    int64_t highest_wanted = lowest + span;
+    int32_t highest = (int32_t)(highest_wanted < MAGNITUDE ? highest_wanted : MAGNITUDE);
+    for (index_t i = 0; i < width; i++) {
+        int32_t pattern = patterns[i] > lowest ? patterns[i] : lowest;
+        bins[i] = ((pattern < highest ? pattern : highest) - lowest) >> shift;
+    }
+}
+
+/* Write the probabilities of the lowest and the highest rank in each bin. */
+static void bound_chances(const Ranking *ranking, const float *restrict chances)
+{
+    int32_t *restrict counts = ranking->counts;
+    const int32_t *restrict bins = ranking->bins;
+    uint32_t *restrict below = ranking->below;
+    uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
+    memset(counts, 0, ranking->bin_count * sizeof *counts);
+    for (index_t i = 0; i < ranking->width; i++)
+        counts[bins[i]]++;
+    for (index_t b = 0; b < ranking->bin_count; b++) {
+        ranking->lows[b] = chances[total < last ? total : last];
+        total += (uint32_t)counts[b];
+        below[b] = total;
+    }
+    for (index_t b = 0; b < ranking->bin_count; b++)
+        ranking->highs[b] = chances[(below[b] > 1 ? below[b] : 1) - 1];
+}
+
+/* Return the rank of value i in its row, where equal values are ranked by their position. */
+static int32_t rank_of(const int32_t *restrict patterns, index_t width, index_t i)
+{
+    int32_t pattern = patterns[i], rank = 0;
+    for (index_t j = 0; j < width; j++)
+        rank += patterns[j] < pattern;
+    for (index_t j = 0; j < i; j++)
+        rank += patterns[j] == pattern;
+    return rank;
+}
+
+/* Replace codes of 1: compute the ranks of these values. */
+static void decide_by_rank(const Ranking *ranking, const float *chances)
+{
+    for (index_t w = 0; w < ranking->width; w += 8) {
+        uint64_t word;
+        memcpy(&word, ranking->codes + w, 8);
+        if (!(word & 0x0101010101010101u))
+            continue;
+        for (index_t i = w; i < w + 8; i++)
+            /* A zero stays what it is. */
+            if (ranking->codes[i] == 1 && ranking->patterns[i])
+                ranking->codes[i] =
+                    ranking->numbers[i] >= chances[rank_of(ranking->patterns, ranking->width, i)];
+    }
+}
+
+static void drop_row(
+    const Ranking *ranking, float *restrict row, const float *chances, const uint32_t *restrict places, uint32_t first,
+    uint32_t second)
+{
+    index_t width = ranking->width;
+    float *restrict numbers = ranking->numbers, *restrict least = ranking->least, *restrict most = ranking->most;
+    const float *restrict lows = ranking->lows, *restrict highs = ranking->highs;
+    int32_t *restrict patterns = ranking->patterns;
+    const int32_t *restrict bins = ranking->bins;
+    uint8_t *restrict codes = ranking->codes;
+    for (index_t i = 0; i < width; i++) {
+        patterns[i] = pattern_of(row[i]);
+        numbers[i] = number_of(places[i], first, second);
+    }
+    if (width >= NARROW) {
+        assign_bins(ranking, width < WIDE ? FEW_SHIFT : MANY_SHIFT);
+        bound_chances(ranking, chances);
+    }
+    for (index_t i = 0; i < width; i++) {
+        least[i] = lows[bins[i]];
+        most[i] = highs[bins[i]];
+    }
+    for (index_t i = 0; i < width; i++)
+        codes[i] = (uint8_t)((numbers[i] >= least[i]) + (numbers[i] >= most[i]));
+    decide_by_rank(ranking, chances);
+    for (index_t i = 0; i < width; i++)
+        row[i] *= codes[i] == 0 ? 1.0f : 0.0f;
+}
+
+/* Zero values of [models, rows, width] by the probability for each rank and a hash of each position.
+
+   `start` is the position of the first element of each model, `chances` [models, width] are ascending, and
+   `factors` [models, 2] are the multipliers of the models' hashes. Counts of magnitudes in bins bound each
+   rank. The exact rank of a value in its row is computed only if the value's random number is between the
+   probabilities of both bounds. */
+int KERNEL(drop_ranked)(
+    float *values, int64_t models, int64_t rows, int64_t width, const float *chances, int64_t start,
+    const uint32_t *factors)
+{
+    Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
+    index_t wide = ((index_t)width + 63) / 64 * 64;
+    index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
+    char *memory = allocate((wide * 5 + ranking.bin_count * 4 + at_once * wide) * 4 + wide);
+    if (!memory)
+        return NO_MEMORY;
+    ranking.numbers = (float *)memory;
+    ranking.least = ranking.numbers + wide;
+    ranking.most = ranking.least + wide;
+    ranking.lows = ranking.most + wide;
+    ranking.highs = ranking.lows + ranking.bin_count;
+    ranking.patterns = (int32_t *)(ranking.highs + ranking.bin_count);
+    ranking.bins = ranking.patterns + wide;
+    ranking.counts = ranking.bins + wide;
+    ranking.below = (uint32_t *)(ranking.counts + ranking.bin_count);
+    uint32_t *places = ranking.below + ranking.bin_count;
+    ranking.codes = (uint8_t *)(places + at_once * wide);
+    memset(ranking.bins, 0, wide * sizeof(int32_t));
+    memset(ranking.codes, 0, wide);
+    for (index_t first = 0; first < (index_t)rows; first += at_once) {
+        index_t count = least_of(at_once, (index_t)rows - first);
+        mix_places((uint32_t)(start + (int64_t)(first * ranking.width)), count * ranking.width, places);
+        for (index_t m = 0; m < (index_t)models; m++) {
+            float *row = values + (m * (index_t)rows + first) * ranking.width;
+            const float *of_model = chances + m * ranking.width;
+            /* A narrow row is one bin. */
+            ranking.lows[0] = of_model[0];
+            ranking.highs[0] = of_model[ranking.width - 1];
+            for (index_t r = 0; r < count; r++, row += ranking.width)
+                drop_row(&ranking, row, of_model, places + r * ranking.width, factors[2 * m], factors[2 * m + 1]);
+        }
+    }
+    free(memory);
+    return 0;
+}
+
+/* ── counts near limits ───────────────────────────────────────────────────────────────────────── */
+
+/* Arguments have a row for each limit. `counts` receives the counts of magnitudes above, inside, not zero, and
+   collected; `values` and `value_rows` [limits, size] receive the collected patterns and their rows, and `ties`
+   [limits, frequent, tensor_rows] the counts of the `frequent` patterns. */
+typedef struct {
+    int64_t width, limits, frequent_count, tensor_rows;
+    const int64_t *model_of_limit, *lows, *highs, *frequent;
+    int64_t *counts;
+    int32_t *values, *value_rows, *ties;
+} NearLimits;
+
+/* Write the indices of magnitudes from `low` to `low` + `span` into `inside`, and return their number. */
+#ifdef __AVX512F__
+INLINE index_t find_inside(const float *row, index_t count, int32_t low, uint32_t span, int32_t *inside)
+{
+    const __m512i magnitude = _mm512_set1_epi32(MAGNITUDE), lowest = _mm512_set1_epi32(low);
+    const __m512i most = _mm512_set1_epi32((int32_t)span), step = _mm512_set1_epi32(16);
+    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    index_t found = 0;
+    for (index_t i = 0; i < count; i += 16) {
+        __m512i pattern = _mm512_and_si512(_mm512_load_si512(row + i), magnitude);
+        __mmask16 hits = _mm512_cmple_epu32_mask(_mm512_sub_epi32(pattern, lowest), most);
+        if (count - i < 16)
+            hits &= (__mmask16)((1u << (count - i)) - 1);
+        _mm512_storeu_si512(inside + found, _mm512_maskz_compress_epi32(hits, index));
+        found += (index_t)__builtin_popcount(hits);
+        index = _mm512_add_epi32(index, step);
+    }
+    return found;
+}
+#else
+INLINE index_t find_inside(const float *restrict row, index_t count, int32_t low, uint32_t span, int32_t *restrict inside)
+{
+    index_t found = 0;
+    for (index_t i = 0; i < count; i++) {
+        inside[found] = (int32_t)i;
+        found += (uint32_t)pattern_of(row[i]) - (uint32_t)low <= span;
+    }
+    return found;
+}
+#endif
+
+/* Collect a pattern inside, or count it if it is frequent. */
+INLINE void collect(const NearLimits *near, index_t limit, index_t size, int32_t pattern, index_t tensor_row)
+{
+    const int64_t *frequent = near->frequent + limit * (index_t)near->frequent_count;
+    for (index_t f = (index_t)near->frequent_count; f-- > 0;)
+        if (frequent[f] == pattern) {
+            near->ties[(limit * (index_t)near->frequent_count + f) * (index_t)near->tensor_rows + tensor_row]++;
+            return;
+        }
+    index_t at = limit * size + (index_t)near->counts[4 * limit + 3]++;
+    near->values[at] = pattern;
+    near->value_rows[at] = (int32_t)tensor_row;
+}
+
+static void count_chunk(const NearLimits *near, index_t limit, index_t size, const float *restrict row, index_t first, index_t count, int32_t *inside)
+{
+    int32_t low = (int32_t)near->lows[limit], high = (int32_t)near->highs[limit], above = 0, nonzero = 0;
+    for (index_t i = 0; i < count; i++) {
+        int32_t pattern = pattern_of(row[i]);
+        above += pattern > high;
+        nonzero += pattern > 0;
+    }
+    index_t found = find_inside(row, count, low, (uint32_t)high - (uint32_t)low, inside);
+    near->counts[4 * limit] += above;
+    near->counts[4 * limit + 1] += (int64_t)found;
+    near->counts[4 * limit + 2] += nonzero;
+    for (index_t n = 0; n < found; n++) {
+        index_t i = (index_t)inside[n];
+        collect(near, limit, size, pattern_of(row[i]), (first + i) / (index_t)near->width);
+    }
+}
+
+/* Count the magnitudes near each limit of a model. */
+int KERNEL(count_near_limits)(const Rows *rows, const Program *program, const NearLimits *near)
+{
+    Memory memory;
+    int32_t *inside = begin(rows, program, (CHUNK + 16) * sizeof(int32_t), &memory);
+    if (!inside)
+        return NO_MEMORY;
+    index_t size = (index_t)rows->size;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t count = least_of(CHUNK, size - first);
+        load(rows, program, first, count, &memory);
+        for (index_t limit = 0; limit < (index_t)near->limits; limit++)
+            count_chunk(near, limit, size, row_of(&memory, (index_t)near->model_of_limit[limit]), first, count,
+                        inside);
+    }
+    free(memory.allocated);
+    return 0;
+}
+
+/* ── conversions ──────────────────────────────────────────────────────────────────────────────── */
+
+/* Write float32 numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+int KERNEL(encode)(const float *restrict values, int64_t count, uint16_t *restrict into)
+{
+    for (index_t i = 0; i < (index_t)count; i++) {
+        uint32_t word = word_of(values[i]);
+        uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
+        into[i] = (uint16_t)((word & MAGNITUDE) > 0x7F800000u ? 0x7FC0u : rounded);
+    }
+    return 0;
+}
+
+/* Return whether stored numbers are neither NaN nor too large. */
+int KERNEL(are_usable)(int64_t kind, const void *memory, int64_t count)
+{
+    return words_are_usable(kind, memory, (index_t)count);
+}
+
+/* Write the numbers of runs of model m, or last of the base, into `into`. */
+static void take_runs_of(const Rows *rows, index_t m, int64_t runs, const int64_t *begins, const int64_t *ends, float *into)
+{
+    int64_t kind = rows->kinds[m], handle = rows->handles[m];
+    for (index_t run = 0; run < (index_t)runs; run++) {
+        index_t first = (index_t)begins[run], count = (index_t)ends[run] - first;
+        char *stored = begin_of(rows, m);
+        if (handle >= 0) {
+            int64_t position = rows->positions[m] + (int64_t)first * (kind == FLOAT32 ? 4 : 2);
+            if (fill(stored, kind, count, handle, position, 0) == UNREADABLE) {
+                rows->states[rows->numbers[m]] = UNREADABLE;
+                return;
+            }
+        } else {
+            stored = address(stored, kind, first);
+        }
+        decode_numbers(kind, stored, count, into);
+        into += count;
+    }
+}
+
+/* Write the numbers from each of `begins` to its end into `out` [models, taken] and `base_out` [taken].
+
+   Of rows in files nothing else is read, and what is read is not checked. */
+int KERNEL(take_runs)(
+    const Rows *rows, int64_t runs, const int64_t *begins, const int64_t *ends, int64_t taken, float *out, float *base_out)
+{
+    for (index_t m = 0; m < (index_t)rows->models; m++)
+        take_runs_of(rows, m, runs, begins, ends, out + m * (index_t)taken);
+    if (rows->based)
+        take_runs_of(rows, (index_t)rows->models, runs, begins, ends, base_out);
+    return 0;
+}
+
+/* Fill the memory with the bytes of an open file from a position on; return whether there are as many. */
+int KERNEL(read_file)(void *memory, int64_t size, int64_t handle, int64_t position)
+{
+    return read_bytes(memory, (size_t)size, (int)handle, position);
+}
+
+#endif
