@@ -248,7 +248,6 @@ class Block:
         """Record that each delta is kept with its model's probability; another `salt` draws other numbers."""
         from emberge.numerics import DropAtRandom
 
-
         def list_chances() -> Tensor:
             return densities.to(self.rows.dtype).reshape(-1, *[1] * len(self.shape))
 

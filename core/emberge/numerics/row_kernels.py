@@ -264,7 +264,7 @@ def sums(
 def gram(
     rows: KernelRows, program: KernelProgram, size: int, less_first: bool, out: np.ndarray
 ) -> None:
-    """Add the products of the values of each pair of models to the lanes `out` [pairs, GRAM_LANES], in float64.
+    """Add the products of each pair of models to the lanes `out` [pairs, GRAM_LANES], in float64.
 
     Pairs are (0, 0), (1, 0), (1, 1), (2, 0), …, of the models as they are after the changes. With
     `less_first`, the other models' values are those minus the first's.
@@ -283,7 +283,11 @@ def drop_ranked(
     `multipliers` [models, 2] are those of the models' hashes.
     """
     models, _, width = values.shape
-    given = _address(chances, _SINGLE, models * width), start, _address(multipliers, _UINT32, 2 * models)
+    given = (
+        _address(chances, _SINGLE, models * width),
+        start,
+        _address(multipliers, _UINT32, 2 * models),
+    )
     _call("drop_ranked", _address(values, _SINGLE), *values.shape, *given)
 
 

@@ -181,9 +181,7 @@ def test_memory_has_room_for_what_kernels_read_at_once() -> None:
 @pytest.mark.parametrize("less_first", [False, True])
 @pytest.mark.parametrize("models", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("size", [5, 2048, (1 << 16) + 37])
-def test_products_of_all_pairs_are_added_in_lanes(
-    size: int, models: int, less_first: bool
-) -> None:
+def test_products_of_all_pairs_are_added_in_lanes(size: int, models: int, less_first: bool) -> None:
     require_kernels()
     generator = torch.Generator().manual_seed(size)
     stored = torch.randn(models + 1, size, generator=generator).bfloat16()
