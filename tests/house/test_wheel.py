@@ -54,12 +54,11 @@ def test_the_wheel_holds_the_licence_and_nothing_by_accident(names: set[str]) ->
 
 
 def test_a_wheel_with_kernels_is_for_its_platform_and_one_without_for_any(
-    wheel: Path, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, names: set[str], tmp_path: Path
 ) -> None:
     library = "emberge/numerics/native/row_kernels.so"
     assert (library in names) is not wheel.name.endswith("-py3-none-any.whl")
-    monkeypatch.setenv("EMBERGE_BUILD_KERNELS", "never")
-    plain = build_wheel(ROOT, tmp_path)
+    plain = build_wheel(ROOT, tmp_path, EMBERGE_BUILD_KERNELS="never")
     assert plain.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(plain) as archive:
         assert {*archive.namelist()} >= {library.replace(".so", ".c")}
