@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import tiny
 from tests.support.commands import python
-from tests.support.installed import emberge, fresh_venv
+from tests.support.installed import build_wheel, emberge, fresh_venv
 from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages, python_files
 from tests.support.tolerance import assert_combined
 
@@ -51,6 +51,18 @@ def test_the_wheel_holds_the_licence_and_nothing_by_accident(names: set[str]) ->
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"emberge", *(package.name for package in plugin_packages())}
     assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc") or "_cache/" in n]
+
+
+def test_a_wheel_with_kernels_is_for_its_platform_and_one_without_for_any(
+    wheel: Path, names: set[str], tmp_path: Path
+) -> None:
+    library = "emberge/numerics/native/row_kernels.so"
+    assert (library in names) is not wheel.name.endswith("-py3-none-any.whl")
+    plain = build_wheel(ROOT, tmp_path, EMBERGE_BUILD_KERNELS="never")
+    assert plain.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(plain) as archive:
+        assert {*archive.namelist()} >= {library.replace(".so", ".c")}
+        assert library not in archive.namelist()
 
 
 def test_the_wheel_names_every_first_party_plugin_as_an_entry_point(wheel: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.support.commands import environment, python
 
 
-def build_wheel(project: Path, into: Path) -> Path:
+def build_wheel(project: Path, into: Path, **variables: str) -> Path:
     """Build a project's wheel with what is installed here, so that no network is needed."""
     arguments = ("--wheel", "--no-isolation", "--outdir", str(into), str(project))
-    python("-m", "build", *arguments)
+    python("-m", "build", *arguments, env=environment(**variables))
     (wheel,) = into.glob("*.whl")
     return wheel
 

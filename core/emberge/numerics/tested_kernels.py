@@ -70,7 +70,8 @@ def kernels() -> Any | None:
         )
         return None
     if mark is not None:
-        mark.touch()
+        with contextlib.suppress(OSError):
+            mark.touch()
     return row_kernels
 
 

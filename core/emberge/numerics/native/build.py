@@ -47,23 +47,29 @@ def build() -> Path:
     """Compile the kernels beside their source, and return the library.
 
     Raises:
-        BuildError: if there is no compiler, or if it fails.
+        BuildError: if there is no compiler, if it fails, or if the folder cannot be written.
     """
     levels = _LEVELS.get(_NAMES.get(platform.machine().lower(), ""))
     if sys.platform == "win32" or levels is None:
         raise BuildError(f"there are no kernels for {sys.platform} on {platform.machine()}")
-    compiler = _find_compiler()
-    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".build-") as work:
-        flags = [f'-DSOURCE="{hash_source()}"']
-        objects = [_compile(compiler, flags, Path(work, "choice.o"))]
-        for level, extra in levels.items():
-            flags = [f"-DLEVEL={level}", *extra]
-            objects.append(_compile(compiler, flags, Path(work, f"{level}.o")))
-        library = Path(work, LIBRARY.name)
-        _call([*compiler, "-shared", "-o", str(library), *map(str, objects)])
-        # In one step, as another process may have the old library open.
-        os.replace(library, LIBRARY)
+    try:
+        with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".build-") as work:
+            library = _build_library(_find_compiler(), levels, Path(work))
+            # In one step, as another process may have the old library open.
+            os.replace(library, LIBRARY)
+    except OSError as error:
+        raise BuildError(f"{error.filename}: {error.strerror}") from None
     return LIBRARY
+
+
+def _build_library(compiler: list[str], levels: dict[str, list[str]], work: Path) -> Path:
+    """Compile the source once for each level, and once for the choice of a level, and link all."""
+    objects = [_compile(compiler, [f'-DSOURCE="{hash_source()}"'], work / "choice.o")]
+    for level, flags in levels.items():
+        objects.append(_compile(compiler, [f"-DLEVEL={level}", *flags], work / f"{level}.o"))
+    library = work / LIBRARY.name
+    _call([*compiler, "-shared", "-o", str(library), *map(str, objects)])
+    return library
 
 
 def _find_compiler() -> list[str]:
