@@ -9,8 +9,8 @@ from emberge.numerics.row_kernels import KernelsMissingError, load_library
 SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` uses kernels for small merges too, `never` uses none."""
 
-# Input numbers below which kernels save less than loading and comparing them takes, ten milliseconds.
-_WORTHWHILE_NUMBERS = 1 << 22
+# Input numbers below which kernels save less than a second of processor time.
+_WORTHWHILE_NUMBERS = 1 << 28
 
 
 def worth_kernels(numbers: int) -> bool:
