@@ -55,8 +55,8 @@ class HashCache:
     """Hashes of files by path, size and times, so that each file is read only once.
 
     Paths below `root` are stored relative to it, other paths as a hash, so the cache file contains no path
-    outside `root`. Large files are also looked up in the `shared` hashes. `reading` is called with its size
-    before a large file is read, from any thread.
+    outside `root`. Large files are also looked up in the `shared` hashes. `reading` is called before a large
+    file is read, from any thread.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HashCache:
         path: Path | None = None,
         root: Path | None = None,
         shared: UserHashes | None = None,
-        reading: Callable[[int], None] = lambda _: None,
+        reading: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self.root = root.resolve() if root else None
@@ -84,7 +84,7 @@ class HashCache:
         digest = self._shared.find(status) if self._shared is not None else None
         if digest is None:
             if status.st_size >= LARGE:
-                self._reading(status.st_size)
+                self._reading()
             digest = _hash_file(file)
         self._remember(file, status, digest)
         return digest

@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 def reads(*files: Path) -> tuple[list[str], int]:
     """Hash files for a new OUT, and return the hashes and how many large files were read for them."""
     read: list[int] = []
-    hashes = HashCache(shared=UserHashes(), reading=read.append)
+    hashes = HashCache(shared=UserHashes(), reading=lambda: read.append(1))
     found = [hashes.of(file) for file in files]
     hashes.save()
     return found, len(read)

@@ -277,8 +277,7 @@ class Step:
     embedding_kinds: ClassVar[frozenset[EmbeddingKind]] = frozenset({"vector"})
     """Kinds of embeddings that the step can use; backbones of other kinds are refused before it runs."""
     loads: ClassVar[tuple[str, ...]] = ()
-    """Modules that `run` needs and whose import takes long: imported while large inputs are hashed. A name
-    `module:function` is a function that prepares the work on inputs of hundreds of megabytes: called then."""
+    """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
 
     def expand(self) -> Mapping[str, Step]:
         """Return the independent steps (all pairs, a grid) by name, in place of this one; default: itself."""

@@ -40,4 +40,3 @@ from .stored_rows import StoredRows as StoredRows
 from .stored_rows import encode as encode
 from .stored_rows import words_are_usable as words_are_usable
 from .tested_kernels import kernels as kernels
-from .tested_kernels import load_kernels as load_kernels

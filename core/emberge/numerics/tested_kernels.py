@@ -40,12 +40,6 @@ _SIZE, _MODELS, _WIDTH = 2048 + 37, 3, 260
 _WEIGHTS = [0.7, 0.25, 0.4]
 
 
-def load_kernels() -> None:
-    """Load the compiled kernels, which otherwise their first use does."""
-    with contextlib.suppress(row_kernels.KernelsMissingError):
-        row_kernels.load_library()
-
-
 @functools.cache
 def kernels() -> Any | None:
     """Return the module of compiled kernels, compared with torch; None if there are none, or if they differ.

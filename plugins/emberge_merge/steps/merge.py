@@ -82,7 +82,7 @@ class Merge(Step):
     """
 
     produces = "model"
-    loads = ("torch", "emberge.numerics:load_kernels")
+    loads = ("torch",)
 
     models: tuple[ModelEntry, ...] = ()
     """The models; the first gives the output its configs, modules and tokenizer."""

@@ -56,7 +56,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_without_a_library_the_line_names_the_command_that_builds_it(elsewhere: Path) -> None:
     elsewhere.unlink(missing_ok=True)
     assert tested_kernels.kernels.__wrapped__() is None
-    tested_kernels.load_kernels()
     line = kernel_choice.kernels_line(MANY)
     assert "plain torch" in line
     assert str(Path("native", "build.py")) in line

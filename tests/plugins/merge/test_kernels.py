@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, Stage, load_plugins
+from emberge import CheckpointError, Stage
 from emberge.merging import merge_state_dicts
-from emberge.numerics import load_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -189,9 +188,3 @@ def test_a_number_that_is_none_is_refused_with_its_model(name: str, number: floa
         message = merged(links, base, models, compiled=compiled)
         assert "layers.0.w" in message
         assert "'model 2'" in message
-
-
-def test_a_merge_loads_the_kernels_beside_its_other_work() -> None:
-    steps = {c.name: c.type for c in load_plugins().components if c.kind == "step"}
-    assert f"emberge.numerics:{load_kernels.__name__}" in steps["merge"].loads
-    load_kernels()

@@ -36,9 +36,6 @@ from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact
 from emberge.tensor_files import contents_of, noting_contents
 
-# Bytes of an input from which functions are called that prepare the work on large ones.
-_VERY_LARGE = 1 << 28
-
 
 def import_modules(names: Iterable[str]) -> None:
     """Import modules by name; ignore errors, which the code that needs the module reports."""
@@ -52,39 +49,24 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 class ModuleLoader:
-    """A thread that imports modules after it was started, and one that calls functions for large inputs."""
+    """A thread that imports modules after it was started."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        names = tuple(dict.fromkeys(names))
-        self._functions = [name for name in names if ":" in name]
-        modules = [name for name in names if ":" not in name]
-        self._import = threading.Thread(
-            target=import_modules, args=(modules,), name="import", daemon=True
-        )
-        self._preparation = threading.Thread(
-            target=self._call_functions, name="prepare", daemon=True
+        self._thread = threading.Thread(
+            target=import_modules, args=(tuple(names),), name="import", daemon=True
         )
         self._lock = threading.Lock()
 
-    def start(self, size: int) -> None:
-        """Start what an input of `size` bytes is worth, if not started before; from any thread."""
+    def start(self) -> None:
+        """Start the thread, if it was not started before; may be called from any thread."""
         with self._lock:
-            if self._import.ident is None:
-                self._import.start()
-            if size >= _VERY_LARGE and self._functions and self._preparation.ident is None:
-                self._preparation.start()
-
-    def _call_functions(self) -> None:
-        self._import.join()  # so that one thread at a time pauses collections
-        for name in self._functions:
-            module, _, function = name.partition(":")
-            with suppress(Exception), pause_collections():
-                getattr(importlib.import_module(module), function)()
+            if self._thread.ident is None:
+                self._thread.start()
 
     def wait(self) -> None:
-        """Wait until all modules are imported, if that was started."""
-        if self._import.ident is not None:
-            self._import.join()
+        """Wait until all modules are imported, if the thread was started."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 # Seconds to wait for another process that worked on the same step and is ending.
@@ -117,7 +99,7 @@ def run_step(
     began = time.monotonic()
     out_folder, targets = context.place, context.targets
     with explain_disk_full(out_folder), _lock_work_folder(out_folder.work_of(step.id, fingerprint)):
-        import_modules(name for name in step.step.loads if ":" not in name)
+        import_modules(step.step.loads)
         workspace = StepWorkspace(step, fingerprint, context)
         _clear_folder(workspace.folder)
         try:

@@ -29,7 +29,7 @@ def test_a_loader_imports_in_a_thread_once_it_was_started(slow: str) -> None:
     loader = ModuleLoader([slow])
     loader.wait()
     assert slow not in sys.modules
-    starters = [threading.Thread(target=loader.start, args=(1 << 20,)) for _ in range(8)]
+    starters = [threading.Thread(target=loader.start) for _ in range(8)]
     for one in starters:
         one.start()
     for one in starters:
@@ -63,23 +63,3 @@ def test_what_is_there_already_is_not_imported_again() -> None:
     frozen = gc.get_freeze_count()
     import_modules(["json"])
     assert gc.get_freeze_count() == frozen
-
-
-@pytest.mark.parametrize(("size", "called"), [(1 << 20, False), (1 << 28, True)])
-def test_functions_are_called_for_large_inputs_after_the_imports(
-    size: int, called: bool, slow: str, tmp_path: Path
-) -> None:
-    name = f"prepared_{slow}"
-    (tmp_path / f"{name}.py").write_text(
-        "import sys\nCALLED = []\n"
-        f"def prepare():\n    CALLED.append('{slow}' in sys.modules)\n    raise ValueError('no')\n"
-        f"def last():\n    CALLED.append('last')\n"
-    )
-    loader = ModuleLoader([f"{name}:prepare", slow, f"{name}:last", f"{name}:last"])
-    for _ in range(3):
-        loader.start(size)
-    loader.wait()
-    loader._preparation.join() if called else None
-    assert slow in sys.modules
-    found = sys.modules.pop(name, None)
-    assert (found.CALLED if found else []) == ([True, "last"] if called else [])
