@@ -1,10 +1,8 @@
-"""The choice between compiled kernels and plain torch."""
+"""The choice between compiled kernels and plain torch; loads no NumPy."""
 
 from __future__ import annotations
 
 import os
-
-from emberge.numerics.row_kernels import KernelsMissingError, load_library
 
 SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` uses kernels for small merges too, `never` uses none."""
@@ -25,6 +23,8 @@ def kernels_line(numbers: int) -> str:
         return f"plain torch, as {SWITCH}=never asks for"
     if not worth_kernels(numbers):
         return "plain torch, as there is little to merge"
+    from emberge.numerics.row_kernels import KernelsMissingError, load_library
+
     try:
         return f"compiled in C ({load_library().processor})"
     except KernelsMissingError as error:
