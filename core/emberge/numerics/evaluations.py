@@ -396,7 +396,7 @@ def _multiply_in_lanes(rows: np.ndarray) -> np.ndarray:
         if missing := -part.shape[1] % _GRAM_LANES:
             part = np.pad(part, ((0, 0), (0, missing)))
         part = part.reshape(count, -1, _GRAM_LANES)
-        # The sums so far are the first of what is added, so that parts do not matter.
+        # The first row has the sums so far, so that the order of additions does not depend on the parts.
         products = np.empty((1 + part.shape[1], _GRAM_LANES))
         pairs = ((i, j) for i in range(count) for j in range(i + 1))
         for lane_sums, (i, j) in zip(lanes, pairs, strict=True):

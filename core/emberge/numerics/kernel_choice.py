@@ -7,7 +7,7 @@ import os
 SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` uses kernels for small merges too, `never` uses none."""
 
-# Input numbers below which kernels save less than a second of processor time.
+# Input numbers below which a merge takes little time either way.
 _WORTHWHILE_NUMBERS = 1 << 28
 
 

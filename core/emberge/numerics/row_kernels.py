@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 2048
-# Numbers of a model that are read from its file at once (`stored_rows.WINDOW`).
+# Numbers that kernels read from a model's file in one call (`stored_rows.WINDOW`).
 WINDOW = 1 << 16
 # The order of sums, as in `evaluations`.
 LANES, GRAM_LANES = 1 << 10, 1 << 8
@@ -52,7 +52,7 @@ class KernelsMissingError(Exception):
 
 
 class KernelsUnusableError(KernelsMissingError):
-    """Compiled kernels that are there and cannot be loaded, or were built from another source."""
+    """Compiled kernels that exist but cannot be loaded, or were built from another source."""
 
 
 class KernelLibrary(NamedTuple):

@@ -74,14 +74,14 @@ def _mark_path(library: row_kernels.KernelLibrary) -> Path | None:
 
     None if the user's cache folder cannot be written, or if other users can write there.
     """
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "emberge" / "kernels"
     try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(cache) / "emberge" / "kernels"
         folder.mkdir(0o755, parents=True, exist_ok=True)
         status = folder.stat()
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
             return None
-    except OSError:
+    except (OSError, RuntimeError):  # also of a user without a home
         return None
     if not os.access(folder, os.W_OK):
         return None

@@ -217,3 +217,14 @@ def test_arrays_of_another_kind_are_refused() -> None:
         row_kernels.encode(np.zeros(4, np.float32), np.zeros(3, np.uint16))
     with pytest.raises(TypeError):
         row_kernels.encode(np.zeros(8, np.float32)[::2], np.zeros(4, np.uint16))
+
+
+def test_a_user_without_a_home_has_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_kernels()
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert tested_kernels.kernels.__wrapped__() is not None

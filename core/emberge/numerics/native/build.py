@@ -22,7 +22,7 @@ LIBRARY = FOLDER / "row_kernels.so"
 # Without contraction each product and each sum is rounded; flags of traps and errno change no number.
 _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-fPIC", "-Wall", "-Wextra"]
 _FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-# Levels that are compiled for a processor, each with its flags.
+# Instruction sets to compile for, by the processor's architecture, with the compiler's flags.
 _LEVELS: dict[str, dict[str, list[str]]] = {
     "x86_64": {
         "v3": ["-march=x86-64-v3"],
