@@ -148,10 +148,12 @@ class LayerSoftmax(MergeStrategy):
                 f"the statistics file '{self.deltas}' has no delta norm of '{missing[0]}' for "
                 f"{block.layer}; for that it has {labels}"
             )
+        import torch
+
         norms = [float(block.statistics[label]) for label in block.models]
         if not all(math.isfinite(norm) and norm >= 0 for norm in norms):
             raise ValueError(f"the statistics file '{self.deltas}' has no norms for {block.layer}")
-        return block.weights.new_tensor(norms)
+        return torch.tensor(norms, dtype=torch.float64)
 
 
 def _compute_squared_norms(vectors: Tensor) -> Tensor:

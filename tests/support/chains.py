@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from emberge import Block, ChainSpec, MergeStrategy, MergeTransform, PerTensor, Stage, merge_blocks
 from emberge.contracts import rows_of
@@ -73,7 +74,7 @@ def blocks_of(
             shape=shape,
             layer=layer_of(name),
             groups=tuple(groups or [""] * len(models)),
-            weights=torch.tensor(weights or [1.0] * len(models), dtype=torch.float64),
+            weights=np.array(weights or [1.0] * len(models), np.float64),
             start=start * width,
             index=index,
             **more,

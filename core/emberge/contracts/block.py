@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import ItemsView, Iterable, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from emberge.numerics import Bracket, BracketCount, DeltaChange, DeltaProgram, Limit
@@ -47,13 +48,14 @@ class Block:
     methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
     `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `add_deltas`, `elect`, …) compute
     the recorded changes and the result together. They use compiled kernels if these are available; the bytes
-    are the same with and without kernels.
+    are the same with and without kernels. If no link of a chain needs torch (`Stage.needs_torch`), `combine`,
+    `add_deltas` and `elect` may return a NumPy array, which `merge` passes on.
 
     `shape` is the shape of the full tensor, and `index` is the position of the block's granule (the rows that
-    are measured at once) in the tensor. `weights` is float64 [models], resolved for this tensor. `options`
-    are the resolved schedules of the running stage. `statistics` are the entries of statistics files for this
-    layer or tensor, by label or model, read on first use. If an entry has as many rows as the tensor, only
-    the block's rows of it are given.
+    are measured at once) in the tensor. `weights` is a float64 array [models], resolved for this tensor.
+    `options` are the resolved schedules of the running stage. `statistics` are the entries of statistics
+    files for this layer or tensor, by label or model, read on first use. If an entry has as many rows as the
+    tensor, only the block's rows of it are given.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Block:
     models: tuple[str, ...]
     groups: tuple[str, ...]
     rows: DeltaProgram
-    weights: Tensor
+    weights: np.ndarray
     options: Options = field(default_factory=Options)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     index: int = 0
@@ -78,7 +80,7 @@ class Block:
 
         By default, the rows are all rows of a tensor named "w", and the models have weight 1 and no groups.
         """
-        import torch
+        import numpy as np
 
         from emberge.numerics import DecodedRows, DeltaProgram
 
@@ -89,10 +91,11 @@ class Block:
             "layer": "other",
             "models": tuple(f"model {i + 1}" for i in range(count)),
             "groups": ("",) * count,
-            "weights": torch.ones(count, dtype=torch.float64),
+            "weights": np.ones(count),
         }
         program = DeltaProgram(DecodedRows(tensors, base), start)
-        return cls(rows=program, **{**defaults, **fields})
+        given = {**defaults, **fields}
+        return cls(rows=program, **given | {"weights": np.asarray(given["weights"], np.float64)})
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────────────
 
@@ -153,20 +156,20 @@ class Block:
     # ── results of all rows ──────────────────────────────────────────────────────────────────────
 
     def combine(
-        self, coefficients: Tensor | Sequence[float], vectors: Tensor | None = None
+        self, coefficients: np.ndarray | Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
         values = _list_numbers(coefficients)
         if vectors is None:
-            return self.rows.combine(values)
+            return cast("Tensor", self.rows.combine(values))
         from emberge.numerics import weighted_sum
 
         return weighted_sum(values, vectors)
 
-    def add_deltas(self, coefficients: Tensor | Sequence[float]) -> Tensor:
+    def add_deltas(self, coefficients: np.ndarray | Tensor | Sequence[float]) -> Tensor:
         """Return base + Σ coefficient × delta, in model order."""
         values = _list_numbers(coefficients)
-        return self.rows.evaluate_deltas().combine(values, add_base=True)
+        return cast("Tensor", self.rows.evaluate_deltas().combine(values, add_base=True))
 
     def add_delta(self, delta: Tensor) -> Tensor:
         """Return base + a merged delta [*rows]: the result of a strategy that merges deltas."""
@@ -186,7 +189,7 @@ class Block:
         weights of the models that agree.
         """
         evaluation = self.rows.evaluate_deltas()
-        return evaluation.elect(votes, weights, normalize=normalize, scale=scale)
+        return cast("Tensor", evaluation.elect(votes, weights, normalize=normalize, scale=scale))
 
     def gram(self, vectors: Tensor) -> Tensor:
         """Return the inner products of `vectors`, float64 [n, n]; their sum over all blocks is the tensor's.
@@ -199,7 +202,7 @@ class Block:
 
         return gram(vectors)
 
-    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
+    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, np.ndarray]:
         """Return Gram matrices, float64 [models, models]; their sum over all blocks is the tensor's.
 
         "products" is the matrix of the models, or of their `deltas`. "differences", if asked for, is the
@@ -207,17 +210,24 @@ class Block:
         """
         return self.rows.inner_products(deltas=deltas, differences=differences)
 
-    def delta_sums(self, power: Literal[1, 2]) -> Tensor:
+    def delta_sums(self, power: Literal[1, 2]) -> np.ndarray:
         """Return each model's sum of |delta| (`power` 1) or delta² (`power` 2), float64 [models]."""
         return self.rows.evaluate_deltas().sums(squares=power == 2)
 
-    def delta_sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+    def delta_sums_before_and_after(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each model's sum of |delta| before and after all changes, float64 [models] each."""
         return self.rows.sums_before_and_after()
 
     def count_deltas(self, brackets: Sequence[Bracket]) -> list[BracketCount]:
         """Return counts of the deltas' magnitudes above and inside each bracket, by row of the tensor."""
         return self.rows.evaluate_deltas().count(brackets, max(1, rows_of(self.shape)[1]))
+
+    def delta_patterns(self, models: Sequence[int] | None = None) -> Iterator[np.ndarray]:
+        """Yield the bit patterns of the deltas' magnitudes of each of these models or of all, [elements].
+
+        A pattern is an integer, and patterns have the same order as magnitudes.
+        """
+        return self.rows.evaluate_deltas().patterns(models)
 
     # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
 
@@ -244,12 +254,15 @@ class Block:
 
         return self._record(TakeVariance(len(self.models)))
 
-    def drop_at_random(self, densities: Tensor, salt: str) -> Block:
+    def drop_at_random(self, densities: np.ndarray, salt: str) -> Block:
         """Record that each delta is kept with its model's probability; another `salt` draws other numbers."""
         from emberge.numerics import DropAtRandom
 
         def list_chances() -> Tensor:
-            return densities.to(self.rows.dtype).reshape(-1, *[1] * len(self.shape))
+            import torch
+
+            chances = torch.from_numpy(densities).to(getattr(torch, self.rows.dtype))
+            return chances.reshape(-1, *[1] * len(self.shape))
 
         drop = DropAtRandom(tuple(densities.tolist()), self._list_random_keys(salt))
         return self.replace(rows=self.rows.record(drop, list_chances))
@@ -264,13 +277,13 @@ class Block:
         width = rows_of(self.shape)[1]
         return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
 
-    def scale_deltas(self, factors: Tensor) -> Block:
+    def scale_deltas(self, factors: np.ndarray | Tensor) -> Block:
         """Record that each model's deltas are multiplied by its factor."""
         from emberge.numerics import ScaleDeltas
 
         return self._record(ScaleDeltas(tuple(factors.tolist())))
 
-    def divide_deltas(self, divisors: Tensor) -> Block:
+    def divide_deltas(self, divisors: np.ndarray | Tensor) -> Block:
         """Record that each model's deltas are divided by its divisor."""
         from emberge.numerics import DivideDeltas
 
@@ -346,17 +359,19 @@ class Block:
     def _replace_models(
         self, labels: tuple[str, ...], weights: Mapping[str, float], rows: DeltaProgram
     ) -> Block:
+        import numpy as np
+
         return self.replace(
             rows=rows,
             models=labels,
             groups=labels,
             fingerprints=(),
-            weights=self.weights.new_tensor([weights.get(label, 1.0) for label in labels]),
+            weights=np.array([weights.get(label, 1.0) for label in labels]),
         )
 
 
-def _list_numbers(values: Tensor | Sequence[float]) -> list[float]:
-    # One call, as each item of a tensor would be one.
+def _list_numbers(values: np.ndarray | Tensor | Sequence[float]) -> list[float]:
+    # One call, as each item of an array would be one.
     numbers = values if isinstance(values, Sequence) else values.tolist()
     return [float(number) for number in numbers]
 

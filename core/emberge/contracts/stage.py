@@ -27,7 +27,7 @@ Scope = Literal["tensor", "layer", "model"]
 
 Shape = tuple[int, ...]
 
-# The result of one `measure` call: names to tensors, numbers, or mappings of them.
+# The result of one `measure` call: names to tensors, arrays, numbers, or mappings of them.
 Measures = Mapping[str, Any]
 # stats[p] are the joined measures of pass p of the stage itself.
 Stats = Sequence[Measures]
@@ -38,7 +38,7 @@ class Stage:
     """One link of a merge's chain of stages. Fields are its YAML options; properties may depend on them.
 
     Type number options that may vary as `PerTensor` or `PerModel`. The runner resolves them into
-    `block.options` before each call, as one float or one float64 tensor [models].
+    `block.options` before each call, as one float or one float64 array [models].
     """
 
     _chain_name: ClassVar[str] = ""
@@ -67,6 +67,14 @@ class Stage:
     def whole(self) -> bool:
         """True to get the full tensor in one block (SVD, solve), which counts against the memory limit."""
         return False
+
+    @property
+    def needs_torch(self) -> bool:
+        """False for a stage that works with the methods of a block alone, and with NumPy; default: True.
+
+        If no link of a chain needs torch, a merge by compiled kernels does not load it, which takes a second.
+        """
+        return True
 
     @property
     def passes(self) -> int:
@@ -226,7 +234,7 @@ class MergeStrategy(Stage):
         return 0.0
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        """Return the merged rows, shaped like one model's rows."""
+        """Return the merged rows, shaped like one model's: a tensor, or what a block's method returned."""
         raise NotImplementedError
 
     def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:

@@ -276,8 +276,11 @@ class Step:
     """True if every rank (`machine.ranks`) calls `run`; otherwise only the first rank does."""
     embedding_kinds: ClassVar[frozenset[EmbeddingKind]] = frozenset({"vector"})
     """Kinds of embeddings that the step can use; backbones of other kinds are refused before it runs."""
-    loads: ClassVar[tuple[str, ...]] = ()
-    """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Modules that `run` needs and whose import takes long: imported while large inputs are hashed."""
+        return ()
 
     def expand(self) -> Mapping[str, Step]:
         """Return the independent steps (all pairs, a grid) by name, in place of this one; default: itself."""

@@ -18,6 +18,7 @@ from emberge.contracts import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 Stats = Sequence[Measures]
@@ -29,13 +30,13 @@ def _resolve_plain(stage: Stage, block: Block) -> Options:
 
     A nested stage's options are under its field's name.
     """
+    import numpy as np
+
     values: dict[str, Any] = {}
     for name, schedule in stage.schedules().items():
         number = schedule.at(block.name, 0.0)
         has_models = isinstance(schedule, PerModel)
-        values[name] = (
-            block.weights.new_full((len(block.models),), number) if has_models else number
-        )
+        values[name] = np.full(len(block.models), number) if has_models else number
     for name, inner in stage.nested().items():
         values[name] = _resolve_plain(inner, block)
     return Options(values)
@@ -60,6 +61,11 @@ class Chain:
         """Return whether a pass of the link at `position`, or a link before it, reads the base."""
         read_earlier = any(link.reads_base(link.passes) for link in self.links[:position])
         return read_earlier or self.links[position].reads_base(number)
+
+    @property
+    def needs_torch(self) -> bool:
+        """True if any link works with tensors."""
+        return any(link.needs_torch for link in self.links)
 
     @property
     def merges_with_base(self) -> bool:
@@ -89,8 +95,8 @@ class Chain:
         block = self.transform(stats, block.without_rows(), position)
         return link.conclude(self._resolve_options(link, block), stats[position])
 
-    def merge(self, stats: Sequence[Stats], block: Block) -> Tensor:
-        """Return the merged rows, given the measures of all passes."""
+    def merge(self, stats: Sequence[Stats], block: Block) -> Tensor | np.ndarray:
+        """Return the merged rows, given the measures of all passes; an array only without torch."""
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
@@ -113,6 +119,8 @@ def merge_blocks(
 
     `blocks` must be all blocks of the widest scope of any link.
     """
+    from emberge.numerics import as_tensor
+
     run = Chain(tuple(links), resolve)
     stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
     first = {b.name: b for b in reversed(blocks)}
@@ -123,7 +131,7 @@ def merge_blocks(
                 stats[name][position].append(joined[scope_key(link.scope, block)])
                 stats[name][position][-1] = run.conclude(stats[name], block, position)
     for block in blocks:
-        yield run.merge(stats[block.name], block)
+        yield as_tensor(run.merge(stats[block.name], block))
 
 
 def _measure_blocks(

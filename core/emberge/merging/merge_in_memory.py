@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,8 +17,8 @@ from emberge.merging.request import Compute, ModelOptions, Resolver
 from emberge.merging.row_entries import RowStatistics, StatisticsEntry
 from emberge.merging.streaming.build_jobs import build_empty_block
 from emberge.merging.streaming.cost import GRANULE
-from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
+from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob, piece_as_tensor
+from emberge.merging.streaming.scheduler import PutPiece, SchedulerLimits, run_jobs
 from emberge.numerics import kernels
 from emberge.tensor_files import MemorySource, TensorSource, TensorSpec
 from emberge.tensor_names import depths
@@ -126,12 +127,10 @@ def _build_statistics(entries: Mapping[str, Tensor], shape: tuple[int, ...]) -> 
     return RowStatistics({}, measures)
 
 
-def _put_into(out: Mapping[str, Tensor]) -> Callable[[TensorJob, int, Tensor], None]:
-    def put(job: TensorJob, start: int, piece: Tensor) -> None:
-        flat = out[job.spec.name].view(-1)
-        if piece.dtype == torch.uint8 and flat.dtype != torch.uint8:
-            piece = piece.view(flat.dtype)
-        flat[start : start + piece.numel()].copy_(piece.reshape(-1))
+def _put_into(out: Mapping[str, Tensor]) -> PutPiece:
+    def put(job: TensorJob, start: int, piece: Tensor | np.ndarray) -> None:
+        numbers = piece_as_tensor(piece, job.spec)
+        out[job.spec.name].view(-1)[start : start + numbers.numel()].copy_(numbers)
 
     return put
 

@@ -40,7 +40,7 @@ class Resolver:
     )
 
     def __call__(self, stage: Stage, block: Block) -> Options:
-        """Return the options' values: a float each, or a float64 tensor [models] for options of models."""
+        """Return the options' values: a float each, or a float64 array [models] for options of models."""
         # Every block of a tensor asks for the same options. The stage is kept, as its id is the key.
         key = id(stage), block.name, block.models
         known = self._known.get(key)
@@ -49,6 +49,8 @@ class Resolver:
         return known[1]
 
     def _resolve(self, stage: Stage, block: Block) -> Options:
+        import numpy as np
+
         values: dict[str, Any] = {}
         depth = self.depths.get(block.name, 0.0)
         filter_names = self.filter_names.get(block.name, {})
@@ -63,7 +65,7 @@ class Resolver:
                     o.at(filter_names.get(model, result_name), depth, number) if o else number
                     for model, o in schedules.items()
                 ]
-                values[name] = block.weights.new_tensor(numbers)
+                values[name] = np.array(numbers, np.float64)
             else:
                 values[name] = number
         for name, inner in stage.nested().items():

@@ -1,4 +1,4 @@
-"""A pool of memory for temporary results, reused once it is free."""
+"""A pool of memory for temporary results, reused once it is free; loads no torch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import mmap
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LOCAL = threading.local()
 # Size in bytes below which the allocator is as fast as the pool.
@@ -30,6 +31,8 @@ def pooled_like(like: Tensor, shape: Sequence[int] | None = None) -> Tensor:
     size = count * like.itemsize
     if size < _LEAST_POOLED_BYTES or like.device.type != "cpu":
         return like.new_empty(shape)
+    import torch
+
     return torch.frombuffer(_take_memory(size), dtype=like.dtype, count=count).view(shape)
 
 

@@ -1,17 +1,19 @@
-"""Recorded changes of deltas, each with a torch version and a step of the row kernels."""
+"""Recorded changes of deltas, each with a torch version and a step of the row kernels; loads no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.noise import SPAN, odd_numbers, uniform
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _BEYOND_ALL_ROWS = 1 << 60
 _UNREACHED = (1 << 63) - 2
@@ -43,9 +45,10 @@ class Limit(NamedTuple):
         return cls(_UNREACHED, -1)
 
     @staticmethod
-    def patterns(values: Tensor) -> np.ndarray:
+    def patterns(values: Tensor | np.ndarray) -> np.ndarray:
         """Return the bit patterns of magnitudes, as integers that sort in the same order."""
-        magnitudes: np.ndarray = np.abs(values.cpu().numpy())
+        numbers = values if isinstance(values, np.ndarray) else values.cpu().numpy()
+        magnitudes: np.ndarray = np.abs(numbers)
         return magnitudes.view(np.int32 if magnitudes.itemsize == 4 else np.int64)
 
     @staticmethod
@@ -213,6 +216,8 @@ class KeepVaried:
 
 def _compute_variance(deltas: Tensor) -> Tensor:
     """Return the variance of [models, *rows] over the models, [*rows]."""
+    import torch
+
     share = 1 / len(deltas)
     mean = torch.mul(deltas[0], share, out=pooled_like(deltas[0]))
     for delta in deltas[1:]:
@@ -252,6 +257,8 @@ def _keep_from(source: Tensor, into: Tensor, least: int) -> None:
     if least == 0:
         into.copy_(source)
     else:
+        import torch
+
         just_below = Limit.magnitude(least - 1, source.dtype)
         torch.ops.aten.hardshrink.out(source, just_below, out=into)
 

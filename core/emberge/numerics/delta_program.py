@@ -1,28 +1,66 @@
-"""Rows of several models with recorded changes of their deltas, applied when a result is needed."""
+"""Rows of several models with recorded changes of their deltas, applied when a result is needed.
+
+The module loads no torch.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from emberge.numerics.buffers import pooled_like
 from emberge.numerics.delta_changes import DeltaChange, DropAtRandom
 from emberge.numerics.evaluations import (
     Evaluation,
     KernelEvaluation,
-    TorchEvaluation,
+    as_tensor,
     inner_products,
-    weighted_sum,
 )
 from emberge.numerics.noise import SPAN, Line, chances_of, drop_ranked, uniform
 from emberge.numerics.stored_rows import StoredRows, list_runs
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoRows:
+    """The shape of models' rows, without any rows, for work that only needs weights and options.
+
+    `count` is the number of models, and `dtype` the name of the computation's dtype.
+    """
+
+    count: int
+    shape: tuple[int, ...]
+    dtype: str
+    has_base: bool
+
+    size = 0
+
+    def decode(self) -> Tensor:
+        """Return a tensor of no rows, [models, 0, …]."""
+        import torch
+
+        return torch.empty((self.count, 0, *self.shape[1:]), dtype=getattr(torch, self.dtype))
+
+    def decode_base(self) -> Tensor | None:
+        """Return a tensor of no rows, [0, …]."""
+        return self.decode()[0] if self.has_base else None
+
+    def pick(self, index: Sequence[int]) -> NoRows:
+        """Return no rows of some of the models."""
+        return replace(self, count=len(index))
+
+    def take_runs(self, stride: int, start: int) -> NoRows:
+        """Return no rows."""
+        return replace(self, shape=(0,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,14 +69,6 @@ class DecodedRows:
 
     models: Tensor
     base: Tensor | None
-
-    @classmethod
-    def empty(
-        cls, models: int, shape: tuple[int, ...], dtype: torch.dtype, *, based: bool
-    ) -> DecodedRows:
-        """Return an empty set of rows of this shape."""
-        rows = torch.empty((models, 0, *shape[1:]), dtype=dtype)
-        return cls(rows, rows.new_empty((0, *shape[1:])) if based else None)
 
     @property
     def count(self) -> int:
@@ -56,9 +86,9 @@ class DecodedRows:
         return math.prod(self.shape)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype used for computing."""
-        return self.models.dtype
+    def dtype(self) -> str:
+        """The name of the dtype used for computing."""
+        return str(self.models.dtype).removeprefix("torch.")
 
     @property
     def has_base(self) -> bool:
@@ -77,10 +107,10 @@ class DecodedRows:
         """Return the rows of some of the models."""
         return DecodedRows(_pick_models(self.models, index), self.base)
 
-    def take_runs(self, stride: int, start: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th run of the tensor, of the models [models, k] and of the base [k]."""
+    def take_runs(self, stride: int, start: int) -> DecodedRows:
+        """Return every `stride`-th run of the tensor's elements, as one row."""
         base = None if self.base is None else _take_runs(self.base[None], stride, start)[0]
-        return _take_runs(self.models, stride, start), base
+        return DecodedRows(_take_runs(self.models, stride, start), base)
 
 
 @dataclass(eq=False)
@@ -93,10 +123,10 @@ class DeltaProgram:
     `changes` are then applied to them.
     """
 
-    rows: StoredRows | DecodedRows
+    rows: StoredRows | DecodedRows | NoRows
     start: int = 0
     shares: tuple[tuple[float, ...], ...] = ()
-    replaced_deltas: Tensor | None = None
+    replaced_deltas: Tensor | np.ndarray | None = None
     changes: tuple[DeltaChange, ...] = ()
     unchanged_program: DeltaProgram | None = None
     """The program without its changes of deltas."""
@@ -119,8 +149,8 @@ class DeltaProgram:
         return self.rows.size
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype used for computing."""
+    def dtype(self) -> str:
+        """The name of the dtype used for computing."""
         return self.rows.dtype
 
     @property
@@ -143,6 +173,8 @@ class DeltaProgram:
         if not self.shares:
             return self.rows.decode()
         rows = self.rows.decode()
+        from emberge.numerics.torch_evaluation import weighted_sum
+
         out = pooled_like(rows, (len(self.shares), *rows.shape[1:]))
         for factors, into in zip(self.shares, out, strict=True):
             used_models = [i for i, factor in enumerate(factors) if factor] or [0]
@@ -162,13 +194,12 @@ class DeltaProgram:
     @cached_property
     def _changed_deltas(self) -> Tensor:
         """The deltas after all changes, cached, as base + delta - base would be rounded twice."""
-        if self.replaced_deltas is not None and not self.changes:
-            return self.replaced_deltas
+        replaced = None if self.replaced_deltas is None else as_tensor(self.replaced_deltas)
+        if replaced is not None and not self.changes:
+            return replaced
         if (kernels := self._build_kernel_evaluation(deltas=True)) is not None:
-            return kernels.values()
-        deltas = (
-            self._copy_deltas() if self.replaced_deltas is None else _copy_of(self.replaced_deltas)
-        )
+            return as_tensor(kernels.decode())
+        deltas = self._copy_deltas() if replaced is None else _copy_of(replaced)
         for change in self.changes:
             deltas = change.apply(deltas, self.start)
         return deltas
@@ -179,7 +210,9 @@ class DeltaProgram:
             not self.is_changed
             and (kernels := self._build_kernel_evaluation(deltas=True)) is not None
         ):
-            return kernels.values()
+            return as_tensor(kernels.decode())
+        import torch
+
         base = self.require_base()
         tensors = self.rows.decode() if self.is_changed else self.tensors
         return torch.sub(tensors, base, out=pooled_like(tensors))
@@ -209,14 +242,22 @@ class DeltaProgram:
     def evaluate_deltas(self) -> Evaluation:
         """Return the evaluation of the deltas, with the base."""
         kernels = self._build_kernel_evaluation(deltas=True)
-        return kernels or TorchEvaluation(self.deltas, self.base)
+        if kernels is not None:
+            return kernels
+        from emberge.numerics.torch_evaluation import TorchEvaluation
+
+        return TorchEvaluation(self.deltas, self.base)
 
     def evaluate_models(self) -> Evaluation:
         """Return the evaluation of the models' rows."""
         kernels = None if self.shares else self._build_kernel_evaluation(deltas=False)
-        return kernels or TorchEvaluation(self.tensors)
+        if kernels is not None:
+            return kernels
+        from emberge.numerics.torch_evaluation import TorchEvaluation
 
-    def combine(self, coefficients: Sequence[float]) -> Tensor:
+        return TorchEvaluation(self.tensors)
+
+    def combine(self, coefficients: Sequence[float]) -> Tensor | np.ndarray:
         """Return Σ coefficient × model; coefficients of models that are sums are combined first."""
         if not self.shares:
             return self.evaluate_models().combine(coefficients, add_base=False)
@@ -229,7 +270,7 @@ class DeltaProgram:
         ]
         return DeltaProgram(self.rows, self.start).combine(products)
 
-    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, Tensor]:
+    def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, np.ndarray]:
         """Return the Gram matrix "products" of the models or their `deltas`, float64 [models, models].
 
         With `differences`, also the Gram matrix "differences" of the first model and the other models'
@@ -238,7 +279,7 @@ class DeltaProgram:
         evaluation = self.evaluate_deltas() if deltas else self.evaluate_models()
         return inner_products(evaluation, differences=differences)
 
-    def sums_before_and_after(self) -> tuple[Tensor, Tensor]:
+    def sums_before_and_after(self) -> tuple[np.ndarray, np.ndarray]:
         """Return each model's sum of |delta| before and after the changes, float64 [models] each."""
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is not None and self.replaced_deltas is None:
@@ -249,7 +290,7 @@ class DeltaProgram:
     def _build_kernel_evaluation(self, *, deltas: bool) -> KernelEvaluation | None:
         """Return the kernels' evaluation of the rows or the deltas; None if torch has to compute it."""
         rows = self.rows
-        if not isinstance(rows, StoredRows) or not rows.size:
+        if not isinstance(rows, StoredRows):
             return None
         if (self.shares if deltas else self.is_changed) or not self._can_use_kernels():
             return None
@@ -268,8 +309,10 @@ class DeltaProgram:
         deltas = self.replaced_deltas
         if deltas is None:
             return True
-        on_cpu = deltas.device.type == "cpu"
-        return on_cpu and deltas.dtype == torch.float32 and deltas.is_contiguous()
+        if isinstance(deltas, np.ndarray):
+            return deltas.dtype == np.float32 and deltas.flags.c_contiguous
+        is_single = deltas.device.type == "cpu" and str(deltas.dtype) == "torch.float32"
+        return is_single and deltas.is_contiguous()
 
     # ── programs that follow from this one ───────────────────────────────────────────────────────
 
@@ -290,10 +333,11 @@ class DeltaProgram:
         )
 
     def with_deltas(
-        self, deltas: Tensor, chances: Tensor | Callable[[], Tensor] | None = None
+        self, deltas: Tensor | np.ndarray, chances: Tensor | Callable[[], Tensor] | None = None
     ) -> DeltaProgram:
         """Return the program with its deltas replaced by `deltas`, for the same number of models."""
-        self.require_base()
+        if not self.has_base:
+            self.require_base()
         return DeltaProgram(
             self.rows,
             self.start,
@@ -308,15 +352,17 @@ class DeltaProgram:
         Rows have `width` elements. Each model's line is (probability for the smallest magnitude, increase per
         rank).
         """
+        if isinstance(self.rows, NoRows):
+            return self
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:
             deltas = self.deltas
             chances = chances_of(deltas, lines, width)
             mask = uniform(deltas, self.start, keys).lt_(chances)
             return self.with_deltas(mask.mul_(deltas), chances)
-        deltas = kernels.values()
-        drop_ranked(deltas, lines, width, self.start, keys, kernels.kernels)
-        return self.with_deltas(deltas, lambda: chances_of(self.deltas, lines, width))
+        values = kernels.decode()
+        drop_ranked(values, lines, width, self.start, keys, kernels.kernels)
+        return self.with_deltas(values, lambda: chances_of(self.deltas, lines, width))
 
     def with_tensors(self, tensors: Tensor) -> DeltaProgram:
         """Return a program for other rows [models, *rows] and the same base, without changes."""
@@ -348,8 +394,7 @@ class DeltaProgram:
                 DecodedRows(base + deltas, base), self.start, replaced_deltas=deltas
             )
         plain_program = self.with_tensors(self.tensors) if self.shares else self
-        runs = plain_program.rows.take_runs(stride, self.start)
-        return DeltaProgram(DecodedRows(*runs), self.start)
+        return DeltaProgram(plain_program.rows.take_runs(stride, self.start), self.start)
 
     def check_rest(self) -> None:
         """Check the rows that were not read so far for NaN and too large values, if rows are checked.
@@ -362,8 +407,8 @@ class DeltaProgram:
 
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""
-        shape, models = self.rows.shape, len(self.shares) or self.rows.count
-        return DeltaProgram(DecodedRows.empty(models, shape, self.dtype, based=self.has_base))
+        models = len(self.shares) or self.rows.count
+        return DeltaProgram(NoRows(models, self.rows.shape, self.dtype, self.has_base))
 
 
 def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
@@ -375,6 +420,8 @@ def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:
 def _take_runs(values: Tensor, stride: int, start: int) -> Tensor:
     """Return every `stride`-th run of [models, *rows], whose first element is number `start`, [models, k]."""
     flat = values.reshape(len(values), -1)
+    import torch
+
     begins, ends = list_runs(start, flat.shape[1], stride)
     slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return torch.cat(slices, 1) if slices else flat[:, :0]

@@ -8,7 +8,7 @@ SWITCH = "EMBERGE_KERNELS"
 """Environment variable: `always` uses kernels for small merges too, `never` uses none."""
 
 # Input numbers below which a merge takes little time either way.
-_WORTHWHILE_NUMBERS = 1 << 28
+_WORTHWHILE_NUMBERS = 1 << 10
 
 
 def worth_kernels(numbers: int) -> bool:

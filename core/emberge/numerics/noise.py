@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from emberge.numerics.buffers import pooled_like
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 _WORD = 1 << 32
 # Places count from 1, as a zero stays zero under any multiplication; larger ones join the key.
@@ -66,8 +68,12 @@ def odd_numbers(key: tuple[Any, ...]) -> tuple[int, int]:
 
 def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
     """Return hashes of positions as 32-bit words, by NumPy on a CPU, where it is faster than torch."""
-    numpy = device is None
-    words: Any = np.arange(size, dtype=np.uint32) if numpy else torch.arange(size, device=device)
+    if device is None:
+        words: Any = np.arange(size, dtype=np.uint32)
+    else:
+        import torch
+
+        words = torch.arange(size, device=device)
     words += first
     _multiply_words(words, _WEYL_STEP)
     for shift, factor in _ROUNDS:
@@ -79,6 +85,8 @@ def _mix_places(first: int, size: int, device: torch.device | None) -> Any:
 
 def _apply_key(places: Any, first: int, second: int) -> Tensor:
     """Return 24 random bits for each position."""
+    import torch
+
     words = places.copy() if isinstance(places, np.ndarray) else places.clone()
     _multiply_words(words, first)
     words ^= words >> 16
@@ -90,15 +98,16 @@ def _apply_key(places: Any, first: int, second: int) -> Tensor:
 def _multiply_words(words: Any, factor: int) -> None:
     """Multiply words in place, modulo 2³²; in torch they are the lower halves of int64 numbers."""
     words *= factor
-    if isinstance(words, Tensor):
+    if not isinstance(words, np.ndarray):
         words &= _WORD - 1
 
 
 def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     """Return each delta's keep probability, shaped like `deltas` [models, *rows]."""
     chances = pooled_like(deltas)
+    dtype = np.float32 if deltas.dtype.itemsize == 4 else np.float64
     for delta, into, line in zip(deltas, chances, lines, strict=True):
-        values = _rank_chances(line, width, deltas)
+        values = deltas.new_tensor(_list_rank_chances(line, width, dtype))
         into.copy_(values_by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
     return chances
 
@@ -108,6 +117,8 @@ def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
 
     The smallest magnitude gets the first value; equal magnitudes are ranked by their position.
     """
+    import torch
+
     if magnitudes.dtype == torch.float32 and magnitudes.device.type == "cpu":
         # Pattern and place in one whole number: NumPy sorts them four times faster than torch finds an order.
         keys = magnitudes.numpy().view(np.int32).astype(np.int64)
@@ -122,7 +133,7 @@ def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
 
 
 def drop_ranked(
-    deltas: Tensor,
+    deltas: np.ndarray,
     lines: Sequence[Line],
     width: int,
     start: int,
@@ -133,13 +144,16 @@ def drop_ranked(
 
     All positions must be within the span of the hash.
     """
-    chances = np.stack([_rank_chances(line, width, deltas).numpy() for line in lines])
+    chances = np.stack([_list_rank_chances(line, width, np.float32) for line in lines])
     multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
-    values = deltas.view(len(deltas), -1, width).numpy()
+    values = deltas.reshape(len(deltas), -1, width)
     kernels.drop_ranked(values, chances, start, multipliers)
 
 
-def _rank_chances(line: Line, width: int, like: Tensor) -> Tensor:
-    lowest, step = line
-    ranks = torch.arange(width, dtype=like.dtype, device=like.device)
-    return ranks.mul_(step).add_(lowest)
+def _list_rank_chances(line: Line, width: int, dtype: Any) -> np.ndarray:
+    """Return the keep probability for each rank of a row of `width` elements."""
+    lowest, step = (np.dtype(dtype).type(number) for number in line)
+    ranks: np.ndarray = np.arange(width, dtype=dtype)
+    ranks *= step
+    ranks += lowest
+    return ranks

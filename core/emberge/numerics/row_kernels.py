@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from emberge.numerics.native import build
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CHUNK = 2048
 # Numbers that kernels read from a model's file in one call (`stored_rows.WINDOW`).
@@ -28,7 +25,7 @@ _REMEDY = f"build them with a C compiler (python {build.__file__})"
 _INT32, _INT64, _UINT16, _UINT32 = (
     np.dtype(name) for name in ("int32", "int64", "uint16", "uint32")
 )
-_SINGLE, _DOUBLE = np.dtype("float32"), np.dtype("float64")
+_BYTE, _SINGLE, _DOUBLE = np.dtype("uint8"), np.dtype("float32"), np.dtype("float64")
 _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 # The arguments of each kernel after its name's level, as in `row_kernels.c`.
 _EVALUATES = (_POINTER, _POINTER)
@@ -112,8 +109,8 @@ class KernelRows(ctypes.Structure):
     @classmethod
     def of(
         cls,
-        memory: Tensor,
-        base_memory: Tensor,
+        memory: np.ndarray,
+        base_memory: np.ndarray,
         places: np.ndarray,
         states: np.ndarray,
         *,
@@ -128,8 +125,8 @@ class KernelRows(ctypes.Structure):
         models = places.shape[1] - 1
         first, step = _address(places, _INT64), places.strides[0]
         rows = cls(
-            memory.data_ptr(),
-            base_memory.data_ptr(),
+            _address(memory, memory.dtype),
+            _address(base_memory, base_memory.dtype),
             *range(first, first + 5 * step, step),
             _address(states, _INT64),
             models,
@@ -331,20 +328,18 @@ def encode(values: np.ndarray, into: np.ndarray) -> None:
     _call("encode", _address(values, _SINGLE), into.size, _address(into, _UINT16, values.size))
 
 
-def are_usable(kind: int, half: np.ndarray, single: np.ndarray) -> bool:
-    """Return whether stored numbers are neither NaN nor too large, of `single` or `half` by their kind."""
-    stored, dtype = (single, _SINGLE) if kind == FLOAT32 else (half, _UINT16)
-    return bool(_call("are_usable", kind, _address(stored, dtype), stored.size))
+def are_usable(kind: int, stored: np.ndarray) -> bool:
+    """Return whether stored numbers, given as bytes, are neither NaN nor too large."""
+    count = stored.size // (4 if kind == FLOAT32 else 2)
+    return bool(_call("are_usable", kind, _address(stored, _BYTE), count))
 
 
-def take_runs(
-    rows: KernelRows, begins: np.ndarray, ends: np.ndarray, out: np.ndarray, base_out: np.ndarray
-) -> None:
-    """Write the numbers from each of `begins` to its end into `out` [models, k] and `base_out` [k].
+def take_runs(rows: KernelRows, begins: np.ndarray, ends: np.ndarray, out: np.ndarray) -> None:
+    """Write the numbers from each of `begins` to its end into `out` [models + 1, width], last the base's.
 
     Of rows in files nothing else is read, and what is read is not checked.
     """
-    into = _address(out, _SINGLE), _address(base_out, _SINGLE)
+    into = _address(out, _SINGLE), _address(out[-1], _SINGLE)
     runs = _address(begins, _INT64), _address(ends, _INT64, len(begins))
     _call("take_runs", ctypes.addressof(rows), len(begins), *runs, out.shape[1], *into)
 

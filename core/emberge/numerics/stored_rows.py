@@ -1,17 +1,19 @@
-"""Rows of several models in their files' dtypes, decoded when needed."""
+"""Rows of several models in their files' dtypes, decoded when needed; loads no torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from emberge.numerics.buffers import pooled_array, pooled_like
+from emberge.numerics.buffers import pooled_array
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 DTYPES = ("bfloat16", "float16", "float32")
 """The types that are decoded, in the order of the kernels' numbers."""
@@ -24,10 +26,8 @@ RUN = 512
 TOO_LARGE = 2.0**64
 """The least number whose square is infinite in float32: no layer can work with such a weight."""
 
-_LIKE, _BYTES = torch.empty(0), torch.empty(0, dtype=torch.uint8)
 # States of rows: not read, without NaN or too large values, with such values, in a file that ends too early.
 _UNREAD, _USABLE, _UNUSABLE, _UNREADABLE = range(-1, 3)
-_NO_HALVES, _NO_SINGLES = np.empty(0, np.uint16), np.empty(0, np.float32)
 
 
 class RowsError(Exception):
@@ -71,30 +71,36 @@ class Place(NamedTuple):
 class StoredRows:
     """Rows of every model and the base, in memory or in open files; `shape` is that of one model's rows.
 
-    `kernels` is the module of compiled kernels. If `is_checked`, every method raises `RowsError` if the rows
-    that it reads have NaN or too large values. Files that cannot be read are always refused. `states` has
-    what is known of each model's rows, and last of the base's.
+    `memory` is of bytes, and `kernels` is the module of compiled kernels. If `is_checked`, every method
+    raises `RowsError` if the rows that it reads have NaN or too large values. Files that cannot be read are
+    always refused. `states` has what is known of each model's rows, and last of the base's. If they are
+    merged `without_torch`, results are NumPy arrays and not tensors.
     """
 
-    memory: Tensor
+    memory: np.ndarray
     models: Sequence[Place]
     base: Place | None
     shape: tuple[int, ...]
     kernels: Any
     states: np.ndarray
     is_checked: bool
-    _read: dict[int, Tensor] = field(default_factory=dict)
+    without_torch: bool = False
+    _read: dict[int, np.ndarray] = field(default_factory=dict)
+
+    dtype = "float32"
+    """The dtype of the computation."""
 
     @classmethod
     def of(
         cls,
-        memory: Tensor,
+        memory: np.ndarray,
         models: Sequence[Place],
         base: Place | None,
         shape: tuple[int, ...],
         kernels: Any,
         *,
         is_checked: bool,
+        without_torch: bool = False,
     ) -> StoredRows:
         """Return rows before anything is read from their files.
 
@@ -102,7 +108,7 @@ class StoredRows:
             RowsError: if rows in memory are checked and have NaN or too large values.
         """
         states = np.full(len(models) + 1, _UNREAD, np.int64)
-        rows = cls(memory, models, base, shape, kernels, states, is_checked)
+        rows = cls(memory, models, base, shape, kernels, states, is_checked, without_torch)
         for place in rows._list_places():
             if place.handle < 0:
                 states[place.number] = rows._check(rows._view_bytes(place), place)
@@ -120,11 +126,6 @@ class StoredRows:
         return math.prod(self.shape)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the computation."""
-        return torch.float32
-
-    @property
     def has_base(self) -> bool:
         """True if the base's rows are known."""
         return self.base is not None
@@ -135,33 +136,46 @@ class StoredRows:
 
     def decode(self) -> Tensor:
         """Return the models' rows in float32, [models, *rows]."""
-        out = pooled_like(_LIKE, (len(self.models), *self.shape))
-        for place, into in zip(self.models, out, strict=True):
-            into.view(-1).copy_(self._view_flat(place))
-        return out
+        return self._decode(self.models, (len(self.models), *self.shape))
 
     def decode_base(self) -> Tensor | None:
         """Return the base's rows in float32."""
         if self.base is None:
             return None
-        out = pooled_like(_LIKE, self.shape)
-        out.view(-1).copy_(self._view_flat(self.base))
+        return self._decode([self.base], self.shape)
+
+    def _decode(self, places: Sequence[Place], shape: tuple[int, ...]) -> Tensor:
+        import torch
+
+        out = torch.from_numpy(pooled_array(shape, np.float32))
+        for place, into in zip(places, out.view(len(places), self.size), strict=True):
+            stored = torch.from_numpy(self._view_flat(place))
+            into.copy_(stored.view(getattr(torch, place.dtype)))
         return out
 
-    def take_runs(self, stride: int, start: int) -> tuple[Tensor, Tensor | None]:
-        """Return every `stride`-th run: of the models [models, some], and of the base [some].
+    def take_runs(self, stride: int, start: int) -> StoredRows:
+        """Return every `stride`-th run of the tensor's elements, as one row in memory that is not checked.
 
         `start` is the number of the tensor's elements before these rows. Of rows in files nothing else is
-        read, and what is read is not checked.
+        read.
         """
         begins, ends = list_runs(start, self.size, stride)
-        count = int((ends - begins).sum())
-        models: np.ndarray = np.empty((len(self.models), count), np.float32)
-        base: np.ndarray = np.empty(count if self.base is not None else 0, np.float32)
+        count, models = int((ends - begins).sum()), len(self.models)
+        step = -(-4 * count // ALIGNED) * ALIGNED // 4
+        memory: np.ndarray = np.empty((models + 1, step), np.float32)
         rows = self.kernel_rows(None, subtract=False, with_base=True)
-        self.kernels.take_runs(rows, begins, ends, models, base)
+        self.kernels.take_runs(rows, begins, ends, memory)
         self.require_usable()
-        return torch.from_numpy(models), torch.from_numpy(base) if self.base is not None else None
+        places = [Place("float32", 4 * m * step, m) for m in range(models + 1)]
+        return StoredRows.of(
+            memory.reshape(-1).view(np.uint8),
+            places[:-1],
+            None if self.base is None else places[-1],
+            (count,),
+            self.kernels,
+            is_checked=False,
+            without_torch=self.without_torch,
+        )
 
     def require_usable(self) -> None:
         """Require that every read so far succeeded, and gave neither NaN nor too large values.
@@ -185,7 +199,9 @@ class StoredRows:
             if self.states[place.number] == _UNREAD:
                 self._view_flat(place)
 
-    def kernel_rows(self, deltas: Tensor | None, *, subtract: bool, with_base: bool = False) -> Any:
+    def kernel_rows(
+        self, deltas: Tensor | np.ndarray | None, *, subtract: bool, with_base: bool = False
+    ) -> Any:
         """Return the kernels' view of `deltas`, or of the rows (minus the base if `subtract`).
 
         The base itself is known to the kernel with `deltas`, `subtract` or `with_base`.
@@ -196,7 +212,7 @@ class StoredRows:
             based = 1 if subtract else 2 if with_base or deltas is not None else 0
         memory, places = self.memory, self._list_kernel_places(self.models, base)
         if deltas is not None:
-            memory = deltas.contiguous()
+            memory = np.ascontiguousarray(deltas)
             given = [Place("float32", 4 * m * self.size, 0) for m in range(len(deltas))]
             places = self._list_kernel_places(given, base)
         return self.kernels.KernelRows.of(
@@ -224,28 +240,25 @@ class StoredRows:
     def _list_places(self) -> list[Place]:
         return [*self.models, *([self.base] if self.base is not None else [])]
 
-    def _view_flat(self, place: Place) -> Tensor:
-        """Return a model's stored rows, which are read from their file at the first call."""
-        size, dtype = self.size * place.itemsize, getattr(torch, place.dtype)
+    def _view_flat(self, place: Place) -> np.ndarray:
+        """Return the bytes of a model's stored rows, which are read from their file at the first call."""
         if place.handle < 0:
-            return self._view_bytes(place).view(dtype)
+            return self._view_bytes(place)
         if place.number not in self._read:
-            rows = pooled_like(_BYTES, (size,))
-            if not self.kernels.read_file(rows.numpy(), place.handle, place.position):
+            rows = pooled_array((self.size * place.itemsize,), np.uint8)
+            if not self.kernels.read_file(rows, place.handle, place.position):
                 raise RowsError(place.number, is_unreadable=True)
             self._read[place.number] = rows
             self.states[place.number] = self._check(rows, place)
             self.require_usable()
-        return self._read[place.number].view(dtype)
+        return self._read[place.number]
 
-    def _view_bytes(self, place: Place) -> Tensor:
+    def _view_bytes(self, place: Place) -> np.ndarray:
         return self.memory[place.start : place.start + self.size * place.itemsize]
 
-    def _check(self, rows: Tensor, place: Place) -> int:
+    def _check(self, rows: np.ndarray, place: Place) -> int:
         """Return the state of a model's stored bytes."""
-        if not self.is_checked or words_are_usable(
-            rows.view(getattr(torch, place.dtype)), self.kernels
-        ):
+        if not self.is_checked or words_are_usable(rows, place.dtype, self.kernels):
             return _USABLE
         return _UNUSABLE
 
@@ -260,24 +273,32 @@ def list_runs(start: int, size: int, stride: int) -> tuple[np.ndarray, np.ndarra
     return begins.clip(0, size), (begins + RUN).clip(0, size)
 
 
-def words_are_usable(values: Tensor, kernels: Any) -> bool:
-    """Return whether flat bfloat16, float16 or float32 numbers on a CPU are neither NaN nor TOO_LARGE.
+def words_are_usable(stored: np.ndarray, dtype: str, kernels: Any) -> bool:
+    """Return whether numbers stored in one of DTYPES, flat bytes, are neither NaN nor TOO_LARGE.
 
     For float16 only infinity is too large.
     """
-    kind = DTYPES.index(str(values.dtype).removeprefix("torch."))
-    if values.dtype == torch.float32:
-        return bool(kernels.are_usable(kind, _NO_HALVES, values.numpy()))
-    halves: np.ndarray = values.view(torch.int16).numpy()
-    return bool(kernels.are_usable(kind, halves.view(np.uint16), _NO_SINGLES))
+    return bool(kernels.are_usable(DTYPES.index(dtype), stored))
 
 
 def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
     """Return the values in the form to store: of `dtype`, contiguous, on the CPU."""
+    import torch
+
     use_torch = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
     if use_torch or values.device.type != "cpu":
         return values.to(dtype=dtype).cpu().contiguous()
-    numbers: np.ndarray = values.contiguous().numpy()
-    out = pooled_array(numbers.shape, np.uint16)
-    kernels.encode(numbers.reshape(-1), out.reshape(-1))
-    return torch.from_numpy(out.view(np.int16)).view(torch.bfloat16)
+    words = encode_words(values.contiguous().numpy(), "bfloat16", kernels)
+    return torch.from_numpy(words.view(np.int16)).view(torch.bfloat16)
+
+
+def encode_words(values: np.ndarray, dtype: str, kernels: Any) -> np.ndarray:
+    """Return float32 values in the form to store: of float16, float32, or as words of bfloat16 (uint16)."""
+    if dtype == "bfloat16":
+        out = pooled_array(values.shape, np.uint16)
+        kernels.encode(values.reshape(-1), out.reshape(-1))
+        return out
+    if dtype == "float16":
+        with np.errstate(over="ignore"):  # infinity is refused with the tensor's name
+            return values.astype(np.float16)
+    return values

@@ -28,5 +28,6 @@ from .tensor_reader import TensorReader as TensorReader
 from .tensor_reader import TensorSource as TensorSource
 from .tensor_reader import bytes_of as bytes_of
 from .tensor_reader import scratch as scratch
+from .tensor_reader import scratch_bytes as scratch_bytes
 from .tensor_writer import TensorWriter as TensorWriter
 from .write_queue import QUEUE as QUEUE

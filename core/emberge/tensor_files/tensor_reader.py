@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from emberge.errors import CheckpointError
 from emberge.files import announce
@@ -19,8 +18,13 @@ from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.tensor_fetcher import FetchedFile, TensorFetcher
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
 _LOCAL = threading.local()
 
+_ALIGNED_BYTES = 64
 # Distance between the bytes that are read and those that are announced: a few blocks of each model.
 _READ_AHEAD_BYTES = 16 << 20
 # Bytes that are announced at once, as each call costs about as much as the reading of a block.
@@ -32,6 +36,8 @@ def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False
 
     A GPU can copy from a `pinned` buffer asynchronously.
     """
+    import torch
+
     buffers: dict[tuple[str, torch.dtype], Tensor] = _LOCAL.__dict__.setdefault("buffers", {})
     buffer = buffers.get((use, dtype))
     if buffer is None or buffer.numel() < elements:
@@ -39,8 +45,25 @@ def scratch(use: str, elements: int, dtype: torch.dtype, *, pinned: bool = False
     return buffer[:elements]
 
 
-def bytes_of(tensor: Tensor) -> memoryview:
-    """Return the bytes of a contiguous CPU tensor, without a copy."""
+def scratch_bytes(use: str, size: int) -> np.ndarray:
+    """Return this thread's buffer of `size` bytes for a purpose, with arbitrary content.
+
+    It begins at a multiple of 64 bytes.
+    """
+    buffers: dict[str, np.ndarray] = _LOCAL.__dict__.setdefault("bytes", {})
+    buffer = buffers.get(use)
+    if buffer is None or buffer.size < size:
+        memory: np.ndarray = np.empty(size + _ALIGNED_BYTES, np.uint8)
+        buffer = buffers[use] = memory[-memory.ctypes.data % _ALIGNED_BYTES :]
+    return buffer[:size]
+
+
+def bytes_of(tensor: Tensor | np.ndarray) -> memoryview:
+    """Return the bytes of a contiguous tensor on the CPU, or of an array, without a copy."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.reshape(-1).view(np.uint8).data
+    import torch
+
     flat: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     return memoryview(flat)
 
@@ -101,6 +124,8 @@ class TensorReader:
         if isinstance(spec, DerivedTensor):
             read_derived(spec, self, start, into)
             return
+        import torch
+
         dtype = getattr(torch, spec.dtype)
         if dtype == into.dtype:
             self.read_bytes(spec, start * spec.itemsize, bytes_of(into))

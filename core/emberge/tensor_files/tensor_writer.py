@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from emberge.files import make_folder, sync, write_text, writing
 from emberge.tensor_files.content_hashes import (
@@ -23,6 +22,10 @@ from emberge.tensor_files.safetensors_header import WEIGHTS, TensorSpec, encode_
 from emberge.tensor_files.tensor_reader import bytes_of
 from emberge.tensor_files.write_queue import QUEUE, DirectFile, FilledBuffer, WriteQueue
 from emberge.wording import parse_size
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
 
 DIRECT = 1 << 20
 """Smallest size in bytes of a tensor that is written with direct I/O; below it, the cache is as fast."""
@@ -87,8 +90,8 @@ class TensorWriter:
                 for file, shard in zip(self._files, self._shards, strict=True)
             ]
 
-    def write(self, name: str, start: int, piece: Tensor) -> None:
-        """Queue a contiguous CPU piece to be written at element `start` of a tensor, from any thread.
+    def write(self, name: str, start: int, piece: Tensor | np.ndarray) -> None:
+        """Queue a contiguous piece on the CPU to be written at element `start` of a tensor, from any thread.
 
         The piece is copied, and written later.
 

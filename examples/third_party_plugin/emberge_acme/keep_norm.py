@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
@@ -19,6 +20,7 @@ class KeepNorm(MergeStrategy):
     strength: PerTensor = PerTensor(1.0, within=(0, 1))
     """Degree of stretching: 0 is the plain mean, 1 keeps the whole norm."""
     passes = 1
+    needs_torch = False  # as all numbers come from the block's methods
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         # emberge adds up the blocks of a tensor.
@@ -27,13 +29,13 @@ class KeepNorm(MergeStrategy):
     def merge(self, block: Block, stats: Stats) -> "Tensor":
         return block.combine(self.coefficients(block, stats))
 
-    def coefficients(self, block: Block, stats: Stats) -> "Tensor":
+    def coefficients(self, block: Block, stats: Stats) -> "np.ndarray":
         """Return each model's factor."""
         gram, weights = stats[0]["products"], block.weights / block.weights.sum()
-        wanted = weights @ gram.diagonal().sqrt()
-        norm = (weights @ gram @ weights).clamp(min=0).sqrt()
+        wanted = weights @ gram.diagonal() ** 0.5
+        norm = max(0.0, weights @ gram @ weights) ** 0.5
         stretch = float(wanted / norm) if norm > 1e-12 else 1.0
-        factors: Tensor = weights * stretch**block.options.strength
+        factors: np.ndarray = weights * stretch**block.options.strength
         return factors
 
 
@@ -41,9 +43,11 @@ class KeepNorm(MergeStrategy):
 class KeepNormPlain(KeepNorm):
     """The same as `keep_norm`, written with the models' tensors alone."""
 
+    needs_torch = True
+
     def measure(self, block: Block, stats: Stats) -> Measures:
         flat = block.tensors.reshape(len(block.models), -1).double()
-        return {"products": flat @ flat.mT}
+        return {"products": (flat @ flat.mT).cpu().numpy()}
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
         first, *others = self.coefficients(block, stats).tolist()

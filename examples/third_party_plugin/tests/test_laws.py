@@ -30,7 +30,7 @@ from emberge_acme.uniformity import Uniformity
 
 def block(*models: list[list[float]], weights: tuple[float, ...]) -> Block:
     tensors = torch.tensor(models, dtype=torch.float64)
-    return Block.of(tensors, weights=torch.tensor(weights, dtype=torch.float64))
+    return Block.of(tensors, weights=weights)
 
 
 WAYS = pytest.mark.parametrize("way", [KeepNorm, KeepNormPlain])

@@ -89,7 +89,7 @@ class Fisher(MergeStrategy):
     def merge(self, block: Block, stats: Stats) -> Tensor:
         import torch
 
-        weights = block.weights.to(block.tensors.device)
+        weights = torch.from_numpy(block.weights).to(block.tensors.device)
         if not self._has_entries(block):
             return _average_weighted(block.tensors, _reshape_like(weights, block.tensors))
         if float(weights.min()) < 0:

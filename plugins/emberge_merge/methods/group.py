@@ -173,12 +173,10 @@ def _group_block(block: Block, label: str) -> Block:
 
 def _pick_options(options: Options, index: list[int]) -> Options:
     """Return a nested strategy's options for some of the models, without the other models' values."""
-    import torch
-
     values: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, Options):
             values[name] = _pick_options(value, index)
         else:
-            values[name] = value[index] if isinstance(value, torch.Tensor) else value
+            values[name] = value if isinstance(value, float) else value[index]
     return Options(values)

@@ -69,14 +69,13 @@ class Ranking(MergeTransform):
 
     def measure(self, block: Block, stats: Stats) -> Measures:
         import numpy as np
-        from emberge.numerics import Limit
 
         from emberge_merge.methods.cut import off_heap
 
         if not stats:
             stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            sampled_deltas = self.ranked(block.take_runs(stride)).deltas
-            sample = np.stack([Limit.patterns(values.reshape(-1)) for values in sampled_deltas])
+            sampled = self.ranked(block.take_runs(stride))
+            sample = np.stack([*sampled.delta_patterns()])
             return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
         cuts = stats[-1]["cuts"]
         model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
@@ -145,8 +144,6 @@ def _count_block(
 
     `offset` is the tensor's first position in the concatenation of all tensors that are ranked together.
     """
-    from emberge.numerics import Limit
-
     width = max(1, rows_of(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]
     counts = block.count_deltas(
@@ -156,11 +153,11 @@ def _count_block(
         number: cuts[number].tally(count, block.start + offset, block.size, width)
         for number, count in zip(collected, counts, strict=True)
     }
-    if len(collected) < len(model_by_cut):
-        deltas = block.deltas
-        for number in model_by_cut.keys() - tallies.keys():
-            patterns = Limit.patterns(deltas[model_by_cut[number]].reshape(-1))
-            tallies[number] = cuts[number].count_in_bins(patterns)
+    to_bin = [number for number in model_by_cut if number not in tallies]
+    if to_bin:
+        patterns = block.delta_patterns([model_by_cut[number] for number in to_bin])
+        for number, of_model in zip(to_bin, patterns, strict=True):
+            tallies[number] = cuts[number].count_in_bins(of_model)
     return {str(number): tallies[number] for number in model_by_cut}
 
 

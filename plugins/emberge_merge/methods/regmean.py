@@ -121,7 +121,7 @@ class Regmean(MergeStrategy):
         import torch
 
         counts = torch.stack([block.statistics[model].double() for model in block.models])
-        weights = block.weights.to(counts)[:, None]
+        weights = torch.from_numpy(block.weights).to(counts)[:, None]
         weighted_counts = counts * weights
         weighted_counts += (weighted_counts.sum(0) == 0) * weights
         shares = (weighted_counts / weighted_counts.sum(0)).to(block.tensors.dtype)

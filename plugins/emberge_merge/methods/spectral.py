@@ -27,8 +27,10 @@ class Spectral(MergeStrategy):
     whole = True
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
-        deltas = block.deltas
-        deltas = deltas * block.weights.to(deltas.device).view(-1, *[1] * (deltas.dim() - 1))
+        import torch
+
+        weights = torch.from_numpy(block.weights).to(block.deltas.device)
+        deltas = block.deltas * weights.view(-1, *[1] * (block.deltas.dim() - 1))
         merged = self.matrices(deltas) if deltas.dim() == 3 else deltas.mean(0)
         return block.add_delta((block.options.scale * merged).to(block.tensors.dtype))
 

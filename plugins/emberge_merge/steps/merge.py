@@ -82,7 +82,6 @@ class Merge(Step):
     """
 
     produces = "model"
-    loads = ("torch",)
 
     models: tuple[ModelEntry, ...] = ()
     """The models; the first gives the output its configs, modules and tokenizer."""
@@ -125,6 +124,12 @@ class Merge(Step):
             raise ValueError(
                 "a 'vocabulary' has its tokenizer; leave out 'tokenizer' and 'template'"
             )
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        links = [link for strategy in self._list_strategies() for link in strategy]
+        needs_torch = self.keep or self.dtype != "float32" or any(one.needs_torch for one in links)
+        return ("torch",) if needs_torch else ("numpy",)
 
     def check(self, context: Preflight) -> Iterator[Problem]:
         members = [entry.model for entry in self.models]

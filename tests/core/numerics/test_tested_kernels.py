@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from emberge.numerics import kernel_choice, row_kernels, stored_rows, tested_kernels
+from emberge.numerics import (
+    compare_kernels,
+    kernel_choice,
+    row_kernels,
+    stored_rows,
+    tested_kernels,
+)
 from emberge.numerics.native import build
 
 from tests.support.compiled import require_kernels
@@ -120,7 +126,7 @@ def test_every_level_of_the_processor_gives_the_same_bytes(
         older = library[f"emberge_{name}_v3"]
         older.argtypes, older.restype = kernel.argtypes, kernel.restype
         monkeypatch.setitem(kernels, name, older)
-    assert tested_kernels.first_difference(row_kernels) == ""
+    assert compare_kernels.first_difference(row_kernels) == ""
 
 
 @pytest.fixture
@@ -134,7 +140,9 @@ def untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kernels_are_compared_once(untested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tested_kernels.kernels.__wrapped__() is not None
     assert untested.exists()
-    monkeypatch.setattr(tested_kernels, "first_difference", lambda _: pytest.fail("compared again"))
+    monkeypatch.setattr(
+        compare_kernels, "first_difference", lambda _: pytest.fail("compared again")
+    )
     assert tested_kernels.kernels.__wrapped__() is not None
 
 
@@ -160,7 +168,7 @@ def test_without_a_folder_kernels_are_compared_in_every_run(
     compared: list[object] = []
     monkeypatch.setattr(tested_kernels, "_mark_path", lambda _library: None)
     monkeypatch.setattr(
-        tested_kernels, "first_difference", lambda seen: compared.append(seen) or ""
+        compare_kernels, "first_difference", lambda seen: compared.append(seen) or ""
     )
     assert tested_kernels.kernels.__wrapped__() is not None
     assert tested_kernels.kernels.__wrapped__() is not None
@@ -185,9 +193,9 @@ def test_products_of_all_pairs_are_added_in_lanes(size: int, models: int, less_f
     generator = torch.Generator().manual_seed(size)
     stored = torch.randn(models + 1, size, generator=generator).bfloat16()
     step = -(-2 * size // stored_rows.ALIGNED) * stored_rows.ALIGNED
-    memory = torch.zeros(step * len(stored), dtype=torch.uint8)
+    memory: np.ndarray = np.zeros(step * len(stored), np.uint8)
     for m, row in enumerate(stored):
-        memory[m * step : m * step + 2 * size] = row.view(torch.uint8)
+        memory[m * step : m * step + 2 * size] = row.view(torch.uint8).numpy()
     places = [stored_rows.Place("bfloat16", m * step, m) for m in range(models + 1)]
     rows = stored_rows.StoredRows.of(
         memory, places[:-1], places[-1], (size,), row_kernels, is_checked=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from emberge_merge.methods.sparse.energy_weights import EnergyWeights
@@ -27,9 +28,9 @@ def models(count: int = 3) -> list[Tensor]:
     return [ORIGIN + torch.tensor(d, dtype=torch.float64) for d in DELTAS[:count]]
 
 
-def close(found: Tensor, expected: Any, tolerance: float = 6e-7) -> None:
+def close(found: Tensor | np.ndarray, expected: Any, tolerance: float = 6e-7) -> None:
     wanted = torch.as_tensor(expected, dtype=torch.float64)
-    torch.testing.assert_close(found, wanted, atol=tolerance, rtol=0)
+    torch.testing.assert_close(torch.as_tensor(found), wanted, atol=tolerance, rtol=0)
 
 
 # Name: (chain, options, how, expected); `how` may say models, weights, base.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from emberge import Block, CheckpointError, MergeStrategy, Stage, Stats
@@ -201,7 +202,7 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
     with path.open("rb") as file:
         place = Place(name, 0, 0, file.fileno(), 3)
         base = Place(name, WINDOW * values.itemsize, 1, file.fileno(), 3)
-        memory = torch.empty(2 * WINDOW * values.itemsize, dtype=torch.uint8)
+        memory = np.empty(2 * WINDOW * values.itemsize, np.uint8)
         for stride, start in [
             (1, 0),
             (1, 7),
@@ -212,13 +213,14 @@ def test_sampled_runs_are_every_so_many_of_the_tensor(dtype: torch.dtype, tmp_pa
             (1000, 9),
         ]:
             rows = StoredRows.of(memory, [place], base, (size,), kernels(), is_checked=True)
-            sampled, of_base = rows.take_runs(stride, start)
+            runs = rows.take_runs(stride, start)
+            sampled, of_base = runs.decode(), runs.decode_base()
             is_chosen = (torch.arange(start, start + size) // RUN) % stride == 0
             assert torch.equal(sampled[0], values[is_chosen].float())
             assert of_base is not None
             assert torch.equal(of_base, values[is_chosen].float())
             decoded = DecodedRows(values.float()[None], values.float())
-            assert torch.equal(decoded.take_runs(stride, start)[0], sampled)
+            assert torch.equal(decoded.take_runs(stride, start).models, sampled)
 
 
 def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_one_model_of_several_is_refused_by_its_own_number(tmp_path: Path) -> No
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
         places = [Place("float32", 0, n, file.fileno(), n * values[0].nbytes) for n in range(2)]
-        memory = torch.empty(4 * WINDOW, dtype=torch.uint8)
+        memory = np.empty(4 * WINDOW, np.uint8)
         rows = StoredRows.of(memory, places, None, (WINDOW + 1,), kernels(), is_checked=True)
         assert not rows.pick([0]).decode().any()
         with pytest.raises(RowsError) as refused:
@@ -242,7 +244,7 @@ def test_rows_are_checked_only_if_asked(tmp_path: Path) -> None:
     path.write_bytes(values.view(torch.uint8).numpy().tobytes())
     with path.open("rb") as file:
         place = Place("float32", 0, 0, file.fileno(), 0)
-        memory = torch.empty(4 * WINDOW, dtype=torch.uint8)
+        memory = np.empty(4 * WINDOW, np.uint8)
         rows = StoredRows.of(memory, [place], None, values.shape, kernels(), is_checked=False)
         assert rows.decode().isnan().all()
         rows.check_rest()

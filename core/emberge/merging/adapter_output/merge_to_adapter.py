@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +31,7 @@ from emberge.merging.merge_to_folder import header_of
 from emberge.merging.planning.plan_merge import plan_merge
 from emberge.merging.request import MergeInput, MergeRequest
 from emberge.merging.streaming.build_jobs import findings_of, merge_jobs, warnings_of
-from emberge.merging.streaming.jobs import MergeJob, TensorJob
+from emberge.merging.streaming.jobs import MergeJob, TensorJob, piece_as_tensor
 from emberge.merging.streaming.scheduler import Progress, SchedulerLimits, run_jobs
 from emberge.merging.streaming.stream import require_free
 from emberge.model_folder import Checkpoint
@@ -174,14 +175,15 @@ class _AdapterBuilder:
             heads = ", ".join(sorted({head_of(name) for name in self.left}))
             yield f"the changes of the head {heads} are left out: an adapter here is the trunk's"
 
-    def _put_piece(self, job: TensorJob, start: int, piece: Tensor) -> None:
+    def _put_piece(self, job: TensorJob, start: int, piece: Tensor | np.ndarray) -> None:
+        numbers = piece_as_tensor(piece, job.spec)
         with self._lock:
             piece_of_job = self._pieces.get(id(job))
             if piece_of_job is None:
                 piece_of_job = self._pieces[id(job)] = torch.empty(
-                    job.spec.elements, dtype=piece.dtype
+                    job.spec.elements, dtype=numbers.dtype
                 )
-        piece_of_job[start : start + piece.numel()] = piece.reshape(-1)
+        piece_of_job[start : start + numbers.numel()] = numbers
 
     def _take_change(self, job: TensorJob, reader: TensorReader) -> None:
         assert isinstance(job, MergeJob)

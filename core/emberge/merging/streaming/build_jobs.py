@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
 from emberge.contracts import Block
 from emberge.merging.chain import Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.request import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.numerics import DecodedRows, DeltaProgram, kernels, worth_kernels
+from emberge.numerics import DeltaProgram, NoRows, kernels, worth_kernels
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 from emberge.tensor_names import layer_of
 from emberge.wording import join_some
@@ -132,15 +132,14 @@ def build_empty_block(
     based: bool,
 ) -> Block:
     """Return the block of a tensor, without its rows; `based` is True for a merge with a base."""
-    rows = DecodedRows.empty(len(models), shape, getattr(torch, dtype), based=based)
     return Block(
         name=name,
         shape=shape,
         layer=layer_of(name),
         models=tuple(models),
         groups=("",) * len(models),
-        rows=DeltaProgram(rows),
-        weights=torch.tensor(weights, dtype=torch.float64),
+        rows=DeltaProgram(NoRows(len(models), shape, dtype, based)),
+        weights=np.array(weights, np.float64),
     )
 
 

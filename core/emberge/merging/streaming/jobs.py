@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from emberge.contracts import Block, Measures, Scope, rows_of
 from emberge.errors import CheckpointError
@@ -17,13 +16,16 @@ from emberge.merging.chain import Chain, scope_key
 from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
     DTYPES,
+    SPAN,
     TOO_LARGE,
     DecodedRows,
     DeltaProgram,
     Place,
     RowsError,
     StoredRows,
+    as_tensor,
     encode,
+    encode_words,
     words_are_usable,
 )
 from emberge.tensor_files import (
@@ -32,11 +34,13 @@ from emberge.tensor_files import (
     TensorReader,
     TensorSource,
     TensorSpec,
-    bytes_of,
     scratch,
+    scratch_bytes,
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from emberge.merging.row_entries import RowStatistics
     from emberge.merging.tokens.token_rows import PartialRows
 
@@ -84,6 +88,11 @@ class TensorJob(Protocol):
         return "has values that are NaN, infinite or above 1.8e19; make it again"
 
     @property
+    def needs_torch(self) -> bool:
+        """False if the job works with NumPy alone and produces arrays."""
+        return True
+
+    @property
     def unit(self) -> str:
         """The name of the group of jobs that are measured together."""
         return self.spec.name
@@ -125,10 +134,10 @@ class TensorJob(Protocol):
         """Return the measures that replace stats[-1] in later calls."""
         return stats[-1]
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
         """Return the rows as they will be stored: contiguous, on the CPU, valid until the next call.
 
-        A tensor of `uint8` counts as raw bytes, which are not checked for NaN.
+        A tensor of `uint8`, or an array, counts as raw bytes, which are not checked for NaN.
         """
         ...
 
@@ -158,6 +167,7 @@ class MergeJob(TensorJob):
     kernels: Any = None
     remarks: dict[str, Any] = field(default_factory=dict)
     passes: Sequence[MeasuringPass] = field(init=False)
+    _is_without_torch: bool = field(init=False)
 
     def __post_init__(self) -> None:
         passes = [
@@ -170,6 +180,29 @@ class MergeJob(TensorJob):
             for _ in range(link.passes)
         ]
         object.__setattr__(self, "passes", tuple(passes))
+        object.__setattr__(self, "_is_without_torch", self._can_do_without_torch())
+
+    def _can_do_without_torch(self) -> bool:
+        """Return whether kernels do everything: no stage, source or dtype needs tensors."""
+        sources = [*self.sources, *([self.base] if self.base is not None else [])]
+        elements = self.spec.elements
+        return (
+            self._uses_kernels
+            and not self.chain.needs_torch
+            and self.partial_rows is None
+            and self.statistics is None
+            and self.spec.dtype in DTYPES
+            and elements <= SPAN
+            and all(_is_plain(source, elements) for source in sources)
+        )
+
+    @property
+    def _uses_kernels(self) -> bool:
+        return self.kernels is not None and self.block.rows.dtype == "float32"
+
+    @property
+    def needs_torch(self) -> bool:
+        return not self._is_without_torch
 
     @property
     def unit(self) -> str:
@@ -183,7 +216,7 @@ class MergeJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        itemsize = self.block.rows.dtype.itemsize
+        itemsize = np.dtype(self.block.rows.dtype).itemsize
         based = self.base is not None and (self.whole or self.chain.sees_base)
         each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
         rows, width = rows_of(self.spec.shape)
@@ -225,17 +258,28 @@ class MergeJob(TensorJob):
             self.remarks.setdefault("findings", {}).update(findings)
         return concluded
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
         base = self.base if self.chain.merges_with_base else None
         guard = not self._are_checked(rows, stats)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
             block.rows.check_rest()
+        if isinstance(merged, np.ndarray):
+            return self._encode_words(merged)
+        import torch
+
         encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
         if self.partial_rows is not None:
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
+
+    def _encode_words(self, merged: np.ndarray) -> np.ndarray:
+        """Return merged rows as the bytes to store."""
+        stored = encode_words(merged, self.spec.dtype, self.kernels).reshape(-1).view(np.uint8)
+        if not words_are_usable(stored, self.spec.dtype, self.kernels):
+            raise CheckpointError(f"{self.spec.name}: {self.unusable}")
+        return stored
 
     @property
     def unusable(self) -> str:
@@ -294,12 +338,14 @@ class MergeJob(TensorJob):
         rows_shape = (len(rows), *shape[1:]) if len(shape) > 1 else shape
         sources = [*self.sources, origin] if origin else [*self.sources]
         # Without kernels everything is decoded in the end, and at once is fastest.
-        use_torch = self.kernels is None or self.block.rows.dtype != torch.float32
-        if device == "cpu" and not use_torch:
+        if device == "cpu" and self._uses_kernels:
             return self._read_stored_block(rows, index, origin, rows_shape, guard=guard)
+        import torch
+
         gpu = device != "cpu"
         use = "pinned" if gpu else "block"
-        flat = scratch(use, len(sources) * size, self.block.rows.dtype, pinned=gpu)
+        dtype = getattr(torch, self.block.rows.dtype)
+        flat = scratch(use, len(sources) * size, dtype, pinned=gpu)
         stacked = flat.view(len(sources), size)
         for source, into in zip(sources, stacked, strict=True):
             source.read(start, into)
@@ -308,10 +354,10 @@ class MergeJob(TensorJob):
         device_rows = stacked.view(len(sources), *rows_shape).to(device, non_blocking=gpu)
         base = device_rows[-1] if origin else None
         models = device_rows[: len(self.sources)]
-        if guard and start == 0 and base is not None:
-            self._warn_of_lost_changes(models, base)
-        statistics = self._select_statistics(rows, device)
         program = DeltaProgram(DecodedRows(models, base), start)
+        if guard and start == 0 and base is not None and self.is_coarse:
+            self._warn_of_lost_changes(program)
+        statistics = self._select_statistics(rows, device)
         return self.block.replace(rows=program, index=index, statistics=statistics)
 
     def _read_stored_block(
@@ -329,37 +375,46 @@ class MergeJob(TensorJob):
         places, end = [], 0
         for number, source in enumerate(sources):
             is_plain = _is_plain(source, start + size)
-            dtype = source.spec.dtype if is_plain else "float32"
-            itemsize = getattr(torch, dtype).itemsize
-            file = source.locate(start * itemsize, size * itemsize) if is_plain else None
-            places.append(Place(dtype, end, number, *(file or ())))
-            end += places[-1].memory_bytes(size)
-        memory = scratch("stored", end, torch.uint8)
+            place = Place(source.spec.dtype if is_plain else "float32", end, number)
+            first_byte, length = start * place.itemsize, size * place.itemsize
+            if is_plain and (found := source.locate(first_byte, length)):
+                place = place._replace(handle=found[0], position=found[1])
+            places.append(place)
+            end += place.memory_bytes(size)
+        memory = scratch_bytes("stored", end)
         for source, place in zip(sources, places, strict=True):
             if place.handle < 0:
                 into = memory[place.start : place.start + size * place.itemsize]
-                source.read(start, into.view(getattr(torch, place.dtype)))
+                _read_numbers(source, start, into, place)
         source_count = len(self.sources)
         # The base, where there is one, is read after the sources.
         base = places[source_count] if origin else None
         with self._name_in_errors():
             stored_rows = StoredRows.of(
-                memory, places[:source_count], base, shape, self.kernels, is_checked=guard
+                memory,
+                places[:source_count],
+                base,
+                shape,
+                self.kernels,
+                is_checked=guard,
+                without_torch=self._is_without_torch,
             )
             if guard and start == 0 and base is not None and self.is_coarse:
                 stride = max(1, size // _CHECKED_ELEMENTS)
-                self._warn_of_lost_changes(*stored_rows.take_runs(stride, start))
+                sample = DeltaProgram(stored_rows.take_runs(stride, start))
+                self._warn_of_lost_changes(sample)
         return self.block.replace(
             rows=DeltaProgram(stored_rows, start),
             index=index,
             statistics=self._select_statistics(rows, "cpu"),
         )
 
-    def _warn_of_lost_changes(self, models: Tensor, base: Tensor | None) -> None:
-        """Warn if base and models are stored with so few bits that most changes are lost."""
-        if not self.is_coarse or base is None or len(self.spec.shape) < 2:
+    def _warn_of_lost_changes(self, rows: DeltaProgram) -> None:
+        """Warn if most changes of these rows are lost, as base and models are stored with few bits."""
+        if len(self.spec.shape) < 2:
             return
-        if float(models.eq(base).float().mean()) > 0.5:
+        changes = [np.count_nonzero(one) for one in rows.evaluate_deltas().patterns(None)]
+        if sum(changes) < 0.5 * rows.size * len(changes):
             self._warn(_LOST)
 
     def _explain(self, error: RowsError) -> CheckpointError:
@@ -423,19 +478,25 @@ class CopyJob(TensorJob):
         # What is computed passes through float64, and through a piece or two of what it is computed from.
         return self.grid[1] * (32 if self._is_computed else 8)
 
-    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor:
+    @property
+    def needs_torch(self) -> bool:
+        return self._is_computed
+
+    def produce(self, rows: range, stats: Sequence[Measures], device: str) -> Tensor | np.ndarray:
         width = self.grid[1] * self.spec.itemsize
         piece = self._read_piece("copy", self.source, rows.start * width, len(rows) * width)
         for other in self.equal_sources:
-            if not torch.equal(
-                piece, self._read_piece("same", other, rows.start * width, len(piece))
-            ):
+            same = self._read_piece("same", other, rows.start * width, len(piece))
+            if not np.array_equal(piece, same):
                 raise CheckpointError(
                     f"{self.spec.name}: {self.spec.dtype} values cannot be merged, and those of "
                     f"'{other.model}' differ from those of '{self.source.model}'"
                 )
-        must_be_usable = self._is_computed and self.spec.mergeable
-        return piece.view(getattr(torch, self.spec.dtype)) if must_be_usable else piece
+        if not (self._is_computed and self.spec.mergeable):
+            return piece
+        import torch
+
+        return torch.from_numpy(piece).view(getattr(torch, self.spec.dtype))
 
     @property
     def _is_computed(self) -> bool:
@@ -443,9 +504,9 @@ class CopyJob(TensorJob):
         return not isinstance(source, FileSource) or isinstance(source.spec, DerivedTensor)
 
     @staticmethod
-    def _read_piece(use: str, source: TensorSource, start: int, size: int) -> Tensor:
-        piece = scratch(use, size, torch.uint8)
-        source.read_bytes(start, bytes_of(piece))
+    def _read_piece(use: str, source: TensorSource, start: int, size: int) -> np.ndarray:
+        piece = scratch_bytes(use, size)
+        source.read_bytes(start, piece.data)
         return piece
 
 
@@ -487,10 +548,32 @@ def _is_plain(source: TensorSource, end: int) -> bool:
     return not is_computed and spec.dtype in DTYPES
 
 
+def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: Place) -> None:
+    """Fill the bytes `into` with a source's elements from `start` on, in the dtype of its place."""
+    if _is_plain(source, start + into.size // place.itemsize):
+        source.read_bytes(start * place.itemsize, into.data)
+        return
+    import torch
+
+    source.read(start, torch.from_numpy(into).view(getattr(torch, place.dtype)))
+
+
+def piece_as_tensor(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
+    """Return the numbers of a produced piece, flat; raw bytes get the tensor's dtype."""
+    import torch
+
+    flat = as_tensor(piece).reshape(-1)
+    return flat.view(getattr(torch, spec.dtype)) if flat.dtype == torch.uint8 else flat
+
+
 def is_usable(tensor: Tensor, *, kernels: Any = None) -> bool:
     """Return whether a tensor has neither NaN nor values from TOO_LARGE on, which overflow in a layer."""
-    if kernels is not None and str(tensor.dtype).removeprefix("torch.") in DTYPES:
-        return words_are_usable(tensor.reshape(-1), kernels)
+    import torch
+
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if kernels is not None and dtype in DTYPES:
+        stored: np.ndarray = tensor.reshape(-1).view(torch.uint8).numpy()
+        return words_are_usable(stored, dtype, kernels)
     if not tensor.numel():
         return True
     wide_tensor = tensor.float() if tensor.dtype.itemsize == 1 else tensor

@@ -7,12 +7,11 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from emberge.contracts import Machine, Measures
 from emberge.errors import CheckpointError
@@ -21,7 +20,10 @@ from emberge.merging.streaming.cost import GRANULE, block_elements, queue_bytes
 from emberge.merging.streaming.jobs import MergeJob, TensorJob, is_usable
 from emberge.wording import human_size
 
-PutPiece = Callable[[TensorJob, int, Tensor], None]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PutPiece = Callable[[TensorJob, int, "Tensor | np.ndarray"], None]
 Progress = Callable[[float, float, str], None]
 Task = Callable[[], None]
 # The measures of a job's finished passes, by id of the job.
@@ -43,6 +45,11 @@ class SchedulerLimits:
     devices: tuple[str, ...] = ("cpu",)
     block: int | None = None
     granule: int = GRANULE
+
+    @property
+    def uses_gpu(self) -> bool:
+        """True if any work is done on a GPU."""
+        return any(device != "cpu" for device in self.devices)
 
     @classmethod
     def of(cls, machine: Machine) -> SchedulerLimits:
@@ -85,10 +92,11 @@ def run_jobs(
     ]
     _require_memory(jobs, limits)
     keep_freed_blocks()
-    use_one_thread = functools.partial(torch.set_num_threads, 1)
+    jobs_at_work = itertools.chain(jobs, *units.values())
+    needs_torch = limits.uses_gpu or any(job.needs_torch for job in jobs_at_work)
     with (
-        _limit_torch_threads(),
-        ThreadPoolExecutor(limits.workers, "merge", use_one_thread) as pool,
+        _limit_torch_threads() if needs_torch else nullcontext(),
+        ThreadPoolExecutor(limits.workers, "merge", _prepare_thread, (needs_torch,)) as pool,
     ):
         _TensorScheduler(pool, limits, put, finished, meter).run(groups, failed)
 
@@ -104,13 +112,27 @@ def by_unit(jobs: Sequence[TensorJob]) -> dict[str, list[TensorJob]]:
 @contextmanager
 def _limit_torch_threads() -> Iterator[None]:
     # Sums must not depend on how many threads torch would split them over, and workers are threads already.
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _prepare_thread(needs_torch: bool) -> None:
+    """Let the calling thread work with arrays and tensors, alone and without gradients.
+
+    NumPy does not warn of what is not finite, as torch does not: rows and results are checked.
+    """
+    np.seterr(all="ignore")
+    if needs_torch:
+        import torch
+
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
 
 
 class _TaskCountdown:
@@ -273,8 +295,7 @@ class _TensorScheduler:
             if self._error is not None:
                 return
             try:
-                with torch.no_grad():
-                    work()
+                work()
             except BaseException as error:
                 with self._changed:
                     self._error = self._error or error
@@ -363,7 +384,7 @@ def _split_rows(job: TensorJob, elements: int) -> Iterator[range]:
         yield range(start, min(rows, start + step))
 
 
-def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
+def _require_fit(job: TensorJob, rows: range, piece: Tensor | np.ndarray) -> None:
     """Refuse a piece whose size or dtype differs from its spec, or whose numbers are not usable."""
     spec = job.spec
     expected = len(rows) * job.grid[1] * spec.itemsize
@@ -373,6 +394,8 @@ def _require_fit(job: TensorJob, rows: range, piece: Tensor) -> None:
             f"{spec.name}: rows {rows.start} to {rows.stop} take {expected} bytes in {spec.dtype}, and "
             f"{type(job).__name__} produced {piece.nbytes} in {dtype}; its author must correct it"
         )
+    if isinstance(piece, np.ndarray):
+        return
     kernels = job.kernels if isinstance(job, MergeJob) else None
     if piece.is_floating_point() and not is_usable(piece, kernels=kernels):
         raise CheckpointError(f"{spec.name}: {job.unusable}")
@@ -427,15 +450,24 @@ class DeviceStreams:
         if not hasattr(self._own, "device"):
             with self._lock:
                 self._own.device = next(self._devices)
-            gpu = self._own.device != "cpu"
-            self._own.stream = torch.cuda.Stream(self._own.device) if gpu else None  # type: ignore[no-untyped-call]
+            self._own.stream = self._open_stream(self._own.device)
         if self._own.stream is None:
             yield self._own.device
             return
+        import torch
+
         with torch.cuda.stream(self._own.stream):
             yield self._own.device
             # The next call fills the pinned buffer again, so its copy must have ended.
             self._own.stream.synchronize()
+
+    @staticmethod
+    def _open_stream(device: str) -> Any:
+        if device == "cpu":
+            return None
+        import torch
+
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def move_measures_to_cpu(measures: Measures) -> Measures:
@@ -444,6 +476,6 @@ def move_measures_to_cpu(measures: Measures) -> Measures:
 
 
 def _move_to_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.cpu()
-    return move_measures_to_cpu(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return move_measures_to_cpu(value)
+    return value.cpu() if hasattr(value, "cpu") else value

@@ -16,10 +16,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import torch
 
 from emberge.contracts import Machine, Workspace
 from emberge.errors import CheckpointError
@@ -80,7 +79,7 @@ def stream(
     specs = [job.spec for job in jobs]
     plan = [(s.name, list(s.shape), s.dtype) for s in specs]
     # Another release of torch may round otherwise: what one began the other does not go on with.
-    work = json.dumps([key, plan, torch.__version__])
+    work = json.dumps([key, plan, version("torch")])
     journal = Journal(path, hashlib.sha256(work.encode()).hexdigest())
     files = writer(path) if writer else TensorWriter(path, specs, {})
     if journal.done and not files.resumed:

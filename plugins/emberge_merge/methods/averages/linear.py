@@ -27,6 +27,7 @@ class Linear(MergeStrategy):
     normalize: bool = True
 
     base_policy = "forbidden"
+    needs_torch = False
 
     @property
     def weight_role(self) -> WeightRole:

@@ -27,6 +27,7 @@ class Passthrough(MergeStrategy):
     arity = range(1, 2)
     base_policy = "forbidden"
     weight_role = "unused"
+    needs_torch = False
 
     def merge(self, block: Block, stats: Stats) -> Tensor:
         return block.combine([block.options.scale])

@@ -32,6 +32,7 @@ class TaskArithmetic(MergeStrategy):
     """Divide by the sum of the weights."""
 
     base_policy = "required"
+    needs_torch = False
 
     @property
     def weight_role(self) -> WeightRole:

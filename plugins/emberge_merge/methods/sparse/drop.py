@@ -28,6 +28,7 @@ class Drop(MergeTransform):
     revision = 2
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
 
     def apply(self, block: Block, stats: Stats) -> Block:
         return block.drop_at_random(block.options.density, "drop")

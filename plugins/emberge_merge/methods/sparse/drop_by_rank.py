@@ -31,6 +31,7 @@ class DropByRank(MergeTransform):
     revision = 2
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
 
     def apply(self, block: Block, stats: Stats) -> Block:
         width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)

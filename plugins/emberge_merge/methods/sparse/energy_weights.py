@@ -31,6 +31,7 @@ class EnergyWeights(MergeTransform):
 
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
     passes = 1
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:
@@ -44,5 +45,5 @@ class EnergyWeights(MergeTransform):
         energy = stats[0]["energy"] / max(stats[0]["size"], 1)
         total = float(energy.sum())
         if total <= self.least_energy:
-            return block.replace(weights=energy.new_full(energy.shape, 1 / len(energy)))
+            return block.replace(weights=energy * 0 + 1 / len(energy))
         return block.replace(weights=energy / total)

@@ -33,6 +33,10 @@ class Rescale(MergeTransform):
     weight_role = "unused"
 
     @property
+    def needs_torch(self) -> bool:
+        return self.rescale_mode == "inverse_density"
+
+    @property
     def passes(self) -> int:
         return 1 if self.rescale_mode == "l1" else 0
 
@@ -43,7 +47,9 @@ class Rescale(MergeTransform):
     def conclude(self, block: Block, stats: Stats) -> Measures:
         sums_before, sums_after = stats[-1]["before"], stats[-1]["after"]
         is_zero = (sums_before < _TINY) | (sums_after < _TINY)
-        return {"factor": (sums_before / sums_after.clamp(min=_TINY)).masked_fill(is_zero, 1.0)}
+        factor = sums_before / sums_after.clip(min=_TINY)
+        factor[is_zero] = 1.0
+        return {"factor": factor}
 
     def apply(self, block: Block, stats: Stats) -> Block:
         if self.rescale_mode == "l1":

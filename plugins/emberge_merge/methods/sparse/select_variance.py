@@ -30,6 +30,7 @@ class SelectVariance(Ranking):
 
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
     counts_nonzero = True
 
     def ranked(self, block: Block) -> Block:

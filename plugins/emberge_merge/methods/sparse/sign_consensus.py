@@ -39,6 +39,7 @@ class SignConsensus(MergeStrategy):
 
     revision = 2
     base_policy = "required"
+    needs_torch = False
     weight_role = "scale"  # the sum of those that agree divides, never the sum of all
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterator[str]:

@@ -46,6 +46,7 @@ class Trim(Ranking):
 
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
 
     def keeps(self, block: Block, total: int, nonzero: Sequence[int]) -> Sequence[int]:
         return [keep_count(share, total) for share in block.options.density.tolist()]

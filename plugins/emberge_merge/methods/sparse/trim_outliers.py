@@ -33,6 +33,7 @@ class TrimOutliers(Ranking):
 
     base_policy = "required"
     weight_role = "unused"
+    needs_torch = False
 
     @property
     def limits(self) -> int:

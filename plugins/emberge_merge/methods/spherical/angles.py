@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 NO_DIRECTION = 1e-12  # a norm up to this points nowhere
 SAME_DIRECTION = 1e-6  # an angle below this is walked in a straight line
@@ -37,16 +32,13 @@ class Span:
     norms: np.ndarray
 
     @classmethod
-    def of(cls, products: Tensor, differences: Tensor) -> Span:
+    def of(cls, products: np.ndarray, differences: np.ndarray) -> Span:
         """Build a span from inner products of vectors, and of the first vector and differences from it."""
-        plain_products, difference_products = products.cpu().numpy(), differences.cpu().numpy()
-        squares = plain_products.diagonal(axis1=-2, axis2=-1)
-        squared_distance = difference_products.diagonal(axis1=-2, axis2=-1)[..., 1:].max(
-            -1, initial=0.0
-        )
+        squares = products.diagonal(axis1=-2, axis2=-1)
+        squared_distance = differences.diagonal(axis1=-2, axis2=-1)[..., 1:].max(-1, initial=0.0)
         turned = squared_distance <= squares.min(-1) / 4
         span = cls(
-            np.where(turned[..., None, None], difference_products, plain_products),
+            np.where(turned[..., None, None], differences, products),
             turned,
             np.sqrt(squares),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from emberge import Block, Measures, MergeStrategy, Scope, Stats
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 Granularity = Literal["tensor", "row", "column", "layer", "model"]
@@ -25,6 +26,10 @@ class GramStrategy(MergeStrategy):
 
     A tensor of one dimension is one vector both by row and by column.
     """
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.granularity in ("row", "column")
 
     @property
     def scope(self) -> Scope:
@@ -45,7 +50,7 @@ class GramStrategy(MergeStrategy):
         """True if vectors may be nearly parallel, so that differences to the first are measured too."""
         return True
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         """Return float64 coefficients [..., models] for Gram matrices [..., models, models], and a warning.
 
         `grams["products"]` has the products of the vectors. `grams["differences"]`, if `near` is true, has
@@ -86,7 +91,7 @@ class GramStrategy(MergeStrategy):
         coefficients, _ = self.coefficients(self._compute_row_grams(rows.double(), 1), block)
         return _combine_vectors(rows, coefficients[:, None]).reshape(vectors.shape[1:])
 
-    def _compute_row_grams(self, vectors: Tensor, dim: int) -> dict[str, Tensor]:
+    def _compute_row_grams(self, vectors: Tensor, dim: int) -> dict[str, np.ndarray]:
         grams = {"products": _multiply_grams(vectors, dim)}
         if self.near:
             grams["differences"] = _multiply_grams(_subtract_first(vectors), dim)
@@ -103,7 +108,7 @@ def _subtract_first(vectors: Tensor) -> Tensor:
     return differences
 
 
-def _multiply_grams(vectors: Tensor, dim: int) -> Tensor:
+def _multiply_grams(vectors: Tensor, dim: int) -> np.ndarray:
     """Return Gram matrices [many, n, n] of [n, rows, columns], summed along rows (0) or columns (1)."""
     count = len(vectors)
     grams = vectors.new_empty((vectors.shape[2 - dim], count, count))
@@ -112,12 +117,15 @@ def _multiply_grams(vectors: Tensor, dim: int) -> Tensor:
             # One sum a row, so that its bits are its own; a matrix product's depend on how many there are.
             product = (vectors[i] * vectors[j]).sum(dim)
             grams[:, i, j] = grams[:, j, i] = product
-    return grams
+    matrices: np.ndarray = grams.cpu().numpy()
+    return matrices
 
 
-def _combine_vectors(vectors: Tensor, coefficients: Tensor) -> Tensor:
+def _combine_vectors(vectors: Tensor, coefficients: np.ndarray) -> Tensor:
     """Return the sum of vectors [n, rows, columns] times coefficients [rows or 1, columns or 1, n]."""
-    factors = coefficients.to(vectors).unbind(-1)
+    import torch
+
+    factors = torch.from_numpy(coefficients).to(vectors).unbind(-1)
     out = vectors[0] * factors[0]
     for vector, factor in zip(vectors[1:], factors[1:], strict=True):
         out.add_(

@@ -10,7 +10,7 @@ from emberge import Block, Measures, NonNegative, NumberRange
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class Karcher(GramStrategy):
 
     base_policy = "forbidden"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import Span, mean_direction
 
         span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights.cpu().numpy()
+        weights = block.weights
         factors, warning = mean_direction(span, weights, steps=self.max_iter, tolerance=self.tol)
-        return grams["products"].new_tensor(factors), warning
+        return factors, warning

@@ -10,7 +10,7 @@ from emberge import Block, Measures, Stats
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 _SINGULAR = 1e-6
 
@@ -48,25 +48,26 @@ class ModelStock(GramStrategy):
     def near(self) -> bool:
         return False  # changes are far from parallel
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
-        gram, count = grams["products"], len(block.models)
-        return (self._compute_ratio(gram) / count)[..., None].expand(*gram.shape[:-1]), ""
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
+        count = len(block.models)
+        shares = self._compute_ratio(grams["products"])[..., None] / count
+        return shares.repeat(count, axis=-1), ""
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
         ratio = float(self._compute_ratio(stats[-1]["products"]).mean())
         return {**super().conclude(block, stats), "findings": {"mean of the models": ratio}}
 
-    def _compute_ratio(self, gram: Tensor) -> Tensor:
+    def _compute_ratio(self, gram: np.ndarray) -> np.ndarray:
         """Return t of each Gram matrix [..., n, n]; a pair without a direction counts as orthogonal."""
+        import numpy as np
+
         count = gram.shape[-1]
-        norms = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+        norms = np.sqrt(gram.diagonal(axis1=-2, axis2=-1))
         pairs = norms[..., :, None] * norms[..., None, :]
-        cosines = gram / pairs.where(pairs > 0, pairs.new_tensor(1.0))
-        total = cosines.clamp(-1, 1).triu(1).sum((-2, -1))
+        cosines = gram / np.where(pairs > 0, pairs, 1.0)
+        total = np.triu(cosines.clip(-1, 1), 1).sum((-2, -1))
         cosine = total / (count * (count - 1) / 2)
         denominator = 1 + (count - 1) * cosine
-        sound = denominator.abs() >= _SINGULAR
-        ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(1.0))).where(
-            sound, denominator.new_tensor(0.0)
-        )
-        return ratio.clamp(0, 1) if self.clamp else ratio
+        sound = np.abs(denominator) >= _SINGULAR
+        ratio = np.where(sound, count * cosine / np.where(sound, denominator, 1.0), 0.0)
+        return ratio.clip(0, 1) if self.clamp else ratio

@@ -10,7 +10,7 @@ from emberge import BasePolicy, Block, Measures
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 _STEPS = {"projected": 0, "log": 1, "karcher": 100}
 
@@ -45,10 +45,10 @@ class MultiSlerp(GramStrategy):
     def of_deltas(self, block: Block) -> bool:
         return self.space == "deltas"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import Span, mean_direction
 
         span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights.cpu().numpy()
+        weights = block.weights
         factors, warning = mean_direction(span, weights, steps=_STEPS[self.mode], tolerance=1e-10)
-        return grams["products"].new_tensor(factors), warning
+        return factors, warning

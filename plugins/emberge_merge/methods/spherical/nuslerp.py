@@ -10,7 +10,7 @@ from emberge import Block, Measures, WeightRole
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +36,11 @@ class Nuslerp(GramStrategy):
     def of_deltas(self, block: Block) -> bool:
         return block.has_base
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
 
         span = Span.of(grams["products"], grams["differences"])
         first, second = block.weights.tolist()
         t = 0.5 if abs(first + second) < 1e-6 else second / (first + second)
         factors, warning = slerp_coefficients(span, t)
-        return grams["products"].new_tensor(factors), warning
+        return factors, warning

@@ -10,7 +10,7 @@ from emberge import Block, Cosine, Measures
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,10 @@ class SequentialSlerp(GramStrategy):
     arity = range(2, 1_000_000)
     base_policy = "forbidden"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import Span, slerp_in_turn
 
         span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights.cpu().numpy()
+        weights = block.weights
         factors, warning = slerp_in_turn(span, weights, self.linear_threshold)
-        return grams["products"].new_tensor(factors), warning
+        return factors, warning

@@ -10,7 +10,7 @@ from emberge import Block, Cosine, Measures, PerTensor
 from emberge_merge.methods.spherical.gram import GramStrategy
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class Slerp(GramStrategy):
     base_policy = "forbidden"
     weight_role = "unused"
 
-    def coefficients(self, grams: Measures, block: Block) -> tuple[Tensor, str]:
+    def coefficients(self, grams: Measures, block: Block) -> tuple[np.ndarray, str]:
         from emberge_merge.methods.spherical.angles import Span, slerp_coefficients
 
         span = Span.of(grams["products"], grams["differences"])
         factors, warning = slerp_coefficients(span, block.options.t, self.linear_threshold)
-        return grams["products"].new_tensor(factors), warning
+        return factors, warning

@@ -1,0 +1,109 @@
+"""A merge by compiled kernels loads no torch, unless a link, a dtype or a weight needs tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.support import tiny
+from tests.support.commands import environment, python
+from tests.support.compiled import require_kernels
+
+require_kernels()
+
+BASED = {
+    "breadcrumbs": {"gamma": 0.1, "density": 0.5},
+    "dare_ties": {"density": 0.5},
+    "della": {"density": 0.5},
+    "model_stock": {},
+    "sce": {"select_topk": 0.5},
+    "task_arithmetic": {},
+    "ties": {"density": 0.5},
+}
+PLAIN = ("karcher", "linear", "multi_slerp", "slerp", "nuslerp", "sequential_slerp")
+# Runs a recipe, and prints whether torch is loaded.
+RUN = """
+import json, sys
+from pathlib import Path
+from emberge import load_recipe, run_recipe
+
+run_recipe(load_recipe(Path(sys.argv[1])), Path(sys.argv[2]), quiet=True)
+print(json.dumps("torch" in sys.modules))
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A base and two siblings of it, in bfloat16."""
+    folder = tmp_path_factory.mktemp("models")
+    base = tiny.checkpoint(folder / "base", dtype="bfloat16")
+    made = [
+        tiny.checkpoint(folder / f"m{seed}", seed=seed, like=base, dtype="bfloat16")
+        for seed in (1, 2)
+    ]
+    return [base, *made]
+
+
+def loads_torch(folder: Path, steps: Sequence[dict[str, Any]], kernels: str = "always") -> bool:
+    """Run merges as steps of one recipe in another process; return whether it loaded torch."""
+    recipe = {"steps": {f"s{n}": {"merge": step} for n, step in enumerate(steps)}}
+    (folder / "recipe.yaml").write_text(json.dumps(recipe))
+    arguments = "-c", RUN, str(folder / "recipe.yaml"), str(folder / kernels)
+    done = python(*arguments, env=environment(EMBERGE_KERNELS=kernels))
+    return bool(json.loads(done.stdout.splitlines()[-1]))
+
+
+def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
+    base, *others = map(str, models)
+    based: list[dict[str, Any]] = [
+        {"models": others, "base": base, "strategy": {name: options}}
+        for name, options in BASED.items()
+    ]
+    kinds = ("float32", "float16", "bfloat16")
+    dtypes = [{"models": others, "strategy": "linear", "out_dtype": kind} for kind in kinds]
+    return [*based, *({"models": others, "strategy": name} for name in PLAIN), *dtypes]
+
+
+def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
+    models: Sequence[Path], tmp_path: Path
+) -> None:
+    steps = all_steps(models)
+    assert not loads_torch(tmp_path, steps)
+    assert loads_torch(tmp_path, steps, "never")
+    for number in range(len(steps)):
+        found, wanted = (
+            load_file(tmp_path / kernels / f"s{number}" / "model.safetensors")
+            for kernels in ("always", "never")
+        )
+        assert found.keys() == wanted.keys()
+        assert all(tensor.equal(wanted[name]) for name, tensor in found.items()), steps[number]
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        {"strategy": {"multi_slerp": {"granularity": "row"}}},
+        {
+            "strategy": [
+                {"drop": {"density": 0.5}},
+                {"rescale": {"rescale_mode": "inverse_density"}},
+                "task_arithmetic",
+            ]
+        },
+        {"strategy": "task_arithmetic", "dtype": "float64"},
+        {"strategy": "task_arithmetic", "keep": 0.5},
+    ],
+    ids=["rows", "inverse density", "float64", "keep"],
+)
+def test_what_needs_tensors_loads_torch(
+    needs: dict[str, Any], models: Sequence[Path], tmp_path: Path
+) -> None:
+    base, *others = map(str, models)
+    unused = {"base"} if "multi_slerp" in str(needs) else set()
+    step = {"models": others, "base": base, **needs}
+    assert loads_torch(tmp_path, [{k: v for k, v in step.items() if k not in unused}])
