@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from emberge.contracts import MergeStrategy, MergeTransform, Stage
@@ -124,17 +123,6 @@ class MergePlan:
     def bytes(self) -> int:
         """Bytes of the weights of the result."""
         return sum(plan.out.nbytes for plan in self.tensors)
-
-    @cached_property
-    def element_count(self) -> int:
-        """The number of elements that are merged, over all models and the base."""
-        return sum(
-            spec.elements
-            for tensor in self.tensors
-            if tensor.action == "merge"
-            for spec in (*tensor.sources, tensor.base)
-            if spec is not None
-        )
 
     @property
     def merged(self) -> list[str]:

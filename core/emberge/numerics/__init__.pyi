@@ -16,8 +16,8 @@ from .delta_program import NoRows as NoRows
 from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
 from .evaluations import as_tensor as as_tensor
+from .kernel_choice import kernels_allowed as kernels_allowed
 from .kernel_choice import kernels_line as kernels_line
-from .kernel_choice import worth_kernels as worth_kernels
 from .nearest import ndcg as ndcg
 from .nearest import nearest_rows as nearest_rows
 from .nearest import overlap as overlap

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 
 SWITCH = "EMBERGE_KERNELS"
-"""Environment variable: `always` uses kernels for small merges too, `never` uses none."""
-
-# Input numbers below which a merge takes little time either way.
-_WORTHWHILE_NUMBERS = 1 << 10
+"""Environment variable: `never` merges by plain torch."""
 
 
-def worth_kernels(numbers: int) -> bool:
-    """Return whether a merge of this many input numbers should use kernels, if there are any."""
-    setting = os.environ.get(SWITCH, "")
-    return setting == "always" or (setting != "never" and numbers >= _WORTHWHILE_NUMBERS)
+def kernels_allowed() -> bool:
+    """Return whether a merge may use compiled kernels, if there are any."""
+    return os.environ.get(SWITCH, "") != "never"
 
 
-def kernels_line(numbers: int) -> str:
-    """Return a line for `check` that says whether a merge of this size uses compiled kernels, and why."""
-    if os.environ.get(SWITCH, "") == "never":
+def kernels_line() -> str:
+    """Return a line for `check` that says whether merges use compiled kernels, and why."""
+    if not kernels_allowed():
         return f"plain torch, as {SWITCH}=never asks for"
-    if not worth_kernels(numbers):
-        return "plain torch, as there is little to merge"
     from emberge.numerics.row_kernels import KernelsMissingError, load_library
 
     try:

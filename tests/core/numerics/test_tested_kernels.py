@@ -23,27 +23,22 @@ from emberge.numerics.native import build
 
 from tests.support.compiled import require_kernels
 
-MANY = 1 << 30
-
 
 @pytest.fixture(autouse=True)
 def _own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(kernel_choice.SWITCH, raising=False)
 
 
-def test_small_merges_and_a_wish_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel_choice.worth_kernels(MANY)
-    assert not kernel_choice.worth_kernels(1000)
+def test_who_asks_for_torch_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernel_choice.kernels_allowed()
     monkeypatch.setenv(kernel_choice.SWITCH, "never")
-    assert not kernel_choice.worth_kernels(MANY)
-    assert kernel_choice.SWITCH in kernel_choice.kernels_line(MANY)
-    monkeypatch.setenv(kernel_choice.SWITCH, "always")
-    assert kernel_choice.worth_kernels(1000)
+    assert not kernel_choice.kernels_allowed()
+    assert kernel_choice.SWITCH in kernel_choice.kernels_line()
 
 
 def test_the_line_names_the_processor_that_kernels_are_for() -> None:
     require_kernels()
-    assert row_kernels.load_library().processor in kernel_choice.kernels_line(MANY)
+    assert row_kernels.load_library().processor in kernel_choice.kernels_line()
 
 
 @pytest.fixture
@@ -62,7 +57,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_without_a_library_the_line_names_the_command_that_builds_it(elsewhere: Path) -> None:
     elsewhere.unlink(missing_ok=True)
     assert tested_kernels.kernels.__wrapped__() is None
-    line = kernel_choice.kernels_line(MANY)
+    line = kernel_choice.kernels_line()
     assert "plain torch" in line
     assert str(Path("native", "build.py")) in line
 
@@ -74,7 +69,7 @@ def test_a_library_of_another_source_is_refused_with_the_command(elsewhere: Path
     row_kernels.load_library.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"another source: .*build\.py"):
         assert tested_kernels.kernels.__wrapped__() is None
-    assert "plain torch" in kernel_choice.kernels_line(MANY)
+    assert "plain torch" in kernel_choice.kernels_line()
 
 
 def test_a_library_that_cannot_be_loaded_is_warned_about(elsewhere: Path) -> None:
@@ -99,7 +94,7 @@ def test_an_older_processor_goes_without(elsewhere: Path, monkeypatch: pytest.Mo
     old.emberge_level = Level()
     monkeypatch.setattr(row_kernels.ctypes, "CDLL", lambda _: old)
     assert tested_kernels.kernels.__wrapped__() is None
-    assert "AVX2" in kernel_choice.kernels_line(MANY)
+    assert "AVX2" in kernel_choice.kernels_line()
 
 
 def test_the_program_that_builds_names_what_failed(

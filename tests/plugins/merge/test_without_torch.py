@@ -49,7 +49,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [base, *made]
 
 
-def loads_torch(folder: Path, steps: Sequence[dict[str, Any]], kernels: str = "always") -> bool:
+def loads_torch(folder: Path, steps: Sequence[dict[str, Any]], kernels: str = "kernels") -> bool:
     """Run merges as steps of one recipe in another process; return whether it loaded torch."""
     recipe = {"steps": {f"s{n}": {"merge": step} for n, step in enumerate(steps)}}
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
@@ -78,7 +78,7 @@ def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
     for number in range(len(steps)):
         found, wanted = (
             load_file(tmp_path / kernels / f"s{number}" / "model.safetensors")
-            for kernels in ("always", "never")
+            for kernels in ("kernels", "never")
         )
         assert found.keys() == wanted.keys()
         assert all(tensor.equal(wanted[name]) for name, tensor in found.items()), steps[number]

@@ -65,7 +65,7 @@ def _describe_method(plan: MergePlan) -> Iterator[tuple[str, str]]:
     base = f", around the base {plan.request.base.name}" if plan.request.base is not None else ""
     yield "method", f"{_show_chain(plan.request.strategy)}{base}"
     if plan.tensors:
-        yield "kernels", kernels_line(plan.element_count)
+        yield "kernels", kernels_line()
     for number, rule in enumerate(plan.request.rules):
         owned = sum(plan.request.chain_of(t.name) == number for t in plan.tensors)
         count = f" ({owned} tensors)" if plan.tensors else ""

@@ -13,7 +13,7 @@ from emberge.merging.chain import Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.request import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.numerics import DeltaProgram, NoRows, kernels, worth_kernels
+from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 from emberge.tensor_names import layer_of
 from emberge.wording import join_some
@@ -35,7 +35,7 @@ def merge_jobs(plan: MergePlan, reader: TensorReader) -> Iterator[TensorJob]:
     if plan.slice_plans:
         return
     statistics, resolve = _open_statistics(plan), resolver(plan)
-    compiled = kernels() if worth_kernels(plan.element_count) else None
+    compiled = kernels() if kernels_allowed() else None
     for tensor in plan.tensors:
         yield (
             replace(_build_merge_job(plan, tensor, reader, resolve, statistics), kernels=compiled)

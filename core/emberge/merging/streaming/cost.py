@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from emberge.contracts import Machine, rows_of
+from emberge.contracts import Machine, Stage, rows_of
 from emberge.devices import count_usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.numerics import worth_kernels
+from emberge.numerics import kernels_allowed
 from emberge.tensor_files import QUEUE
 
 GRANULE = 1 << 19
@@ -49,8 +49,8 @@ def queue_bytes(memory: int | None) -> int:
     return QUEUE if memory is None else min(QUEUE, memory // 4)
 
 
-# Python with torch and all that a run imports: memory that is in use before the first tensor.
-_PROGRAM_BYTES = 180 << 20
+# Python with all that a run imports, with and without torch: memory in use before the first tensor.
+_WITH_TORCH_BYTES, _WITHOUT_TORCH_BYTES = 180 << 20, 40 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,12 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> CostForecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
     machine = machine or Machine(workers=count_usable_cores())
     costs = [_estimate_tensor(plan, tensor, machine) for tensor in plan.tensors]
+    without_torch = all(map(_can_do_without_torch, plan.request.chains))
     return CostForecast(
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
         write=plan.bytes,
-        memory=_PROGRAM_BYTES
+        memory=(_WITHOUT_TORCH_BYTES if without_torch else _WITH_TORCH_BYTES)
         + min(plan.bytes, queue_bytes(machine.memory))
         + max((cost.memory for cost in costs), default=0),
         workers=machine.workers,
@@ -101,13 +102,21 @@ def _estimate_tensor(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _
     sizes = list(_list_source_sizes(plan, tensor))
     inputs = sum(sizes) + (base.nbytes if base is not None else 0)
     read = round(inputs * (1 + sum(link.expected_readings for link in links)))
-    each = element_bytes(len(sizes), based=base is not None, itemsize=4)
-    return _TensorCost(inputs, read, _estimate_memory(plan, tensor, each, machine))
+    memory = _estimate_memory(plan, tensor, len(sizes), machine, based=base is not None)
+    return _TensorCost(inputs, read, memory)
 
 
-def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Machine) -> int:
-    """Return the bytes that all threads together need for a tensor whose elements take `each` bytes."""
+def _can_do_without_torch(links: Sequence[Stage]) -> bool:
+    """Return whether kernels, if this machine has them, do all the work of a chain."""
+    return kernels_allowed() and not any(link.needs_torch for link in links)
+
+
+def _estimate_memory(
+    plan: MergePlan, tensor: TensorPlan, models: int, machine: Machine, *, based: bool
+) -> int:
+    """Return the bytes that all threads together need for a tensor of this many models."""
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
+    each = element_bytes(models, based=based, itemsize=4)
     elements, width = tensor.out.elements, rows_of(tensor.out.shape)[1]
     if any(link.whole for link in links):
         equal_tensors = sum(other.out.elements == elements for other in plan.tensors)
@@ -116,9 +125,12 @@ def _estimate_memory(plan: MergePlan, tensor: TensorPlan, each: int, machine: Ma
         each,
         workers=machine.workers,
         memory=machine.memory,
-        by_kernels=worth_kernels(plan.element_count),
+        by_kernels=kernels_allowed(),
     )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
+    if _can_do_without_torch(links):
+        # The result and its stored form; what is measured or drawn may be there for every model.
+        each = 8 + (4 * models if len(links) > 1 else 0)
     return machine.workers * each * min(elements, max(width, block, granule_elements))
 
 

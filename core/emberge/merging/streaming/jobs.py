@@ -422,10 +422,9 @@ class MergeJob(TensorJob):
         source = [*self.sources, *([self.base] if self.base is not None else [])][error.number]
         if not error.is_unreadable:
             return self._build_damage_error(source)
-        return CheckpointError(
-            f"{source.spec.file}: ends inside tensor '{source.spec.name}', or cannot be read; get the file "
-            "again"
-        )
+        spec = source.spec
+        reason = "ends inside" if _is_cut_short(spec) else "cannot be read within"
+        return CheckpointError(f"{spec.file}: {reason} tensor '{spec.name}'; get the file again")
 
     def _build_damage_error(self, source: TensorSource) -> CheckpointError:
         return CheckpointError(
@@ -546,6 +545,11 @@ def _is_plain(source: TensorSource, end: int) -> bool:
     spec = source.spec
     is_computed = isinstance(spec, DerivedTensor) or end > spec.elements
     return not is_computed and spec.dtype in DTYPES
+
+
+def _is_cut_short(spec: TensorSpec) -> bool:
+    """Return whether the tensor's file ends before the tensor does."""
+    return spec.file.exists() and spec.file.stat().st_size < spec.offset + spec.nbytes
 
 
 def _read_numbers(source: TensorSource, start: int, into: np.ndarray, place: Place) -> None:

@@ -18,6 +18,7 @@ from emberge.cli.main import main
 from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
 from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import Checkpoint, licence_of
+from emberge.numerics import kernels_line
 from emberge_merge import Linear, SignConsensus, Trim
 from safetensors.torch import load_file, save_file
 
@@ -127,7 +128,8 @@ def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
     words += ["--base", str(tmp_path / "base"), "--strategy", "ties", "--set", "density=0.5"]
     words += ["--out", str(tmp_path / "out"), "--workers", "2", "--devices", "cpu", "--quiet"]
     cost = measured([sys.executable, "-m", "emberge", "merge", *words])
-    assert 0.65 < expected / cost.anonymous < 1.5, (expected / 1e6, cost.anonymous / 1e6)
+    # What waits for a slow disk is foretold; a fast one lets nothing wait.
+    assert 0.65 < expected / cost.anonymous < 2.2, (expected / 1e6, cost.anonymous / 1e6)
 
 
 # ── weights ─────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +150,7 @@ def test_scales_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture
     plan, _ = check(capsys, models=["./a", "./b"], base="./base", strategy="task_arithmetic")
     assert plan["weights"][-1] == "sum  2: taken as they are, as factors"
     assert plan["method"] == ["task_arithmetic, around the base ./base"]
-    assert plan["kernels"] == ["plain torch, as there is little to merge"]
+    assert plan["kernels"] == [kernels_line()]
     plan, _ = check(capsys, models=["./a", "./b"], strategy={"slerp": {"t": 0.2}})
     assert plan["weights"] == ["not used by slerp"]
     assert plan["method"] == ["slerp (t 0.2)"]
