@@ -267,15 +267,20 @@ class Block:
         drop = DropAtRandom(tuple(densities.tolist()), self._list_random_keys(salt))
         return self.replace(rows=self.rows.record(drop, list_chances))
 
-    def drop_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> Block:
-        """Return the block with each delta kept with a probability that depends on its magnitude's rank.
+    def draw_ranked(self, lines: Sequence[tuple[float, float]], salt: str) -> np.ndarray:
+        """Decide which deltas stay, with a probability that depends on the rank of each magnitude.
 
         Magnitudes are ranked within each row of each model. Each model's line is (probability for the least
         magnitude of a row, amount that each further rank adds to it). Equal magnitudes are ranked in the
-        order of their elements. A tensor of one dimension is one row.
+        order of their elements. A tensor of one dimension is one row. The result has a bit for each delta,
+        [models, rows, (width + 7) // 8], as `np.packbits` gives them with the lowest bit first.
         """
         width = rows_of(self.shape)[1]
-        return self.replace(rows=self.rows.drop_ranked(lines, width, self._list_random_keys(salt)))
+        return self.rows.draw_ranked(lines, width, self._list_random_keys(salt))
+
+    def keep_drawn(self, bits: np.ndarray, lines: Sequence[tuple[float, float]]) -> Block:
+        """Record that deltas become zero whose bit is 0, as `draw_ranked` with these lines decided."""
+        return self.replace(rows=self.rows.keep_drawn(bits, lines, rows_of(self.shape)[1]))
 
     def scale_deltas(self, factors: np.ndarray | Tensor) -> Block:
         """Record that each model's deltas are multiplied by its factor."""

@@ -130,8 +130,11 @@ def _compare_changes(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compar
 
 def _compare_ranked_drops(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Compared:
     lines, keys = [(0.3, 0.4 / _WIDTH)] * _MODELS, [(m,) for m in range(_MODELS)]
-    dropped_deltas = [one.drop_ranked(lines, _WIDTH, keys).deltas for one in (by_kernels, by_torch)]
-    yield "drop_ranked", dropped_deltas[0], dropped_deltas[1]
+    bits = [one.draw_ranked(lines, _WIDTH, keys) for one in (by_kernels, by_torch)]
+    # Bits of zeros may differ, as a zero is the same dropped and kept.
+    kept = [by_kernels.keep_drawn(one, lines, _WIDTH).deltas for one in bits]
+    yield "draw_ranked", kept[0], kept[1]
+    yield "KeepDrawn", kept[0], by_torch.keep_drawn(bits[0], lines, _WIDTH).deltas
 
 
 def _compare_conversions(stored: StoredRows) -> Compared:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BEYOND_ALL_ROWS = 1 << 60
 _UNREACHED = (1 << 63) - 2
 # The steps of the kernels, numbered as in `row_kernels`.
-_KEEP, _UNDO, _DROP, _SCALE, _DIVIDE, _VARIANCE, _SELECT = range(7)
+_KEEP, _UNDO, _DROP, _SCALE, _DIVIDE, _VARIANCE, _SELECT, _DRAWN = range(8)
 
 Words = tuple[int, int, int]
 
@@ -136,6 +136,32 @@ class DropAtRandom:
 
     def kernel_words(self) -> Sequence[Words]:
         return [(*odd_numbers((*key, 0)), 0) for key in self.keys]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeepDrawn:
+    """A change that keeps the values whose bit is 1: `bits` [models, rows, (width + 7) // 8] (`draw_ranked`).
+
+    The bits are those of the rows alone that are changed, each of `width` elements.
+    """
+
+    bits: np.ndarray
+    width: int
+
+    kernel_step = _DRAWN
+
+    def apply(self, deltas: Tensor, start: int) -> Tensor:
+        mask = np.unpackbits(self.bits, axis=-1, count=self.width, bitorder="little")
+        return deltas.mul_(deltas.new_tensor(mask).reshape(deltas.shape))
+
+    def kernel_numbers(self) -> Sequence[float]:
+        return [0.0] * len(self.bits)
+
+    def kernel_words(self) -> Sequence[Words]:
+        step = self.bits.strides[0]
+        first = self.bits.ctypes.data
+        row_bytes = self.bits.shape[-1]
+        return [(first + m * step, self.width, row_bytes) for m in range(len(self.bits))]
 
 
 @dataclass(frozen=True, slots=True)

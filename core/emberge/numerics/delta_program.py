@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emberge.numerics.buffers import pooled_like
-from emberge.numerics.delta_changes import DeltaChange, DropAtRandom
+from emberge.numerics.delta_changes import DeltaChange, DropAtRandom, KeepDrawn
 from emberge.numerics.evaluations import (
     Evaluation,
     KernelEvaluation,
     as_tensor,
     inner_products,
 )
-from emberge.numerics.noise import SPAN, Line, chances_of, drop_ranked, uniform
+from emberge.numerics.noise import SPAN, Line, chances_of, draw_ranked, uniform
 from emberge.numerics.stored_rows import StoredRows, list_runs
 
 if TYPE_CHECKING:
@@ -346,23 +346,20 @@ class DeltaProgram:
             chances=self.chances if chances is None else chances,
         )
 
-    def drop_ranked(self, lines: Sequence[Line], width: int, keys: Sequence[Key]) -> DeltaProgram:
-        """Return a program that keeps each delta with a probability that depends on its rank in its row.
+    def draw_ranked(self, lines: Sequence[Line], width: int, keys: Sequence[Key]) -> np.ndarray:
+        """Decide which deltas stay, with a probability that depends on each delta's rank in its row.
 
         Rows have `width` elements. Each model's line is (probability for the smallest magnitude, increase per
-        rank).
+        rank). The result has a bit for each delta (`noise.draw_ranked`).
         """
-        if isinstance(self.rows, NoRows):
-            return self
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:
-            deltas = self.deltas
-            chances = chances_of(deltas, lines, width)
-            mask = uniform(deltas, self.start, keys).lt_(chances)
-            return self.with_deltas(mask.mul_(deltas), chances)
-        values = kernels.decode()
-        drop_ranked(values, lines, width, self.start, keys, kernels.kernels)
-        return self.with_deltas(values, lambda: chances_of(self.deltas, lines, width))
+            return draw_ranked(self.deltas, lines, width, self.start, keys)
+        return draw_ranked(kernels.decode(), lines, width, self.start, keys, kernels.kernels)
+
+    def keep_drawn(self, bits: np.ndarray, lines: Sequence[Line], width: int) -> DeltaProgram:
+        """Return the program without the deltas that `draw_ranked` decided to drop."""
+        return self.record(KeepDrawn(bits, width), lambda: chances_of(self.deltas, lines, width))
 
     def with_tensors(self, tensors: Tensor) -> DeltaProgram:
         """Return a program for other rows [models, *rows] and the same base, without changes."""
@@ -387,6 +384,12 @@ class DeltaProgram:
 
     def take_runs(self, stride: int) -> DeltaProgram:
         """Return a program for every `stride`-th run of the tensor's elements, as one row."""
+        kernels = self._build_kernel_evaluation(deltas=True) if self.is_changed else None
+        if kernels is not None:
+            runs = _take_array_runs(kernels.decode(), stride, self.start)
+            return DeltaProgram(
+                self.rows.take_runs(stride, self.start), self.start, replaced_deltas=runs
+            )
         if self.is_changed:
             base = _take_runs(self.require_base()[None], stride, self.start)[0]
             deltas = _take_runs(self.deltas, stride, self.start)
@@ -425,6 +428,14 @@ def _take_runs(values: Tensor, stride: int, start: int) -> Tensor:
     begins, ends = list_runs(start, flat.shape[1], stride)
     slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return torch.cat(slices, 1) if slices else flat[:, :0]
+
+
+def _take_array_runs(values: np.ndarray, stride: int, start: int) -> np.ndarray:
+    """Return the same of a NumPy array."""
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
+    begins, ends = list_runs(start, flat.shape[1], stride)
+    slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return np.concatenate([flat[:, :0], *slices], axis=1)
 
 
 def _copy_of(values: Tensor) -> Tensor:

@@ -105,6 +105,8 @@ class KernelEvaluation:
     rows: Any
     changes: Any
     models: int
+    recorded: Sequence[DeltaChange]
+    """The changes themselves, whose arrays `changes` refers to."""
 
     @classmethod
     def of(
@@ -132,6 +134,7 @@ class KernelEvaluation:
             stored.kernel_rows(deltas, subtract=subtract),
             coded_changes,
             1 if merges_models else count,
+            changes,
         )
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -132,22 +132,31 @@ def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
     return torch.empty_like(magnitudes).scatter_(1, order, values.expand_as(magnitudes))
 
 
-def drop_ranked(
-    deltas: np.ndarray,
+def draw_ranked(
+    deltas: Tensor | np.ndarray,
     lines: Sequence[Line],
     width: int,
     start: int,
     keys: Sequence[tuple[object, ...]],
-    kernels: Any,
-) -> None:
-    """Zero float32 deltas [models, *rows] in place by a compiled kernel, by their ranks in rows of `width`.
+    kernels: Any = None,
+) -> np.ndarray:
+    """Decide which deltas [models, *rows] stay, by their ranks in rows of `width`, and return bits.
 
-    All positions must be within the span of the hash.
+    The bits [models, rows, (width + 7) // 8] are 1 for a delta that stays; a row's first delta has the lowest
+    bit of its first byte. The bits of zeros are arbitrary. With compiled `kernels`, deltas are a float32 array, and all positions must be
+    within the span of the hash.
     """
-    chances = np.stack([_list_rank_chances(line, width, np.float32) for line in lines])
+    if kernels is None:
+        tensor = cast("Tensor", deltas)
+        chances = chances_of(tensor, lines, width)
+        stays: np.ndarray = uniform(tensor, start, keys).lt(chances).cpu().numpy()
+        return np.packbits(stays.reshape(len(stays), -1, width), axis=-1, bitorder="little")
+    values = np.asarray(deltas).reshape(len(deltas), -1, width)
+    bits: np.ndarray = np.empty((*values.shape[:2], -(-width // 8)), np.uint8)
+    of_ranks = np.stack([_list_rank_chances(line, width, np.float32) for line in lines])
     multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
-    values = deltas.reshape(len(deltas), -1, width)
-    kernels.drop_ranked(values, chances, start, multipliers)
+    kernels.draw_ranked(values, of_ranks, start, multipliers, bits)
+    return bits
 
 
 def _list_rank_chances(line: Line, width: int, dtype: Any) -> np.ndarray:

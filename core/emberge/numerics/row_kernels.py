@@ -35,7 +35,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "elect": (*_EVALUATES, _POINTER, _POINTER, _FLOAT, _NUMBER, _FLOAT, _POINTER),
     "sums": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER),
     "gram": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER),
-    "drop_ranked": (_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER),
+    "draw_ranked": (_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER, _POINTER),
     "count_near_limits": (*_EVALUATES, _POINTER),
     "encode": (_POINTER, _NUMBER, _POINTER),
     "are_usable": (_NUMBER, _POINTER, _NUMBER),
@@ -271,21 +271,27 @@ def gram(
     _evaluate("gram", rows, program, size, less_first, models, into)
 
 
-def drop_ranked(
-    values: np.ndarray, chances: np.ndarray, start: int, multipliers: np.ndarray
+def draw_ranked(
+    values: np.ndarray,
+    chances: np.ndarray,
+    start: int,
+    multipliers: np.ndarray,
+    bits: np.ndarray,
 ) -> None:
-    """Zero values [models, rows, width] by the probability for each rank and a hash of each position.
+    """Decide which values [models, rows, width] stay, by their ranks' probabilities and hashes of positions.
 
     `start` is the position of each model's first value, `chances` [models, width] are ascending, and
-    `multipliers` [models, 2] are those of the models' hashes.
+    `multipliers` [models, 2] are those of the models' hashes. In `bits` [models, rows, (width + 7) // 8] a
+    value that stays has a 1; a row's first value has the lowest bit of its first byte.
     """
-    models, _, width = values.shape
+    models, rows, width = values.shape
     given = (
         _address(chances, _SINGLE, models * width),
         start,
         _address(multipliers, _UINT32, 2 * models),
+        _address(bits, _BYTE, models * rows * -(-width // 8)),
     )
-    _call("drop_ranked", _address(values, _SINGLE), *values.shape, *given)
+    _call("draw_ranked", _address(values, _SINGLE), *values.shape, *given)
 
 
 def count_near_limits(

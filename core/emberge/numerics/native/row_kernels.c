@@ -77,7 +77,7 @@ enum {
 /* States of a model's rows, as in `stored_rows`; those that were not read have a lower one. */
 enum { USABLE, UNUSABLE, UNREADABLE };
 enum { BFLOAT16, FLOAT16, FLOAT32 };
-enum { KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT };
+enum { KEEP, UNDO, DROP, SCALE, DIVIDE, VARIANCE, SELECT, DRAWN };
 enum { NO_MEMORY = -1 };
 
 #define MAGNITUDE 0x7FFFFFFF
@@ -434,6 +434,39 @@ static void select_varied(
     }
 }
 
+typedef uint32_t EightWords __attribute__((vector_size(32)));
+typedef float EightNumbers __attribute__((vector_size(32)));
+
+/* Multiply eight values by the bits of a byte, the lowest first. */
+INLINE void keep_eight(float *values, uint32_t byte)
+{
+    const EightWords places = {1, 2, 4, 8, 16, 32, 64, 128};
+    EightWords ones = (EightWords)((places & byte) != 0) & 0x3F800000u;
+    EightNumbers numbers;
+    memcpy(&numbers, values, sizeof numbers);
+    numbers *= (EightNumbers)ones;
+    memcpy(values, &numbers, sizeof numbers);
+}
+
+/* Zero the values of a row whose bits are 0; `first` is the place of the first value among all values.
+
+   `words` are the address of the bits, the values in a row of the tensor, and the bytes of its bits. */
+static void keep_drawn(float *restrict row, index_t first, index_t count, const int64_t words[3])
+{
+    index_t width = (index_t)words[1];
+    for (index_t i = 0; i < count;) {
+        index_t tensor_row = (first + i) / width, at = (first + i) % width;
+        index_t end = i + least_of(width - at, count - i);
+        const uint8_t *bits = (const uint8_t *)(uintptr_t)words[0] + tensor_row * (index_t)words[2];
+        for (; i < end && at % 8; i++, at++)
+            row[i] *= bits[at / 8] >> at % 8 & 1 ? 1.0f : 0.0f;
+        for (; i + 8 <= end; i += 8, at += 8)
+            keep_eight(row + i, bits[at / 8]);
+        for (; i < end; i++, at++)
+            row[i] *= bits[at / 8] >> at % 8 & 1 ? 1.0f : 0.0f;
+    }
+}
+
 static void change_row(
     int64_t code, float *restrict row, int64_t first, const int64_t words[3], int64_t *left, float number, const uint32_t *places)
 {
@@ -466,6 +499,9 @@ static index_t change(const Rows *rows, const Program *program, index_t first, c
             models = 1;
         } else if (code == SELECT) {
             select_varied(memory, models, position, words, left, numbers[0]);
+        } else if (code == DRAWN) {
+            for (index_t m = 0; m < models; m++)
+                keep_drawn(row_of(memory, m), first, least_of(CHUNK, (index_t)rows->size - first), words + 3 * m);
         } else {
             if (code == DROP)
                 mix_places((uint32_t)position, CHUNK, memory->places);
@@ -880,8 +916,19 @@ static void decide_by_rank(const Ranking *ranking, const float *chances)
     }
 }
 
-static void drop_row(
-    const Ranking *ranking, float *restrict row, const float *chances, const uint32_t *restrict places, uint32_t first,
+/* Write a bit for each of a row's values, which is 1 if the value stays; the first is the lowest of a byte. */
+static void write_bits(const Ranking *ranking, uint8_t *restrict bits)
+{
+    for (index_t b = 0; b < (ranking->width + 7) / 8; b++) {
+        uint64_t word;
+        memcpy(&word, ranking->codes + 8 * b, 8);
+        uint64_t stays = ~(word | word >> 1) & 0x0101010101010101u;
+        bits[b] = (uint8_t)(stays * 0x0102040810204080u >> 56);
+    }
+}
+
+static void draw_row(
+    const Ranking *ranking, const float *restrict row, const float *chances, const uint32_t *restrict places, uint32_t first,
     uint32_t second)
 {
     index_t width = ranking->width;
@@ -905,19 +952,18 @@ static void drop_row(
     for (index_t i = 0; i < width; i++)
         codes[i] = (uint8_t)((numbers[i] >= least[i]) + (numbers[i] >= most[i]));
     decide_by_rank(ranking, chances);
-    for (index_t i = 0; i < width; i++)
-        row[i] *= codes[i] == 0 ? 1.0f : 0.0f;
 }
 
-/* Zero values of [models, rows, width] by the probability for each rank and a hash of each position.
+/* Decide which values [models, rows, width] stay, by the probability for each rank and a hash of each position.
 
+   A row of `bits` [models, rows, (width + 7) / 8] has a bit for each value, which is 1 if the value stays.
    `start` is the position of the first element of each model, `chances` [models, width] are ascending, and
    `factors` [models, 2] are the multipliers of the models' hashes. Counts of magnitudes in bins bound each
    rank. The exact rank of a value in its row is computed only if the value's random number is between the
    probabilities of both bounds. */
-int KERNEL(drop_ranked)(
-    float *values, int64_t models, int64_t rows, int64_t width, const float *chances, int64_t start,
-    const uint32_t *factors)
+int KERNEL(draw_ranked)(
+    const float *values, int64_t models, int64_t rows, int64_t width, const float *chances, int64_t start,
+    const uint32_t *factors, uint8_t *bits)
 {
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t wide = ((index_t)width + 63) / 64 * 64;
@@ -937,18 +983,22 @@ int KERNEL(drop_ranked)(
     uint32_t *places = ranking.below + ranking.bin_count;
     ranking.codes = (uint8_t *)(places + at_once * wide);
     memset(ranking.bins, 0, wide * sizeof(int32_t));
-    memset(ranking.codes, 0, wide);
+    memset(ranking.codes, 2, wide);
+    index_t row_bytes = (ranking.width + 7) / 8;
     for (index_t first = 0; first < (index_t)rows; first += at_once) {
         index_t count = least_of(at_once, (index_t)rows - first);
         mix_places((uint32_t)(start + (int64_t)(first * ranking.width)), count * ranking.width, places);
         for (index_t m = 0; m < (index_t)models; m++) {
-            float *row = values + (m * (index_t)rows + first) * ranking.width;
+            const float *row = values + (m * (index_t)rows + first) * ranking.width;
+            uint8_t *row_bits = bits + (m * (index_t)rows + first) * row_bytes;
             const float *of_model = chances + m * ranking.width;
             /* A narrow row is one bin. */
             ranking.lows[0] = of_model[0];
             ranking.highs[0] = of_model[ranking.width - 1];
-            for (index_t r = 0; r < count; r++, row += ranking.width)
-                drop_row(&ranking, row, of_model, places + r * ranking.width, factors[2 * m], factors[2 * m + 1]);
+            for (index_t r = 0; r < count; r++, row += ranking.width, row_bits += row_bytes) {
+                draw_row(&ranking, row, of_model, places + r * ranking.width, factors[2 * m], factors[2 * m + 1]);
+                write_bits(&ranking, row_bits);
+            }
         }
     }
     free(memory);

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from emberge import Block, MergeTransform, PerModel, Stats
+from emberge import Block, Measures, MergeTransform, PerModel, Stats
+from emberge.contracts import rows_of
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +38,37 @@ class DropByRank(MergeTransform):
     weight_role = "unused"
     needs_torch = False
 
+    measures_are_exact = True
+    passes = 1  # the draw takes longer than all the rest, and is kept as a bit for each element
+
+    def measure(self, block: Block, stats: Stats) -> Measures:
+        bits = block.draw_ranked(self._list_lines(block), "drop_by_rank")
+        return {"kept": {_first_row(block): bits}}
+
     def apply(self, block: Block, stats: Stats) -> Block:
-        width = math.prod(block.shape[1:] if len(block.shape) > 1 else block.shape)
+        return block.keep_drawn(_select_rows(stats[0]["kept"], block), self._list_lines(block))
+
+    def _list_lines(self, block: Block) -> list[tuple[float, float]]:
+        width = rows_of(block.shape)[1]
         pairs = zip(block.options.density.tolist(), block.options.epsilon.tolist(), strict=True)
-        return block.drop_ranked([chances(*pair, width) for pair in pairs], "drop_by_rank")
+        return [chances(*pair, width) for pair in pairs]
+
+
+def _first_row(block: Block) -> int:
+    """Return the number of the block's first row in its tensor."""
+    return block.start // max(1, rows_of(block.shape)[1])
+
+
+def _select_rows(kept: Mapping[int, np.ndarray], block: Block) -> np.ndarray:
+    """Return the bits of a block's rows, from those of consecutive rows by the number of the first."""
+    import numpy as np
+
+    first, count = _first_row(block), block.size // max(1, rows_of(block.shape)[1])
+    parts = [
+        bits[:, max(first - start, 0) : max(first + count - start, 0)]
+        for start, bits in sorted(kept.items())
+    ]
+    return np.concatenate(parts, axis=1)
 
 
 def chances(density: float, epsilon: float, width: int) -> tuple[float, float]:
