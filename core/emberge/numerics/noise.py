@@ -143,8 +143,8 @@ def draw_ranked(
     """Decide which deltas [models, *rows] stay, by their ranks in rows of `width`, and return bits.
 
     The bits [models, rows, (width + 7) // 8] are 1 for a delta that stays; a row's first delta has the lowest
-    bit of its first byte. The bits of zeros are arbitrary. With compiled `kernels`, deltas are a float32 array, and all positions must be
-    within the span of the hash.
+    bit of its first byte. The bits of zeros are arbitrary. With compiled `kernels`, deltas are a float32
+    array, and all positions must be within the span of the hash.
     """
     if kernels is None:
         tensor = cast("Tensor", deltas)

@@ -184,10 +184,10 @@ class TensorReader:
     def _open_handle(self, spec: TensorSpec, start: int, end: int) -> int:
         """Return the handle of an open file that has the bytes `start` to `end` of the spec's file."""
         path = spec.file
-        if RemoteFile.is_note(path):
-            return self._open_fetcher().open_fetched(spec, start, end)
-        handle = self._files.get(path)
+        handle = self._files.get(path)  # never that of a note
         if handle is None:
+            if RemoteFile.is_note(path):
+                return self._open_fetcher().open_fetched(spec, start, end)
             with self._lock:
                 handle = self._files.get(path)
                 if handle is None:

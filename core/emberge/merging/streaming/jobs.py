@@ -58,12 +58,14 @@ class MeasuringPass:
     """One reading of a tensor before it is produced.
 
     The function `join` sums the measures of all jobs with an equal `key`. If the measures `are_exact`, they
-    do not depend on how the tensor is split.
+    do not depend on how the tensor is split. If the pass `is_sparse`, it reads so little on a CPU that the
+    tensor need not be split at all.
     """
 
     key: str
     join: Callable[[Sequence[Measures]], Measures]
     are_exact: bool = False
+    is_sparse: bool = False
 
 
 class TensorJob(Protocol):
@@ -170,17 +172,22 @@ class MergeJob(TensorJob):
     _is_without_torch: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_is_without_torch", self._can_do_without_torch())
+        # Of changed deltas all are computed for a sample.
+        reads_runs = self._is_without_torch and all(
+            isinstance(source, FileSource) for source in (*self.sources, self.base) if source
+        )
         passes = [
             MeasuringPass(
                 f"{self.chain_id}:{link.scope}:{scope_key(link.scope, self.block)}",
                 link.join,
                 link.measures_are_exact,
+                is_sparse=reads_runs and position == 0 and link.samples_rows(number),
             )
-            for link in self.chain.links
-            for _ in range(link.passes)
+            for position, link in enumerate(self.chain.links)
+            for number in range(link.passes)
         ]
         object.__setattr__(self, "passes", tuple(passes))
-        object.__setattr__(self, "_is_without_torch", self._can_do_without_torch())
 
     def _can_do_without_torch(self) -> bool:
         """Return whether kernels do everything: no stage, source or dtype needs tensors."""

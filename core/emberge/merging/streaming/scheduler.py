@@ -222,12 +222,10 @@ class _TensorScheduler:
 
     def _granule(self, job: TensorJob, number: int) -> int:
         """Return the number of elements that a pass measures at once."""
-        granule = self._limits.granule
-        return (
-            max(granule, _block_size(job, self._limits))
-            if job.passes[number].are_exact
-            else granule
-        )
+        granule, one_pass = self._limits.granule, job.passes[number]
+        if one_pass.is_sparse and not self._limits.uses_gpu:
+            return max(granule, job.spec.elements)
+        return max(granule, _block_size(job, self._limits)) if one_pass.are_exact else granule
 
     def _plan_producing(self, unit: MeasuredJobs, stats: Stats) -> Iterator[Task]:
         """Yield a task for each block to produce of the unit's tensors."""
