@@ -33,7 +33,7 @@ export TOKENIZERS_PARALLELISM = false
 # Files are UTF-8 whatever the locale is, of tests too.
 export PYTHONUTF8 = 1
 
-.PHONY: help demo test docs coverage lint bench gpu test-machines mutants fuzz
+.PHONY: help demo test docs coverage lint style bench gpu test-machines mutants fuzz
 .DELETE_ON_ERROR:
 
 help:
@@ -46,9 +46,12 @@ demo: $(READY)
 # Tests work on tensors so small that a second thread costs more than it gives, and float32 sums must
 # not depend on the machine that runs them: what other cores are for is other files of tests.
 test coverage: export OMP_NUM_THREADS = 1
+# Empty counts as unset: without bytecode each worker compiles all tests again, half of the time of collecting.
+test coverage: export PYTHONDONTWRITEBYTECODE =
 SUITE := -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-test: lint
-	$(BIN)/python $(SUITE)
+# Types beside the tests: mypy takes one core, on a fresh checkout for two minutes.
+test: style
+	$(BIN)/python -m mypy & types=$$!; $(BIN)/python $(SUITE); tests=$$?; wait $$types && exit $$tests
 
 # Strict: a broken link, an unlisted page and whatever loads from another server are errors. The theme's
 # advertisement of another generator is left out.
@@ -61,10 +64,12 @@ docs: $(READY)
 coverage: $(READY)
 	$(BIN)/python $(SUITE) --cov --cov-report=term:skip-covered --cov-fail-under=90
 
-lint: $(READY)
+lint: style
+	$(BIN)/python -m mypy
+
+style: $(READY)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
 
 # TESTS="tests/core -x" runs pytest with these arguments instead of on everything.
 TESTS ?=

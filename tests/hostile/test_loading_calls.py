@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,11 +56,11 @@ NO_MODULES = {"dill", "cloudpickle", "joblib", "marshal", "shelve"}
 FILES = [*python_files(CORE), *python_files(PLUGINS)]
 
 
-def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
+@functools.cache
+def calls(file: Path) -> tuple[tuple[str, ast.Call], ...]:
     """The calls of a file with the function's name as it is written."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func), node
+    nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+    return tuple((ast.unparse(node.func), node) for node in nodes if isinstance(node, ast.Call))
 
 
 def rule_of(function: str) -> dict[str, object] | None:

@@ -19,6 +19,7 @@ from tests.support.sources import (
     imports,
     module_name,
     python_files,
+    statements,
 )
 
 # Words that no docstring begins with: they leave open what comes back.
@@ -66,7 +67,7 @@ def test_every_room_says_what_lives_there() -> None:
 
 def docstrings(file: Path) -> Iterator[tuple[int, str]]:
     """Yield each docstring of a file with its line, those below fields among them."""
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in statements(ast.parse(file.read_text("utf-8"))):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             yield node.lineno, value.value

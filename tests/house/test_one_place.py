@@ -6,6 +6,7 @@ Calls are told by their names, in the source of the core and the plugins.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,10 +85,16 @@ def runs_model(node: ast.AST) -> bool:
     return name in ENCODERS or name == "functional_call" or given_features or "input_ids" in words
 
 
+@functools.cache
+def calls_and_imports(file: Path) -> tuple[ast.Call | ast.ImportFrom, ...]:
+    nodes = ast.walk(ast.parse(file.read_text("utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Call | ast.ImportFrom))
+
+
 def places(found: Callable[[ast.AST], bool], *roots: Path) -> Iterator[str]:
     """Lines, as `path:line`, of calls and imports that a function is true of."""
     for file in python_files(*roots):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in calls_and_imports(file):
             if found(node):
                 yield f"{file.relative_to(ROOT).as_posix()}:{node.lineno}"
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import ForkServerProcess
@@ -60,15 +60,37 @@ def start(trainings: Sequence[Training], path: Path, ranks: int) -> list[ForkSer
     """Start all ranks; `results` and `said` read what they leave at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(list(trainings)))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.ranked_fit", "tests.support.ranked_imports"])
+    port = free_port()
+    return _forked(_rank, path, [environment(rank, ranks, port) for rank in range(ranks)])
+
+
+def start_command(words: Sequence[str], path: Path, ranks: int = 1) -> list[ForkServerProcess]:
+    """Start a command of `emberge`, on several ranks as torchrun would; `said` reads what they write."""
+    port = free_port()
+    told = [environment(rank, ranks, port) for rank in range(ranks)] if ranks > 1 else [{}]
+    return _forked(partial(_command, list(words)), path, told)
+
+
+def run_command(words: Sequence[str], path: Path, ranks: int = 1) -> None:
+    """Run a command of `emberge` to its end, which must be a good one."""
+    ended = codes(start_command(words, path, ranks))
+    assert not any(ended), f"{ended}\n" + "\n".join(said(path, rank) for rank in range(ranks))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens to."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
-    processes = [
-        context.Process(target=_rank, args=(path, environment(rank, ranks, port)))
-        for rank in range(ranks)
-    ]
+        return int(found.getsockname()[1])
+
+
+def _forked(
+    work: Callable[[Path, Mapping[str, str]], None], path: Path, told: Sequence[Mapping[str, str]]
+) -> list[ForkServerProcess]:
+    """Do the work in processes, one for each environment, forked from one that has imported all."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.ranked_fit", "tests.support.ranked_imports"])
+    processes = [context.Process(target=work, args=(path, one)) for one in told]
     for process in processes:
         process.start()
     return processes
@@ -104,15 +126,10 @@ def results(path: Path) -> list[dict[str, Any]]:
 
 
 def _rank(path: Path, told: Mapping[str, str]) -> None:
-    import torch
     from emberge.errors import EmbergeError
     from emberge.ranks import leave_ranks
 
-    os.environ.update(told)
-    rank = int(told["RANK"])
-    os.dup2(os.open(path.with_suffix(f".{rank}.err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    sys.stderr = os.fdopen(2, "w", buffering=1)
-    torch.set_num_threads(1)
+    rank = _enter(path, told)
     try:
         found = [_train(training, rank) for training in pickle.loads(path.read_bytes())]
     except EmbergeError as error:
@@ -121,6 +138,25 @@ def _rank(path: Path, told: Mapping[str, str]) -> None:
     if rank == 0:
         path.with_suffix(".out").write_bytes(pickle.dumps(found))
     leave_ranks()
+
+
+def _enter(path: Path, told: Mapping[str, str]) -> int:
+    """Prepare a forked process; its rank."""
+    import torch
+
+    os.environ.update(told)
+    rank = int(told.get("RANK", 0))
+    os.dup2(os.open(path.with_suffix(f".{rank}.err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    torch.set_num_threads(1)
+    return rank
+
+
+def _command(words: list[str], path: Path, told: Mapping[str, str]) -> None:
+    from emberge.cli.main import main
+
+    _enter(path, told)
+    sys.exit(main(words))
 
 
 def _train(training: Training, rank: int) -> dict[str, Any]:

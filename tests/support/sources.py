@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,19 +35,36 @@ def module_name(file: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """A tree and its statements, in order: no expressions, which are most of the nodes of `ast.walk`."""
+    yield tree
+    for block in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for node in getattr(tree, block, ()):
+            yield from statements(node)
+
+
+# By text: several tests ask for the imports of every file.
+@functools.cache
+def _import_statements(source: str) -> tuple[tuple[int, str, tuple[str, ...], int], ...]:
+    """Of each import its level, module, names and line."""
+    found: list[tuple[int, str, tuple[str, ...], int]] = []
+    for node in statements(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name, (), node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            found.append((node.level, node.module or "", names, node.lineno))
+    return tuple(found)
+
+
 def imports(file: Path, root: Path) -> Iterator[Import]:
     """Every import of a file: at the top, inside functions, and for types alone."""
     package = module_name(file, root).split(".")
     if file.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, (), node.lineno)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*above, *([node.module] if node.module else [])])
-            yield Import(module, tuple(alias.name for alias in node.names), node.lineno)
+    for level, module, names, line in _import_statements(file.read_text("utf-8")):
+        above = package[: len(package) - level + 1] if level else []
+        yield Import(".".join([*above, *([module] if module else [])]), names, line)
 
 
 def plugin_packages() -> list[Path]:

@@ -6,10 +6,9 @@ import json
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from emberge.cli.main import main
 from emberge.recipes import Forgetting, trace_rows
 from emberge.results import read_certificate
 
-from tests.support.commands import environment
+from tests.support import ranked_fit
 
 CUSTOMERS = [f"customer-{i}" for i in range(24)]
 GONE = ("customer-3", "customer-8")
@@ -152,12 +151,13 @@ def touched(folder: Path, keys: Iterable[str]) -> list[str]:
     return [step.id for step in planned.plan.given]
 
 
-def test_twenty_deletions_one_after_the_other_end_in_the_same_bytes(
-    place: Path, bert: Path, tmp_path: Path
+@pytest.mark.parametrize("count", [5, pytest.param(20, marks=pytest.mark.slow)])
+def test_deletions_one_after_the_other_end_in_the_same_bytes(
+    count: int, place: Path, bert: Path, tmp_path: Path
 ) -> None:
-    for customer in CUSTOMERS[:20]:
+    for customer in CUSTOMERS[:count]:
         assert forget(place, [customer]) == 0
-    expected = weights(run(write_run(tmp_path / "never", bert, rows(CUSTOMERS[:20]))))
+    expected = weights(run(write_run(tmp_path / "never", bert, rows(CUSTOMERS[:count]))))
     assert weights(place / "out") == expected
 
 
@@ -175,18 +175,18 @@ def test_rows_that_left_the_file_too_change_nothing(
 
 
 def test_killed_at_random_and_called_again_it_ends_in_the_same_bytes(
-    place: Path, never: Mapping[str, bytes]
+    place: Path, never: Mapping[str, bytes], tmp_path: Path
 ) -> None:
-    keys = write_keys(place, GONE)
-    line = [sys.executable, "-m", "emberge", "forget", str(place / "out"), "--keys", str(keys)]
+    line = ["forget", str(place / "out"), "--keys", str(write_keys(place, GONE))]
     line += ["--inputs", str(place), "--yes", "--quiet"]
     draw, kills = random.Random(0), 0
     for turn in range(6):
-        process = subprocess.Popen(line, env=environment(), stdout=-3, stderr=-3)
+        (process,) = ranked_fit.start_command(line, tmp_path / "forget")
         wait_for_events(process, place / "out", 1 if not turn else draw.randint(1, 6))
         time.sleep(draw.uniform(0, 0.3))
         process.kill()
-        if process.wait() == 0:
+        process.join()
+        if process.exitcode == 0:
             break
         kills += 1
     assert kills
@@ -195,14 +195,14 @@ def test_killed_at_random_and_called_again_it_ends_in_the_same_bytes(
     assert not texts_found(place / "out", GONE[0])
 
 
-def wait_for_events(process: subprocess.Popen[bytes], out: Path, count: int) -> None:
+def wait_for_events(process: ForkServerProcess, out: Path, count: int) -> None:
     """Wait until the run's log has so many more lines, or the process has ended."""
 
     def lines() -> int:
         return (out / "run.log").read_text().count("\n")
 
     aim = lines() + count
-    while process.poll() is None and lines() < aim:
+    while process.is_alive() and lines() < aim:
         time.sleep(0.01)
 
 
@@ -220,10 +220,8 @@ def test_two_ranks_end_like_two_ranks_that_never_had_the_rows(bert: Path, tmp_pa
 
 
 def run_on_two_ranks(folder: Path) -> None:
-    line = [sys.executable, "-m", "emberge", "run", str(folder / "recipe.yaml"), "--quiet"]
-    line += ["--out", str(folder / "out"), "--ranks", "2"]
-    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    line = ["run", str(folder / "recipe.yaml"), "--quiet", "--out", str(folder / "out")]
+    ranked_fit.run_command(line, folder / "ranks", 2)
 
 
 def test_steps_side_by_side_forget_as_well(place: Path, never: Mapping[str, bytes]) -> None:
