@@ -14,7 +14,7 @@ from emberge.cli.main import main
 from emberge.errors import CheckpointError, EmbergeError
 from emberge.files import NotOursError, fill_once, ours
 from emberge.hashes import LARGE, UserHashes
-from emberge.numerics import tested_kernels
+from emberge.numerics import compare_kernels, tested_kernels
 from emberge.recipes.run.run_step import run_step
 from emberge.results import require_sound_result
 from emberge.results.run_folder import UnsoundResultError
@@ -392,7 +392,7 @@ def test_a_record_of_tested_kernels_is_not_believed_where_others_may_write(
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     compared: list[object] = []
     monkeypatch.setattr(
-        tested_kernels, "first_difference", lambda seen: compared.append(seen) or ""
+        compare_kernels, "first_difference", lambda seen: compared.append(seen) or ""
     )
     assert tested_kernels.kernels.__wrapped__() is not None
     assert compared

@@ -91,9 +91,11 @@ def undisturbed(
     models: Path, root: Path, work: Callable[[Path, Path], None]
 ) -> tuple[dict[str, str], Fuse]:
     """The bytes of a merge that nobody disturbs, and what it did to the disk."""
-    # Imports may try the temporary folder, which would count.
+    # Imports, and a first comparison of kernels, may try the temporary folder, which would count.
     from emberge.merging import build_checkpoint, merge_checkpoints  # noqa: F401
+    from emberge.numerics import kernels
 
+    kernels()
     (root / "whole").mkdir(parents=True)
     with Fuse(power=0) as fuse:
         work(models, root / "whole" / "out")

@@ -119,7 +119,7 @@ def merge_blocks(
 
     `blocks` must be all blocks of the widest scope of any link.
     """
-    from emberge.numerics import as_tensor
+    import torch
 
     run = Chain(tuple(links), resolve)
     stats: dict[str, list[list[Measures]]] = {b.name: [[] for _ in links] for b in blocks}
@@ -131,7 +131,7 @@ def merge_blocks(
                 stats[name][position].append(joined[scope_key(link.scope, block)])
                 stats[name][position][-1] = run.conclude(stats[name], block, position)
     for block in blocks:
-        yield as_tensor(run.merge(stats[block.name], block))
+        yield torch.as_tensor(run.merge(stats[block.name], block))
 
 
 def _measure_blocks(

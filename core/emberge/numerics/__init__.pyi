@@ -12,10 +12,8 @@ from .delta_changes import ScaleDeltas as ScaleDeltas
 from .delta_changes import TakeVariance as TakeVariance
 from .delta_program import DecodedRows as DecodedRows
 from .delta_program import DeltaProgram as DeltaProgram
-from .delta_program import NoRows as NoRows
 from .evaluations import Bracket as Bracket
 from .evaluations import BracketCount as BracketCount
-from .evaluations import as_tensor as as_tensor
 from .kernel_choice import kernels_allowed as kernels_allowed
 from .kernel_choice import kernels_line as kernels_line
 from .nearest import ndcg as ndcg
@@ -26,7 +24,6 @@ from .nearest import row_cosines as row_cosines
 from .nearest import spread_places as spread_places
 from .nearest import top_k as top_k
 from .nearest import unit_rows as unit_rows
-from .noise import SPAN as SPAN
 from .noise import chances_of as chances_of
 from .score_tables import blockwise as blockwise
 from .score_tables import join_rows as join_rows
@@ -39,7 +36,6 @@ from .stored_rows import Place as Place
 from .stored_rows import RowsError as RowsError
 from .stored_rows import StoredRows as StoredRows
 from .stored_rows import encode as encode
-from .stored_rows import encode_words as encode_words
 from .stored_rows import words_are_usable as words_are_usable
 from .tested_kernels import kernels as kernels
 from .torch_evaluation import gram as gram

@@ -29,7 +29,7 @@ from emberge.numerics.stored_rows import (
     TOO_LARGE,
     Place,
     StoredRows,
-    encode_words,
+    encode,
     words_are_usable,
 )
 
@@ -141,8 +141,8 @@ def _compare_conversions(stored: StoredRows) -> Compared:
     decoded = DecodedRows(stored.decode(), stored.decode_base())
     yield "take_runs", stored.take_runs(2, 100).decode(), decoded.take_runs(2, 100).models
     values = decoded.models[0]
-    rounded = encode_words(values.div(3).numpy(), "bfloat16", stored.kernels)
-    yield "encode", torch.from_numpy(rounded), values.div(3).bfloat16()
+    rounded = torch.as_tensor(encode(values.div(3), "bfloat16", kernels=stored.kernels))
+    yield "encode", rounded, values.div(3).bfloat16()
     with tempfile.TemporaryFile() as file:
         file.write(values.numpy().tobytes())
         file.flush()

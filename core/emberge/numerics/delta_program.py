@@ -133,6 +133,11 @@ class DeltaProgram:
     chances: Tensor | Callable[[], Tensor] | None = None
     """The probability with which each delta was kept, or its computation, after a random drop."""
 
+    @classmethod
+    def empty(cls, models: int, shape: tuple[int, ...], dtype: str, *, based: bool) -> DeltaProgram:
+        """Return a program without rows; `shape` is that of one model's."""
+        return cls(NoRows(models, shape, dtype, based))
+
     @property
     def is_changed(self) -> bool:
         """True if deltas were given or changed since the rows were read."""
@@ -411,7 +416,7 @@ class DeltaProgram:
     def without_rows(self) -> DeltaProgram:
         """Return a program without rows, for work that only needs weights and options."""
         models = len(self.shares) or self.rows.count
-        return DeltaProgram(NoRows(models, self.rows.shape, self.dtype, self.has_base))
+        return DeltaProgram.empty(models, self.rows.shape, self.dtype, based=self.has_base)
 
 
 def _pick_models(values: Tensor, index: Sequence[int]) -> Tensor:

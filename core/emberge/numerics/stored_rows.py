@@ -12,7 +12,6 @@ import numpy as np
 from emberge.numerics.buffers import pooled_array
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -281,19 +280,25 @@ def words_are_usable(stored: np.ndarray, dtype: str, kernels: Any) -> bool:
     return bool(kernels.are_usable(DTYPES.index(dtype), stored))
 
 
-def encode(values: Tensor, dtype: torch.dtype, *, kernels: Any = None) -> Tensor:
-    """Return the values in the form to store: of `dtype`, contiguous, on the CPU."""
+def encode(values: Tensor | np.ndarray, dtype: str, *, kernels: Any = None) -> Tensor | np.ndarray:
+    """Return the values in the form to store: contiguous, on the CPU.
+
+    A tensor stays a tensor. An array of float32, which needs kernels, stays an array, of words (uint16) for
+    bfloat16.
+    """
+    if isinstance(values, np.ndarray):
+        return _encode_array(values, dtype, kernels)
     import torch
 
-    use_torch = kernels is None or dtype != torch.bfloat16 or values.dtype != torch.float32
+    stored_dtype = getattr(torch, dtype)
+    use_torch = kernels is None or dtype != "bfloat16" or values.dtype != torch.float32
     if use_torch or values.device.type != "cpu":
-        return values.to(dtype=dtype).cpu().contiguous()
-    words = encode_words(values.contiguous().numpy(), "bfloat16", kernels)
-    return torch.from_numpy(words.view(np.int16)).view(torch.bfloat16)
+        return values.to(dtype=stored_dtype).cpu().contiguous()
+    words = _encode_array(values.contiguous().numpy(), dtype, kernels)
+    return torch.from_numpy(words.view(np.int16)).view(stored_dtype)
 
 
-def encode_words(values: np.ndarray, dtype: str, kernels: Any) -> np.ndarray:
-    """Return float32 values in the form to store: of float16, float32, or as words of bfloat16 (uint16)."""
+def _encode_array(values: np.ndarray, dtype: str, kernels: Any) -> np.ndarray:
     if dtype == "bfloat16":
         out = pooled_array(values.shape, np.uint16)
         kernels.encode(values.reshape(-1), out.reshape(-1))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 
@@ -29,14 +28,13 @@ class KeepNorm(MergeStrategy):
     def merge(self, block: Block, stats: Stats) -> "Tensor":
         return block.combine(self.coefficients(block, stats))
 
-    def coefficients(self, block: Block, stats: Stats) -> "np.ndarray":
+    def coefficients(self, block: Block, stats: Stats) -> list[float]:
         """Return each model's factor."""
         gram, weights = stats[0]["products"], block.weights / block.weights.sum()
         wanted = weights @ gram.diagonal() ** 0.5
         norm = max(0.0, weights @ gram @ weights) ** 0.5
         stretch = float(wanted / norm) if norm > 1e-12 else 1.0
-        factors: np.ndarray = weights * stretch**block.options.strength
-        return factors
+        return [float(weight * stretch**block.options.strength) for weight in weights]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class KeepNormPlain(KeepNorm):
         return {"products": (flat @ flat.mT).cpu().numpy()}
 
     def merge(self, block: Block, stats: Stats) -> "Tensor":
-        first, *others = self.coefficients(block, stats).tolist()
+        first, *others = self.coefficients(block, stats)
         merged: Tensor = block.tensors[0] * first
         for factor, tensor in zip(others, block.tensors[1:], strict=True):
             merged += tensor * factor  # in the order of the models, whatever the block

@@ -186,20 +186,20 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "model_stock.py",
-        "ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(1.0))).where(",
-        "ratio = (count * cosine / denominator.where(sound, denominator.new_tensor(2.0))).where(",
+        "ratio = np.where(sound, count * cosine / np.where(sound, denominator, 1.0), 0.0)",
+        "ratio = np.where(sound, count * cosine / np.where(sound, denominator, 2.0), 0.0)",
         "what is divided by it is not taken",
     ),
     (
         "model_stock.py",
-        "return ratio.clamp(0, 1) if self.clamp else ratio",
-        "return ratio.clamp(0, None) if self.clamp else ratio",
+        "return ratio.clip(0, 1) if self.clamp else ratio",
+        "return ratio.clip(0, None) if self.clamp else ratio",
         "Gram matrices have no negative sums, so it is at most 1",
     ),
     (
         "model_stock.py",
-        "return ratio.clamp(0, 1) if self.clamp else ratio",
-        "return ratio.clamp(0, ) if self.clamp else ratio",
+        "return ratio.clip(0, 1) if self.clamp else ratio",
+        "return ratio.clip(0, ) if self.clamp else ratio",
         "Gram matrices have no negative sums, so it is at most 1",
     ),
     (

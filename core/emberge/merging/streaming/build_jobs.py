@@ -13,7 +13,7 @@ from emberge.merging.chain import Chain
 from emberge.merging.merge_plan import MergePlan, TensorPlan, resolver, weights_of
 from emberge.merging.request import Resolver
 from emberge.merging.streaming.jobs import CopyJob, MergeJob, TensorJob
-from emberge.numerics import DeltaProgram, NoRows, kernels, kernels_allowed
+from emberge.numerics import DeltaProgram, kernels, kernels_allowed
 from emberge.tensor_files import DerivedTensor, FileSource, TensorReader
 from emberge.tensor_names import layer_of
 from emberge.wording import join_some
@@ -138,7 +138,7 @@ def build_empty_block(
         layer=layer_of(name),
         models=tuple(models),
         groups=("",) * len(models),
-        rows=DeltaProgram(NoRows(len(models), shape, dtype, based)),
+        rows=DeltaProgram.empty(len(models), shape, dtype, based=based),
         weights=np.array(weights, np.float64),
     )
 

@@ -16,16 +16,14 @@ from emberge.merging.chain import Chain, scope_key
 from emberge.merging.streaming.cost import element_bytes
 from emberge.numerics import (
     DTYPES,
-    SPAN,
     TOO_LARGE,
     DecodedRows,
     DeltaProgram,
+    DropAtRandom,
     Place,
     RowsError,
     StoredRows,
-    as_tensor,
     encode,
-    encode_words,
     words_are_usable,
 )
 from emberge.tensor_files import (
@@ -199,7 +197,7 @@ class MergeJob(TensorJob):
             and self.partial_rows is None
             and self.statistics is None
             and self.spec.dtype in DTYPES
-            and elements <= SPAN
+            and elements <= DropAtRandom.reach
             and all(_is_plain(source, elements) for source in sources)
         )
 
@@ -272,18 +270,16 @@ class MergeJob(TensorJob):
         with self._name_in_errors():
             merged = self.chain.merge(self._split_by_link(stats), block)
             block.rows.check_rest()
-        if isinstance(merged, np.ndarray):
-            return self._encode_words(merged)
-        import torch
-
-        encoded = encode(merged, getattr(torch, self.spec.dtype), kernels=self.kernels)
+        encoded = encode(merged, self.spec.dtype, kernels=self.kernels)
+        if isinstance(encoded, np.ndarray):
+            return self._require_usable(encoded)
         if self.partial_rows is not None:
             self.partial_rows.fill(rows, encoded, self.sources, self.base)
         return encoded
 
-    def _encode_words(self, merged: np.ndarray) -> np.ndarray:
-        """Return merged rows as the bytes to store."""
-        stored = encode_words(merged, self.spec.dtype, self.kernels).reshape(-1).view(np.uint8)
+    def _require_usable(self, encoded: np.ndarray) -> np.ndarray:
+        """Return encoded rows as bytes; refuse values that are not usable."""
+        stored = encoded.reshape(-1).view(np.uint8)
         if not words_are_usable(stored, self.spec.dtype, self.kernels):
             raise CheckpointError(f"{self.spec.name}: {self.unusable}")
         return stored
@@ -573,7 +569,7 @@ def piece_as_tensor(piece: Tensor | np.ndarray, spec: TensorSpec) -> Tensor:
     """Return the numbers of a produced piece, flat; raw bytes get the tensor's dtype."""
     import torch
 
-    flat = as_tensor(piece).reshape(-1)
+    flat = torch.as_tensor(piece).reshape(-1)
     return flat.view(getattr(torch, spec.dtype)) if flat.dtype == torch.uint8 else flat
 
 

@@ -69,7 +69,7 @@ class Halve(MergeTransform):
 
     def apply(self, block: Block, stats: Stats) -> Block:
         shape = (-1, *[1] * (block.tensors.dim() - 1))
-        factors = block.options.factor.to(block.tensors.dtype)
+        factors = torch.from_numpy(block.options.factor).to(block.tensors.dtype)
         return block.with_tensors(block.tensors * factors.view(shape))
 
 
