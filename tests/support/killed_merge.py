@@ -92,6 +92,7 @@ def undisturbed(
 ) -> tuple[dict[str, str], Fuse]:
     """The bytes of a merge that nobody disturbs, and what it did to the disk."""
     # Imports, and a first comparison of kernels, may try the temporary folder, which would count.
+    import torch  # noqa: F401
     from emberge.merging import build_checkpoint, merge_checkpoints  # noqa: F401
     from emberge.numerics import kernels
 
