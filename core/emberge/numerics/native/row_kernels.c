@@ -370,9 +370,39 @@ static void drop(float *restrict values, const uint32_t *restrict places, const 
         values[i] = (number_of(places[i], first, second) < density ? 1.0f : 0.0f) * values[i];
 }
 
+/* Write the variance over a few models; their number is a constant, so that sums stay in registers. */
+INLINE void compute_variance_of_few(const Memory *memory, const index_t models, float share)
+{
+    const float *restrict row = row_of(memory, 0);
+    float *restrict into = temporary(memory, 2);
+    for (index_t i = 0; i < CHUNK; i++) {
+        float mean = row[i] * share, variance = 0.0f;
+        for (index_t m = 1; m < models; m++)
+            mean = fused(row[m * CHUNK + i], share, mean);
+        for (index_t m = 0; m < models; m++) {
+            float deviation = row[m * CHUNK + i] - mean;
+            variance = fused(deviation * deviation, share, variance);
+        }
+        into[i] = variance;
+    }
+}
+
 /* Write the variance over models into temporary row 2, rounded step by step as torch does. */
 static void compute_variance(const Memory *memory, index_t models, float share)
 {
+    switch (models) {
+    case 2:
+        compute_variance_of_few(memory, 2, share);
+        return;
+    case 3:
+        compute_variance_of_few(memory, 3, share);
+        return;
+    case 4:
+        compute_variance_of_few(memory, 4, share);
+        return;
+    default:
+        break;
+    }
     const float *restrict row = row_of(memory, 0);
     float *restrict mean = temporary(memory, 1), *restrict into = temporary(memory, 2);
     for (index_t i = 0; i < CHUNK; i++) {
