@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from tests.support import tiny
 from tests.support.commands import environment, python
@@ -58,6 +59,21 @@ def loads_torch(folder: Path, steps: Sequence[dict[str, Any]], kernels: str = "k
     return bool(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A base and two siblings with one tensor that is measured in several parts."""
+    folder, generator = tmp_path_factory.mktemp("large"), torch.Generator().manual_seed(0)
+    base = torch.randn(1200, 1024, generator=generator)
+    paths = []
+    for number in range(3):
+        noise = torch.randn(base.shape, generator=generator) * (0.1 if number else 0.0)
+        paths.append(folder / f"m{number}")
+        paths[-1].mkdir()
+        save_file({"layers.0.weight": (base + noise).bfloat16()}, paths[-1] / "model.safetensors")
+        (paths[-1] / "config.json").write_text('{"model_type": "acme"}')
+    return paths
+
+
 def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
     base, *others = map(str, models)
     based: list[dict[str, Any]] = [
@@ -66,13 +82,16 @@ def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
     ]
     kinds = ("float32", "float16", "bfloat16")
     dtypes = [{"models": others, "strategy": "linear", "out_dtype": kind} for kind in kinds]
+    links = [{"drop": {"density": 0.5}}, {"trim": {"density": 0.5}}, "sign_consensus"]
+    based.append({"models": others, "base": base, "strategy": links})
     return [*based, *({"models": others, "strategy": name} for name in PLAIN), *dtypes]
 
 
+@pytest.mark.parametrize("size", ["models", "large"])
 def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
-    models: Sequence[Path], tmp_path: Path
+    size: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    steps = all_steps(models)
+    steps = all_steps(request.getfixturevalue(size))
     assert not loads_torch(tmp_path, steps)
     assert loads_torch(tmp_path, steps, "never")
     for number in range(len(steps)):
