@@ -171,7 +171,7 @@ class MergeJob(TensorJob):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_is_without_torch", self._can_do_without_torch())
-        # Of changed deltas all are computed for a sample.
+        # The first link samples runs of the files; a later one would compute all deltas for its sample.
         reads_runs = self._is_without_torch and all(
             isinstance(source, FileSource) for source in (*self.sources, self.base) if source
         )
