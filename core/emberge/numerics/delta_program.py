@@ -362,8 +362,23 @@ class DeltaProgram:
             return draw_ranked(self.deltas, lines, width, self.start, keys)
         return draw_ranked(kernels.decode(), lines, width, self.start, keys, kernels.kernels)
 
+    def _count_models(self) -> int:
+        if self.replaced_deltas is not None:
+            return len(self.replaced_deltas)
+        return len(self.shares) or self.rows.count
+
     def keep_drawn(self, bits: np.ndarray, lines: Sequence[Line], width: int) -> DeltaProgram:
-        """Return the program without the deltas that `draw_ranked` decided to drop."""
+        """Return the program without the deltas that `draw_ranked` decided to drop.
+
+        Raises:
+            ValueError: if the bits are not those of these rows.
+        """
+        rows, row_bytes = self.size // max(1, width), -(-width // 8)
+        # Kernels read the bits by their address.
+        if bits.dtype != np.uint8 or bits.shape[1:] != (rows, row_bytes):
+            raise ValueError(f"{rows} rows of {width} need bits [models, {rows}, {row_bytes}]")
+        if len(bits) != self._count_models() or not bits.flags.c_contiguous:
+            raise ValueError(f"bits of {len(bits)} models do not fit, or have gaps")
         return self.record(KeepDrawn(bits, width), lambda: chances_of(self.deltas, lines, width))
 
     def with_tensors(self, tensors: Tensor) -> DeltaProgram:
@@ -430,17 +445,19 @@ def _take_runs(values: Tensor, stride: int, start: int) -> Tensor:
     flat = values.reshape(len(values), -1)
     import torch
 
-    begins, ends = list_runs(start, flat.shape[1], stride)
-    slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    return torch.cat(slices, 1) if slices else flat[:, :0]
+    return torch.cat([flat[:, :0], *(flat[:, run] for run in _slice_runs(flat, stride, start))], 1)
 
 
 def _take_array_runs(values: np.ndarray, stride: int, start: int) -> np.ndarray:
     """Return the same of a NumPy array."""
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
+    runs = [flat[:, run] for run in _slice_runs(flat, stride, start)]
+    return np.concatenate([flat[:, :0], *runs], axis=1)
+
+
+def _slice_runs(flat: Tensor | np.ndarray, stride: int, start: int) -> list[slice]:
     begins, ends = list_runs(start, flat.shape[1], stride)
-    slices = [flat[:, begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-    return np.concatenate([flat[:, :0], *slices], axis=1)
+    return [slice(*run) for run in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
 def _copy_of(values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emberge.contracts import Machine, Stage, rows_of
 from emberge.devices import count_usable_cores
 from emberge.merging.merge_plan import MergePlan, TensorPlan
-from emberge.numerics import kernels_allowed
+from emberge.numerics import kernels_found
 from emberge.tensor_files import QUEUE
 
 GRANULE = 1 << 19
@@ -72,7 +72,7 @@ def forecast(plan: MergePlan, machine: Machine | None = None) -> CostForecast:
     """Estimate the costs of a plan without problems on a machine, by default this one with all its cores."""
     machine = machine or Machine(workers=count_usable_cores())
     costs = [_estimate_tensor(plan, tensor, machine) for tensor in plan.tensors]
-    without_torch = all(map(_can_do_without_torch, plan.request.chains))
+    without_torch = all(_can_do_without_torch(plan, links) for links in plan.request.chains)
     return CostForecast(
         inputs=sum(cost.inputs for cost in costs),
         read=sum(cost.read for cost in costs),
@@ -106,9 +106,10 @@ def _estimate_tensor(plan: MergePlan, tensor: TensorPlan, machine: Machine) -> _
     return _TensorCost(inputs, read, memory)
 
 
-def _can_do_without_torch(links: Sequence[Stage]) -> bool:
-    """Return whether kernels, if this machine has them, do all the work of a chain."""
-    return kernels_allowed() and not any(link.needs_torch for link in links)
+def _can_do_without_torch(plan: MergePlan, links: Sequence[Stage]) -> bool:
+    """Return whether compiled kernels do all the work of a chain."""
+    by_kernels = plan.request.dtype == "float32" and kernels_found()
+    return by_kernels and not any(link.needs_torch for link in links)
 
 
 def _estimate_memory(
@@ -125,11 +126,11 @@ def _estimate_memory(
         each,
         workers=machine.workers,
         memory=machine.memory,
-        by_kernels=kernels_allowed(),
+        by_kernels=kernels_found(),
     )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
-    if _can_do_without_torch(links):
-        # The result and its stored form; what is measured or drawn may be there for every model.
+    if _can_do_without_torch(plan, links):
+        # The result and its stored form. A chain of several links may also hold a number for each model.
         each = 8 + (4 * models if len(links) > 1 else 0)
     return machine.workers * each * min(elements, max(width, block, granule_elements))
 
