@@ -375,9 +375,8 @@ def assert_media_are_found(out: Path, seeds: Sequence[int]) -> None:
             assert omni[task] > rest + 0.12, (seed, task)
 
 
-@pytest.mark.parametrize(
-    "seeds", [pytest.param((0,)), pytest.param((0, 1, 2), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
 def test_a_tiny_model_goes_the_whole_way(seeds: tuple[int, ...], tmp_path: Path) -> None:
     shipped = shipped_recipes()["bidirlm/tiny"].path.read_text("utf-8")
     recipe = tmp_path / "tiny.yaml"

@@ -77,6 +77,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_death_at_a_sample_of_steps_costs_nothing_but_time(models: Path, tmp_path: Path) -> None:
+    """Every ninth of the ways to die that the next test goes all through."""
+    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 9)])
+    assert_nothing_lost(deaths, tensors=len(Checkpoint(models / "base").specs))
+    assert len({d["call"] for d in deaths}) > 4
+    assert len({d["done"] for d in deaths}) > 4
+
+
+@pytest.mark.slow
 def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) -> None:
     """Before and in the middle of every write, and before every other change of the disk, by a kill and by
     a power cut that takes with it what was not synced."""
@@ -85,8 +94,7 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
         for first in (0, 1)
     ]
     deaths = told(halves)
-    assert not [death for death in deaths if not death["same"]]
-    assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
+    assert_nothing_lost(deaths, tensors=len(Checkpoint(models / "base").specs))
     before = [d for d in deaths if "half" not in d and "power" not in d]
     assert Counter(d["at"] for d in before) == Counter(range(1, len(before) + 1)), "none left out"
     kinds = {d["call"] for d in deaths}
@@ -104,20 +112,28 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
     assert all(d["published"] == (d["at"] > renamed) for d in deaths), (
         "published by the last rename"
     )
+    assert {d["done"] for d in deaths} >= {3, 6, 9, 12}
+
+
+def assert_nothing_lost(deaths: Sequence[dict[str, Any]], *, tensors: int) -> None:
+    """Hold each merge that went on to one that nobody disturbed, and what it did to what was left to do."""
+    assert not [death for death in deaths if not death["same"]]
+    assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
+    assert {d["published"] for d in deaths} == {True, False}
     assert any("half" in d for d in deaths)
     assert any("power" in d for d in deaths)
-    tensors = len(Checkpoint(models / "base").specs)
     begun = [d for d in deaths if d["done"] > 0]
+    assert begun
     assert all(d["pieces"] == tensors - d["done"] for d in begun), (
         "what is journalled is not redone"
     )
-    assert {d["done"] for d in begun} >= {3, 6, 9, 12}
 
 
+@pytest.mark.parametrize("every", [12, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_build_of_any_jobs_dies_anywhere_and_ends_in_the_same_bytes(
-    models: Path, tmp_path: Path
+    every: int, models: Path, tmp_path: Path
 ) -> None:
-    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 4, "build")])
+    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, every, "build")])
     assert not [death for death in deaths if not death["same"]]
     assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
     assert {True, False} == {d["published"] for d in deaths}
@@ -131,11 +147,12 @@ def test_a_build_of_any_jobs_dies_anywhere_and_ends_in_the_same_bytes(
     )
 
 
+@pytest.mark.parametrize("every", [6, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_merge_that_is_written_direct_dies_anywhere_and_ends_in_the_same_bytes(
-    models: Path, tmp_path: Path
+    every: int, models: Path, tmp_path: Path
 ) -> None:
     """Between the whole pages of a tensor and its fragments too, and in the middle of the pages."""
-    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 3, "direct")])
+    deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, every, "direct")])
     assert not [death for death in deaths if not death["same"]]
     assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
     assert {True, False} == {d["published"] for d in deaths}

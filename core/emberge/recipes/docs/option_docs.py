@@ -16,8 +16,10 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
+from types import ModuleType
 from typing import Any
 
 from emberge.contracts import ChainSpec, PerDataset, PerTensor, Reference
@@ -136,14 +138,34 @@ def find_option_doc(owner: type, name: str) -> str:
     return ""
 
 
-@functools.cache
-def _read_field_docs(owner: Any) -> Mapping[str, str]:
+def _read_field_docs(owner: type) -> Mapping[str, str]:
     """Map the fields of a class to the string literals right below them."""
+    return _read_module_docs(sys.modules.get(owner.__module__)).get(owner.__qualname__, {})
+
+
+@functools.cache
+def _read_module_docs(module: ModuleType | None) -> Mapping[str, Mapping[str, str]]:
+    """Map the classes of a module, by qualified names, to the docs of their fields: a file is parsed once."""
     try:
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner)))
+        tree = ast.parse(inspect.getsource(module)) if module else ast.Module([], [])
     except (OSError, TypeError, SyntaxError):
         return {}
-    body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else []
+    return dict(_walk_classes(tree, ""))
+
+
+def _walk_classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the qualified name of each class below a node, and the docs of its fields."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield prefix + child.name, _read_body_docs(child.body)
+            yield from _walk_classes(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _walk_classes(child, f"{prefix}{child.name}.<locals>.")
+        elif isinstance(child, ast.stmt):  # no class stands in an expression
+            yield from _walk_classes(child, prefix)
+
+
+def _read_body_docs(body: Sequence[ast.stmt]) -> Mapping[str, str]:
     docs: dict[str, str] = {}
     for field, statement_below in itertools.pairwise(body):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
