@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
