@@ -85,11 +85,16 @@ def checked(recipe: Path) -> str:
     return emberge("check", recipe)
 
 
-@pytest.fixture(scope="module")
-def out(recipe: Path) -> Path:
-    """The results of a run whose steps each have a process of their own."""
-    emberge("run", recipe, "--out", recipe.with_name("out"), "--launcher", "local: {workers: 1}")
-    return recipe.with_name("out")
+# Each step in a process of its own takes a minute, most of it imports; ranks below have theirs too.
+LAUNCHED = pytest.param(("--launcher", "local: {workers: 1}"), marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=[(), LAUNCHED], ids=["alone", "launched"])
+def out(recipe: Path, request: pytest.FixtureRequest) -> Path:
+    """The results of a run, in one process or with a process for each step."""
+    out = recipe.with_name(f"out{len(request.param)}")
+    emberge("run", recipe, "--out", out, *request.param)
+    return out
 
 
 def test_check_takes_the_model(checked: str) -> None:
@@ -104,7 +109,7 @@ def test_without_the_plugin_check_names_the_model_type_and_its_file(
     assert "'acme_mixer', and no plugin" in said
 
 
-def test_it_is_trained_merged_and_scored_in_processes_of_their_own(out: Path, mixer: Path) -> None:
+def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
     member = load_file(out / "members.draw=1" / "model.safetensors")
     merged = load_file(out / "merged" / "model.safetensors")
     base = load_file(mixer / "model.safetensors")

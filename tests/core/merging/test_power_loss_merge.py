@@ -82,7 +82,7 @@ def test_a_merge_whose_power_is_cut_ends_in_the_same_bytes(models: Path, tmp_pat
     judge = Undisturbed(models, tmp_path / "whole")
     log = recorded(models, tmp_path / "disk")
     assert contents(tmp_path / "disk" / "out") == judge.expected
-    cuts = list(log.cuts(draws=2))
+    cuts = list(log.cuts(draws=2, most=120))
     faults = log.faults(partial(judge.faults, place=tmp_path / "place"), cuts)
     assert not faults, faults
     assert len({done(cut.safe) for cut in cuts}) > 4, "names were journalled meanwhile"

@@ -99,7 +99,7 @@ def faults_of(log: DiskLog, place: Path, last: str, more: dict[str, Any]) -> str
 WAYS = pytest.mark.parametrize(
     "more",
     [
-        {"draws": 2, "most": 250},
+        {"draws": 2, "most": 80},
         pytest.param({"draws": 15, "everywhere": True}, marks=pytest.mark.slow),
     ],
     ids=["", "many"],

@@ -174,13 +174,14 @@ def test_rows_that_left_the_file_too_change_nothing(
     assert (place / "out/merged/artifact.json").stat().st_mtime_ns == stamp
 
 
+@pytest.mark.parametrize("turns", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_killed_at_random_and_called_again_it_ends_in_the_same_bytes(
-    place: Path, never: Mapping[str, bytes], tmp_path: Path
+    turns: int, place: Path, never: Mapping[str, bytes], tmp_path: Path
 ) -> None:
     line = ["forget", str(place / "out"), "--keys", str(write_keys(place, GONE))]
     line += ["--inputs", str(place), "--yes", "--quiet"]
     draw, kills = random.Random(0), 0
-    for turn in range(6):
+    for turn in range(turns):
         (process,) = ranked_fit.start_command(line, tmp_path / "forget")
         wait_for_events(process, place / "out", 1 if not turn else draw.randint(1, 6))
         time.sleep(draw.uniform(0, 0.3))
@@ -224,6 +225,7 @@ def run_on_two_ranks(folder: Path) -> None:
     ranked_fit.run_command(line, folder / "ranks", 2)
 
 
+@pytest.mark.slow
 def test_steps_side_by_side_forget_as_well(place: Path, never: Mapping[str, bytes]) -> None:
     assert forget(place, GONE, "--launcher", "local") == 0
     assert weights(place / "out") == never

@@ -81,6 +81,7 @@ def launched(
     )
 
 
+@pytest.mark.slow
 def test_one_worker_makes_the_bytes_of_a_run_alone(
     trained: Path, alone: Path, tmp_path: Path
 ) -> None:

@@ -140,7 +140,7 @@ def logged(disk: Path) -> set[tuple[str, int]]:
 @pytest.mark.parametrize(
     "more",
     [
-        {"draws": 2, "most": 300},
+        {"draws": 2, "most": 80},
         pytest.param({"draws": 8, "everywhere": True}, marks=pytest.mark.slow),
     ],
 )
