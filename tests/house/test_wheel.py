@@ -16,8 +16,8 @@ from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, plugin_packages
 from tests.support.tolerance import assert_combined
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-# Plugins that listen or look models up, and have no component of their own.
-LISTENERS = {"hub", "terminal"}
+# Plugins that listen, look models up or add a verb, and have no component of their own.
+WITHOUT_COMPONENTS = {"adapt", "hub", "terminal"}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,8 @@ def test_an_installed_wheel_lists_checks_runs_and_writes_plugins(
     printed = emberge(installed, "recipes", "boom/demo", cwd=tmp_path)
     assert printed.strip() == (ROOT / "merge_recipes/boom/demo.yaml").read_text("utf-8").strip()
     rows = json.loads(emberge(installed, "list", "--json", cwd=tmp_path))
-    assert {row["plugin"] for row in rows} == set(PROJECT["entry-points"]["emberge"]) - LISTENERS
+    plugins = set(PROJECT["entry-points"]["emberge"])
+    assert {row["plugin"] for row in rows} == plugins - WITHOUT_COMPONENTS
 
     for seed in (1, 2):
         tiny.checkpoint(tmp_path / f"model{seed}", seed=seed)
