@@ -31,6 +31,7 @@ import numpy as np
 from emberge.cli.main import main as emberge
 from emberge.contracts import Measures
 from emberge.merging import TensorJob
+from emberge.merging.streaming.cost import PRODUCED, PRODUCED_BY_KERNELS
 from emberge.merging.streaming.jobs import MeasuringPass, MergeJob
 from emberge.merging.streaming.scheduler import SchedulerLimits, run_jobs
 
@@ -38,8 +39,8 @@ from tests.benchmarks.measure import machine_lines
 from tests.benchmarks.merge import FULL, METHODS, PACKAGES, build, command
 
 SHOWN = ("linear", "multislerp", "ties", "dare_ties", "sce", "breadcrumbs", "della")
-# Kernels produce four times as many bytes at once as other jobs, which the replayed ones are.
-KERNELS_PRODUCE = 4
+# Kernels produce so many times as many bytes at once as other jobs, which the replayed ones are.
+MORE_AT_ONCE = PRODUCED_BY_KERNELS // PRODUCED
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class ReplayedJob(TensorJob):
 
     @property
     def row_bytes(self) -> int:
-        return self._job.row_bytes // KERNELS_PRODUCE
+        return self._job.row_bytes // MORE_AT_ONCE
 
     @property
     def passes(self) -> Sequence[MeasuringPass]:

@@ -85,7 +85,7 @@ def checked(recipe: Path) -> str:
     return emberge("check", recipe)
 
 
-# Each step in a process of its own takes a minute, most of it imports; ranks below have theirs too.
+# With a process for each step the run takes over a minute, most of it imports.
 LAUNCHED = pytest.param(("--launcher", "local: {workers: 1}"), marks=pytest.mark.slow)
 
 

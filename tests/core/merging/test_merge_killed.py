@@ -116,7 +116,7 @@ def test_death_at_any_step_costs_nothing_but_time(models: Path, tmp_path: Path) 
 
 
 def assert_nothing_lost(deaths: Sequence[dict[str, Any]], *, tensors: int) -> None:
-    """Hold each merge that went on to one that nobody disturbed, and what it did to what was left to do."""
+    """Require the bytes of an undisturbed merge, no files left over, and no finished tensor merged again."""
     assert not [death for death in deaths if not death["same"]]
     assert not [death for death in deaths if death["left"] != ["out"]], "no side folder is left"
     assert {d["published"] for d in deaths} == {True, False}

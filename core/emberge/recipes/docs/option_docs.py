@@ -140,14 +140,15 @@ def find_option_doc(owner: type, name: str) -> str:
 
 def _read_field_docs(owner: type) -> Mapping[str, str]:
     """Map the fields of a class to the string literals right below them."""
-    return _read_module_docs(sys.modules.get(owner.__module__)).get(owner.__qualname__, {})
+    module = sys.modules.get(owner.__module__)
+    return _read_module_docs(module).get(owner.__qualname__, {}) if module else {}
 
 
 @functools.cache
-def _read_module_docs(module: ModuleType | None) -> Mapping[str, Mapping[str, str]]:
+def _read_module_docs(module: ModuleType) -> Mapping[str, Mapping[str, str]]:
     """Map the classes of a module, by qualified names, to the docs of their fields: a file is parsed once."""
     try:
-        tree = ast.parse(inspect.getsource(module)) if module else ast.Module([], [])
+        tree = ast.parse(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError):
         return {}
     return dict(_walk_classes(tree, ""))
@@ -161,7 +162,7 @@ def _walk_classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, Mapping[str
             yield from _walk_classes(child, f"{prefix}{child.name}.")
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _walk_classes(child, f"{prefix}{child.name}.<locals>.")
-        elif isinstance(child, ast.stmt):  # no class stands in an expression
+        elif not isinstance(child, ast.expr):  # no class stands in an expression
             yield from _walk_classes(child, prefix)
 
 

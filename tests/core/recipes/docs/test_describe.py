@@ -263,6 +263,33 @@ def test_an_inherited_option_keeps_its_documentation() -> None:
     assert find_option_doc(Child, "weight") == "Right below, over two lines."
 
 
+try:
+    raise ImportError
+except ImportError:
+
+    class WithoutLibrary:
+        """Defined where an import failed."""
+
+        level: int = 0
+        """In a handler."""
+
+        class Inner:
+            """Defined in a class."""
+
+            level: int = 0
+            """In a class."""
+
+
+def test_a_class_is_found_wherever_it_is_defined() -> None:
+    class Local:
+        level: int = 0
+        """In a function."""
+
+    assert find_option_doc(WithoutLibrary, "level") == "In a handler."
+    assert find_option_doc(WithoutLibrary.Inner, "level") == "In a class."
+    assert find_option_doc(Local, "level") == "In a function."
+
+
 # ── shipped recipes ─────────────────────────────────────────────────────────────────────────────
 
 
