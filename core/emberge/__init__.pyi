@@ -8,6 +8,8 @@ from .contracts.backbone import Encoder as Encoder
 from .contracts.backbone import EncoderFacts as EncoderFacts
 from .contracts.backbone import TokenisedText as TokenisedText
 from .contracts.block import Block as Block
+from .contracts.block import SignElection as SignElection
+from .contracts.block import WeightedSum as WeightedSum
 from .contracts.dataset import BadRow as BadRow
 from .contracts.dataset import Dataset as Dataset
 from .contracts.dataset import DatasetInfo as DatasetInfo

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, Positive, Stats
+from emberge import Block, FileRef, Measures, MergeStrategy, Positive, Stats, WeightedSum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,8 +137,8 @@ class LayerSoftmax(MergeStrategy):
         # Nothing to divide by: a model where nothing moved, or a layer of zeros, has equal weights.
         return norms[name] / by if float(by) > 0 else torch.zeros_like(norms[name])
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.combine(stats[0]["coefficients"])
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
+        return WeightedSum(stats[0]["coefficients"])
 
     def _read_norms(self, block: Block) -> Tensor:
         missing = [label for label in block.models if label not in block.statistics]

@@ -39,16 +39,45 @@ class Options:
         return f"Options({self._values})"
 
 
+@dataclass(frozen=True, slots=True)
+class WeightedSum:
+    """Merged rows Σ coefficient × model or, with `of_deltas`, base + Σ coefficient × delta.
+
+    There is one coefficient per model, and the sum is added in the models' order.
+    """
+
+    coefficients: np.ndarray | Tensor | Sequence[float]
+    of_deltas: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SignElection:
+    """Merged rows base + scale × the weighted mean of the deltas with the sign that `votes` elect.
+
+    If the votes add up to zero, the sign is plus. Without `normalize`, the sum is not divided by the weights
+    of the models that agree. (TIES: Yadav et al., 2023, arXiv:2306.01708)
+    """
+
+    votes: Sequence[float]
+    weights: Sequence[float]
+    normalize: bool = True
+    scale: float = 1.0
+
+
+Formula = WeightedSum | SignElection
+"""Merged rows as a strategy describes them, for kernels to compute and store in one call."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Block:
     """Whole rows of one tensor from every model, float32 (float64 in tests of worked examples).
 
     `rows` contains the numbers, which are decoded from files when `tensors`, `base` or `deltas` are read. The
     methods need no decoded numbers: methods that change deltas (`keep_largest`, `drop_at_random`,
-    `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `add_deltas`, `elect`, …) compute
+    `scale_deltas`, …) are recorded, and methods that end a pass (`combine`, `inner_products`, …) compute
     the recorded changes and the result together. They use compiled kernels if these are available; the bytes
     are the same with and without kernels. If no link of a chain needs torch (`Stage.needs_torch`), `combine`,
-    `add_deltas` and `elect` may return a NumPy array, which `merge` passes on.
+    `evaluate` may return a NumPy array, which `merge` passes on.
 
     `shape` is the shape of the full tensor, and `index` is the position of the block's granule (the rows that
     are measured at once) in the tensor. `weights` is a float64 array [models], resolved for this tensor.
@@ -154,41 +183,40 @@ class Block:
 
     # ── results of all rows ──────────────────────────────────────────────────────────────────────
 
+    def evaluate(self, formula: Formula, dtype: str = "float32") -> Tensor:
+        """Return the merged rows that a formula describes, shaped like one model's.
+
+        Compiled kernels write bfloat16 at once if that is the `dtype` in which the rows will be stored. All
+        other results have the dtype of the computation.
+        """
+        if isinstance(formula, WeightedSum):
+            values = _list_numbers(formula.coefficients)
+            if not formula.of_deltas:
+                return cast("Tensor", self.rows.combine(values, dtype=dtype))
+            deltas = self.rows.evaluate_deltas()
+            return cast("Tensor", deltas.combine(values, add_base=True, dtype=dtype))
+        elected = self.rows.evaluate_deltas().elect(
+            formula.votes,
+            formula.weights,
+            normalize=formula.normalize,
+            scale=formula.scale,
+            dtype=dtype,
+        )
+        return cast("Tensor", elected)
+
     def combine(
         self, coefficients: np.ndarray | Tensor | Sequence[float], vectors: Tensor | None = None
     ) -> Tensor:
         """Return Σ coefficient × model (or vector), added in order, so that block sizes do not matter."""
-        values = _list_numbers(coefficients)
         if vectors is None:
-            return cast("Tensor", self.rows.combine(values))
+            return self.evaluate(WeightedSum(coefficients))
         from emberge.numerics import weighted_sum
 
-        return weighted_sum(values, vectors)
-
-    def add_deltas(self, coefficients: np.ndarray | Tensor | Sequence[float]) -> Tensor:
-        """Return base + Σ coefficient × delta, in model order."""
-        values = _list_numbers(coefficients)
-        return cast("Tensor", self.rows.evaluate_deltas().combine(values, add_base=True))
+        return weighted_sum(_list_numbers(coefficients), vectors)
 
     def add_delta(self, delta: Tensor) -> Tensor:
         """Return base + a merged delta [*rows]: the result of a strategy that merges deltas."""
         return self.rows.require_base() + delta
-
-    def elect(
-        self,
-        votes: Sequence[float],
-        weights: Sequence[float],
-        *,
-        normalize: bool = True,
-        scale: float = 1.0,
-    ) -> Tensor:
-        """Return base + scale × the weighted mean of the deltas with the sign that `votes` elect.
-
-        If the votes add up to zero, the sign is plus. Without `normalize`, the sum is not divided by the
-        weights of the models that agree.
-        """
-        evaluation = self.rows.evaluate_deltas()
-        return cast("Tensor", evaluation.elect(votes, weights, normalize=normalize, scale=scale))
 
     def gram(self, vectors: Tensor) -> Tensor:
         """Return the inner products of `vectors`, float64 [n, n]; their sum over all blocks is the tensor's.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from emberge.contracts.block import Block
+from emberge.contracts.block import Block, Formula
 from emberge.contracts.reference import FileRef, Reference
 from emberge.contracts.schedule import PerModel, PerTensor
 
@@ -233,16 +233,26 @@ class MergeStrategy(Stage):
         """The share of the base in the result, by which the models' weights are reduced."""
         return 0.0
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        """Return the merged rows, shaped like one model's: a tensor, or what a block's method returned."""
-        raise NotImplementedError
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # The formula of a parent is not that of another `merge`.
+        if "merge" in vars(cls) and "formula" not in vars(cls):
+            cls.formula = MergeStrategy.formula  # type: ignore[method-assign]
 
-    def factors(self, block: Block, stats: Stats) -> Sequence[float] | None:
-        """Return each model's factor if `merge` is a weighted sum of the models; else None.
+    def formula(self, block: Block, stats: Stats) -> Formula | None:
+        """Return a description of the merged rows, if a weighted sum or an election of signs gives them.
 
-        If factors are returned, a later link can be applied to the weighted sums directly, in one step.
+        A strategy defines this or `merge`. A formula is computed from the numbers as they are stored, and the
+        formula of a group's members is computed together with the link that follows.
         """
         return None
+
+    def merge(self, block: Block, stats: Stats) -> Tensor:
+        """Return the merged rows, shaped like one model's: by default those of the `formula`."""
+        formula = self.formula(block, stats)
+        if formula is None:
+            raise NotImplementedError(f"{type(self).__name__} has neither a formula nor a merge")
+        return block.evaluate(formula)
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,22 @@ class Chain:
         block = self.transform(stats, block.without_rows(), position)
         return link.conclude(self._resolve_options(link, block), stats[position])
 
-    def merge(self, stats: Sequence[Stats], block: Block) -> Tensor | np.ndarray:
-        """Return the merged rows, given the measures of all passes; an array only without torch."""
+    def merge(
+        self, stats: Sequence[Stats], block: Block, dtype: str = "float32"
+    ) -> Tensor | np.ndarray:
+        """Return the merged rows, given the measures of all passes; an array only without torch.
+
+        They may have the `dtype` in which they will be stored already.
+        """
         last = self.links[-1]
         if not isinstance(last, MergeStrategy):
             raise TypeError(f"{type(last).__name__} cannot end a chain")
         block = self.transform(stats, block, len(self.links) - 1)
-        return last.merge(self._resolve_options(last, block), stats[-1])
+        block = self._resolve_options(last, block)
+        formula = last.formula(block, stats[-1])
+        if formula is None:
+            return last.merge(block, stats[-1])
+        return block.evaluate(formula, dtype)
 
     def _resolve_options(self, link: Stage, block: Block) -> Block:
         return block.replace(options=self.resolve(link, block))

@@ -262,10 +262,15 @@ class DeltaProgram:
 
         return TorchEvaluation(self.tensors)
 
-    def combine(self, coefficients: Sequence[float]) -> Tensor | np.ndarray:
-        """Return Σ coefficient × model; coefficients of models that are sums are combined first."""
+    def combine(
+        self, coefficients: Sequence[float], *, dtype: str = "float32"
+    ) -> Tensor | np.ndarray:
+        """Return Σ coefficient × model; coefficients of models that are sums are combined first.
+
+        For `dtype` see `Evaluation`.
+        """
         if not self.shares:
-            return self.evaluate_models().combine(coefficients, add_base=False)
+            return self.evaluate_models().combine(coefficients, add_base=False, dtype=dtype)
         if len(coefficients) != len(self.shares):
             raise ValueError(f"{len(coefficients)} coefficients for {len(self.shares)} models")
         columns = zip(*self.shares, strict=True)
@@ -273,7 +278,7 @@ class DeltaProgram:
             sum(c * share for c, share in zip(coefficients, column, strict=True))
             for column in columns
         ]
-        return DeltaProgram(self.rows, self.start).combine(products)
+        return DeltaProgram(self.rows, self.start).combine(products, dtype=dtype)
 
     def inner_products(self, *, deltas: bool, differences: bool) -> dict[str, np.ndarray]:
         """Return the Gram matrix "products" of the models or their `deltas`, float64 [models, models].

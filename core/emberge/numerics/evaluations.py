@@ -55,7 +55,9 @@ class BracketCount(NamedTuple):
 class Evaluation(Protocol):
     """Results computed from several models' rows [models, *rows] and the base's.
 
-    Rows are tensors, or NumPy arrays if the rows are to be merged without torch.
+    Rows are tensors, or NumPy arrays if the rows are to be merged without torch. `dtype` is the one in which
+    merged rows will be stored. If it is bfloat16, kernels return such numbers (in an array uint16 words);
+    in all other cases merged rows have the dtype of the computation.
     """
 
     def values(self) -> Tensor | np.ndarray:
@@ -70,12 +72,20 @@ class Evaluation(Protocol):
         """Yield the bit patterns of the magnitudes of each of these models or of all, [elements]."""
         ...
 
-    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor | np.ndarray:
+    def combine(
+        self, coefficients: Sequence[float], *, add_base: bool, dtype: str = "float32"
+    ) -> Tensor | np.ndarray:
         """Return Σ coefficient × rows in model order, plus the base's rows with `add_base`."""
         ...
 
     def elect(
-        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+        self,
+        votes: Sequence[float],
+        weights: Sequence[float],
+        *,
+        normalize: bool,
+        scale: float,
+        dtype: str = "float32",
     ) -> Tensor | np.ndarray:
         """Return base + scale × the weighted mean of the values that have the sign elected by `votes`.
 
@@ -172,18 +182,30 @@ class KernelEvaluation:
     def _finish(self, rows: np.ndarray) -> Tensor | np.ndarray:
         return rows if self.stored.without_torch else as_tensor(rows)
 
-    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor | np.ndarray:
+    def _allocate_merged(self, dtype: str) -> np.ndarray:
+        """Return memory for merged rows: words of bfloat16 if they will be stored so, or else float32."""
+        return pooled_array(self.shape, np.uint16 if dtype == "bfloat16" else np.float32)
+
+    def combine(
+        self, coefficients: Sequence[float], *, add_base: bool, dtype: str = "float32"
+    ) -> Tensor | np.ndarray:
         require_count(coefficients, self.models)
-        out = pooled_array(self.shape, np.float32)
+        out = self._allocate_merged(dtype)
         factors = np.array(coefficients, np.float32)
         self._run(self.kernels.combine, factors, add_base, out.reshape(-1))
         return self._finish(out)
 
     def elect(
-        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+        self,
+        votes: Sequence[float],
+        weights: Sequence[float],
+        *,
+        normalize: bool,
+        scale: float,
+        dtype: str = "float32",
     ) -> Tensor | np.ndarray:
         least = least_divisor(weights)
-        out = pooled_array(self.shape, np.float32)
+        out = self._allocate_merged(dtype)
         self._run(
             self.kernels.elect,
             np.array(votes, np.float32),
@@ -264,10 +286,14 @@ def inner_products(evaluation: Evaluation, *, differences: bool) -> dict[str, np
 
 
 def as_tensor(rows: Tensor | np.ndarray) -> Tensor:
-    """Return rows as a tensor, without a copy."""
+    """Return rows as a tensor, without a copy; words of uint16 are numbers in bfloat16."""
     import torch
 
-    return torch.from_numpy(rows) if isinstance(rows, np.ndarray) else rows
+    if not isinstance(rows, np.ndarray):
+        return rows
+    if rows.dtype == np.uint16:
+        return torch.from_numpy(rows.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(rows)
 
 
 def require_count(coefficients: Sequence[float], models: int) -> None:

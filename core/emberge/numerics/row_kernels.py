@@ -13,7 +13,7 @@ import numpy as np
 
 from emberge.numerics.native import build
 
-CHUNK = 2048
+CHUNK = 1024
 # Numbers that kernels read from a model's file in one call (`stored_rows.WINDOW`).
 WINDOW = 1 << 16
 # The order of sums, as in `evaluations`.
@@ -31,8 +31,8 @@ _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _EVALUATES = (_POINTER, _POINTER)
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "decode": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER),
-    "combine": (*_EVALUATES, _POINTER, _NUMBER, _POINTER),
-    "elect": (*_EVALUATES, _POINTER, _POINTER, _FLOAT, _NUMBER, _FLOAT, _POINTER),
+    "combine": (*_EVALUATES, _POINTER, _NUMBER, _NUMBER, _POINTER),
+    "elect": (*_EVALUATES, _POINTER, _POINTER, _FLOAT, _NUMBER, _FLOAT, _NUMBER, _POINTER),
     "sums": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER),
     "gram": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER),
     "draw_ranked": (_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER, _POINTER),
@@ -198,6 +198,13 @@ def _evaluate(
     _call(name, ctypes.addressof(rows), ctypes.addressof(program), *arguments)
 
 
+def _merged(out: np.ndarray, size: int) -> tuple[int, int]:
+    """Return the kind and the address of merged rows, float32 or words of bfloat16."""
+    if out.dtype == _UINT16:
+        return BFLOAT16, _address(out, _UINT16, size)
+    return FLOAT32, _address(out, _SINGLE, size)
+
+
 def decode(
     rows: KernelRows, program: KernelProgram, size: int, less_first: bool, out: np.ndarray
 ) -> None:
@@ -214,9 +221,12 @@ def combine(
     add_base: bool,
     out: np.ndarray,
 ) -> None:
-    """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]."""
-    factors, into = _address(coefficients, _SINGLE), _address(out, _SINGLE, size)
-    _evaluate("combine", rows, program, size, factors, add_base, into)
+    """Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size].
+
+    `out` is of float32, or of uint16 for numbers in bfloat16.
+    """
+    factors = _address(coefficients, _SINGLE)
+    _evaluate("combine", rows, program, size, factors, add_base, *_merged(out, size))
 
 
 def elect(
@@ -233,10 +243,10 @@ def elect(
     """Write base + scale × the mean of the values with the elected sign into `out` [size].
 
     `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one.
+    `out` is of float32, or of uint16 for numbers in bfloat16.
     """
-    factors = _address(votes, _SINGLE), _address(weights, _SINGLE)
-    into = _address(out, _SINGLE, size)
-    _evaluate("elect", rows, program, size, *factors, least, normalize, scale, into)
+    given = _address(votes, _SINGLE), _address(weights, _SINGLE), least, normalize, scale
+    _evaluate("elect", rows, program, size, *given, *_merged(out, size))
 
 
 def sums(

@@ -284,7 +284,7 @@ def encode(values: Tensor | np.ndarray, dtype: str, *, kernels: Any = None) -> T
     """Return the values in the form to store: contiguous, on the CPU.
 
     A tensor stays a tensor. An array of float32, which needs kernels, stays an array, of words (uint16) for
-    bfloat16.
+    bfloat16; such words are returned as they are.
     """
     if isinstance(values, np.ndarray):
         return _encode_array(values, dtype, kernels)
@@ -299,6 +299,8 @@ def encode(values: Tensor | np.ndarray, dtype: str, *, kernels: Any = None) -> T
 
 
 def _encode_array(values: np.ndarray, dtype: str, kernels: Any) -> np.ndarray:
+    if values.dtype == np.uint16:
+        return values
     if dtype == "bfloat16":
         out = pooled_array(values.shape, np.uint16)
         kernels.encode(values.reshape(-1), out.reshape(-1))

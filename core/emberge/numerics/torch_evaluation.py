@@ -43,12 +43,20 @@ class TorchEvaluation:
         offsets[0] = self.rows[0]
         return offsets
 
-    def combine(self, coefficients: Sequence[float], *, add_base: bool) -> Tensor:
+    def combine(
+        self, coefficients: Sequence[float], *, add_base: bool, dtype: str = "float32"
+    ) -> Tensor:
         total = weighted_sum(coefficients, self.rows)
         return total.add_(self._required_base) if add_base else total
 
     def elect(
-        self, votes: Sequence[float], weights: Sequence[float], *, normalize: bool, scale: float
+        self,
+        votes: Sequence[float],
+        weights: Sequence[float],
+        *,
+        normalize: bool,
+        scale: float,
+        dtype: str = "float32",
     ) -> Tensor:
         deltas = self.rows
         elected = torch.mul(deltas[0], votes[0], out=pooled_like(deltas[0]))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Measures, MergeStrategy, PerTensor, Stats
+from emberge import Block, Measures, MergeStrategy, PerTensor, Stats, WeightedSum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +25,8 @@ class KeepNorm(MergeStrategy):
         # emberge adds up the blocks of a tensor.
         return block.inner_products(deltas=False, differences=False)
 
-    def merge(self, block: Block, stats: Stats) -> "Tensor":
-        return block.combine(self.coefficients(block, stats))
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
+        return WeightedSum(self.coefficients(block, stats))
 
     def coefficients(self, block: Block, stats: Stats) -> list[float]:
         """Return each model's factor."""

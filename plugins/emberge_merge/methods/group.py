@@ -16,6 +16,7 @@ from emberge import (
     MergeTransform,
     Scope,
     Stats,
+    WeightedSum,
     WeightRole,
     component,
     suggest,
@@ -134,14 +135,14 @@ class Group(MergeTransform):
 
     def apply(self, block: Block, stats: Stats) -> Block:
         group_blocks = _split_groups(block)
-        factors = {
-            label: self.by.factors(group_block, _group_stats(label, stats))
+        formulas = {
+            label: self.by.formula(group_block, _group_stats(label, stats))
             for label, group_block in group_blocks
         }
         shares = {
-            label: _spread_factors(block, label, group_factors)
-            for label, group_factors in factors.items()
-            if group_factors
+            label: _spread_factors(block, label, formula.coefficients)
+            for label, formula in formulas.items()
+            if isinstance(formula, WeightedSum) and not formula.of_deltas
         }
         if len(shares) == len(group_blocks):
             return block.with_sums(shares, self.group_weights)
@@ -160,7 +161,7 @@ def _split_groups(block: Block) -> list[tuple[str, Block]]:
     return [(label, _group_block(block, label)) for label in dict.fromkeys(block.groups)]
 
 
-def _spread_factors(block: Block, label: str, factors: Sequence[float]) -> list[float]:
+def _spread_factors(block: Block, label: str, factors: Iterable[float]) -> list[float]:
     """Return a factor for every model of the block: the group's for a member, 0 for other models."""
     remaining = iter(factors)
     return [next(remaining) if group == label else 0.0 for group in block.groups]

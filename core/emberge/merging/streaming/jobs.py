@@ -268,7 +268,7 @@ class MergeJob(TensorJob):
         guard = not self._are_checked(rows, stats)
         block = self._read_block(rows, 0, device, base, guard=guard)
         with self._name_in_errors():
-            merged = self.chain.merge(self._split_by_link(stats), block)
+            merged = self.chain.merge(self._split_by_link(stats), block, self.spec.dtype)
             block.rows.check_rest()
         encoded = encode(merged, self.spec.dtype, kernels=self.kernels)
         if isinstance(encoded, np.ndarray):

@@ -37,7 +37,7 @@ const char *emberge_level(void)
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __AVX512F__
+#ifdef __FMA__
 #include <immintrin.h>
 #endif
 
@@ -51,11 +51,9 @@ const char *emberge_level(void)
 typedef size_t index_t;
 
 enum {
-    CHUNK = 2048,
+    CHUNK = 1024,
     /* Numbers of a model that are read from its file at once, a multiple of a chunk. */
     WINDOW = 1 << 16,
-    /* An election works on half of the first cache at once, beside its three sums. */
-    PART = 512,
     /* The order of sums, as in `evaluations`. */
     LANES = 1 << 10,
     RUN = 1 << 16,
@@ -124,6 +122,13 @@ INLINE float float_of(uint32_t word)
 
 INLINE int32_t pattern_of(float value) { return (int32_t)(word_of(value) & MAGNITUDE); }
 INLINE float widen(uint16_t half) { return float_of((uint32_t)half << 16); }
+/* Return a number as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+INLINE uint16_t narrow(float value)
+{
+    uint32_t word = word_of(value);
+    uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
+    return (uint16_t)((word & MAGNITUDE) > 0x7F800000u ? 0x7FC0u : rounded);
+}
 INLINE index_t least_of(index_t a, index_t b) { return a < b ? a : b; }
 INLINE float *row_of(const Memory *memory, index_t m)
 {
@@ -253,6 +258,12 @@ static void decode_numbers(int64_t kind, const void *stored, index_t count, floa
         for (index_t i = 0; i < count; i++)
             into[i] = widen_half(half[i]);
     }
+}
+
+static void encode_numbers(const float *restrict values, index_t count, uint16_t *restrict into)
+{
+    for (index_t i = 0; i < count; i++)
+        into[i] = narrow(values[i]);
 }
 
 /* Write stored numbers minus the base's into `into`, as float32. */
@@ -609,28 +620,94 @@ int KERNEL(decode)(const Rows *rows, const Program *program, int64_t less_first,
     return 0;
 }
 
-static void write_sum(const float *restrict total, const float *restrict base, index_t count, float *restrict out)
+/* Write results into `out` [count] as numbers of this kind, float32 or bfloat16. */
+INLINE void write_numbers(const float *values, index_t count, int64_t kind, void *out)
 {
-    if (base) {
-        for (index_t i = 0; i < count; i++)
-            out[i] = total[i] + base[i];
-    } else {
-        memcpy(out, total, count * sizeof(float));
+    if (kind == BFLOAT16)
+        encode_numbers(values, count, out);
+    else
+        memcpy(out, values, count * sizeof *values);
+}
+
+/* Return whether all rows, and the base if it is known, are stored in bfloat16 and are not changed. */
+static int are_plain_halves(const Rows *rows, const Program *program)
+{
+    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    for (index_t m = 0; m < all; m++)
+        if (rows->kinds[m] != BFLOAT16)
+            return 0;
+    return !program->changes;
+}
+
+/* Write the addresses of the models' numbers with index `first`, and last of the base's if it is known. */
+INLINE void locate_all(const Rows *rows, index_t first, const void **addresses)
+{
+    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    for (index_t m = 0; m < all; m++)
+        addresses[m] = locate(rows, m, first);
+}
+
+/* Write the sums of a few models' numbers, minus the base's if `based` is 1, plus the base's with `add_base`. */
+INLINE void combine_few(
+    const void *const *stored, const index_t models, const int based, const int add_base, const float *factors,
+    index_t count, uint16_t *restrict out)
+{
+    const uint16_t *const *halves = (const uint16_t *const *)stored;
+    for (index_t i = 0; i < count; i++) {
+        float base = based ? widen(halves[models][i]) : 0.0f;
+        /* The sum of a product and -0 is the product, whatever its sign. */
+        float total = -0.0f;
+        for (index_t m = 0; m < models; m++)
+            total = fused(based == 1 ? widen(halves[m][i]) - base : widen(halves[m][i]), factors[m], total);
+        out[i] = narrow(add_base ? total + base : total);
     }
 }
 
-/* Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size]. */
-int KERNEL(combine)(const Rows *rows, const Program *program, const float *coefficients, int64_t add_base, float *restrict out)
+/* Combine a chunk as `combine_few` does, with constants in place of numbers; return whether there were few. */
+static int combine_halves(
+    const Rows *rows, index_t first, const float *factors, int64_t add_base, index_t count, uint16_t *out)
+{
+    const void *stored[MOST_IN_REGISTERS + 1];
+#define COMBINE_FEW(models)                                                                                 \
+    case models:                                                                                            \
+        locate_all(rows, first, stored);                                                                    \
+        if (!rows->based)                                                                                   \
+            combine_few(stored, models, 0, 0, factors, count, out);                                         \
+        else if (rows->based == 1 && add_base)                                                              \
+            combine_few(stored, models, 1, 1, factors, count, out);                                         \
+        else                                                                                                \
+            return 0;                                                                                       \
+        return 1
+    switch (rows->models) {
+        COMBINE_FEW(1);
+        COMBINE_FEW(2);
+        COMBINE_FEW(3);
+        COMBINE_FEW(4);
+    default:
+        return 0;
+    }
+#undef COMBINE_FEW
+}
+
+/* Write the sum of coefficient × values, in model order, and the base if asked for, into `out` [size].
+
+   The results are numbers of this kind, float32 or bfloat16. */
+int KERNEL(combine)(
+    const Rows *rows, const Program *program, const float *coefficients, int64_t add_base, int64_t kind, void *out)
 {
     Memory memory;
     if (!begin(rows, program, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
-    float *base = temporary(&memory, 0), *restrict total = temporary(&memory, 1);
+    int is_plain = kind == BFLOAT16 && are_plain_halves(rows, program);
+    float *restrict base = temporary(&memory, 0), *restrict total = temporary(&memory, 1);
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first), models = (index_t)rows->models;
+        void *into = address(out, kind, first);
         if (!program->changes) {
             fill_windows(rows, first);
+            if (is_plain && combine_halves(rows, first, coefficients, add_base, count, into))
+                continue;
             if (rows->based)
                 decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
             /* The sum of a product and -0 is the product, whatever its sign. */
@@ -652,82 +729,138 @@ int KERNEL(combine)(const Rows *rows, const Program *program, const float *coeff
                     total[i] = fused(row[i], factor, total[i]);
             }
         }
-        write_sum(total, add_base ? base : NULL, count, out + first);
+        for (index_t i = 0; add_base && i < count; i++)
+            total[i] += base[i];
+        write_numbers(total, count, kind, into);
     }
     free(memory.allocated);
     return 0;
 }
 
-/* Divide sums by their weights, of which `least` is the smallest; below zero, zeros are replaced by one. */
-INLINE void divide(float *restrict total, const float *restrict divisor, float least)
+/* An election of signs: factors of the models' values in it and in the mean.
+
+   `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one. */
+typedef struct {
+    const float *votes, *weights;
+    float least, scale;
+    int64_t normalize;
+} Election;
+
+/* Return a sum divided by its weights. */
+INLINE float divide(float total, float divisor, float least, const int replaces_zero)
 {
-    if (least < 0.0f) {
-        for (index_t i = 0; i < PART; i++) {
-            float by = divisor[i];
-            total[i] /= by + (by == 0.0f ? 1.0f : 0.0f);
+    if (replaces_zero)
+        return total / (divisor + (divisor == 0.0f ? 1.0f : 0.0f));
+    return total / (divisor > least ? divisor : least);
+}
+
+/* Write `base` + scale × the mean of a few models' values with the elected sign; sums stay in registers. */
+INLINE void elect_few(
+    const Memory *memory, const index_t models, const Election *election, const int normalize, const int replaces_zero,
+    float *restrict out)
+{
+    const float *restrict rows = row_of(memory, 0), *restrict base = temporary(memory, 0);
+    float votes[MOST_IN_REGISTERS], weights[MOST_IN_REGISTERS], signs[MOST_IN_REGISTERS];
+    float least = election->least, scale = election->scale;
+    for (index_t m = 0; m < models; m++) {
+        votes[m] = election->votes[m];
+        weights[m] = election->weights[m];
+        signs[m] = weights[m] > 0.0f ? 1.0f : -1.0f;
+    }
+    for (index_t i = 0; i < CHUNK; i++) {
+        float elected = rows[i] * votes[0], total = 0.0f, divisor = 0.0f;
+        for (index_t m = 1; m < models; m++)
+            elected = fused(rows[m * CHUNK + i], votes[m], elected);
+        float half = elected >= 0.0f ? 0.5f : -0.5f;
+        for (index_t m = 0; m < models; m++) {
+            float value = rows[m * CHUNK + i], agrees = value * half * signs[m] > 0.0f ? 1.0f : 0.0f;
+            total = fused(weights[m] * agrees, value, total);
+            divisor = fused(agrees, weights[m], divisor);
         }
-    } else {
-        for (index_t i = 0; i < PART; i++) {
-            float by = divisor[i];
-            total[i] /= by > least ? by : least;
-        }
+        if (normalize)
+            total = divide(total, divisor, least, replaces_zero);
+        out[i] = fused(total, scale, base[i]);
     }
 }
 
-/* Write scale × the mean of the values with the elected sign, plus the base, into temporary row 2. */
-static void elect_part(
-    const Memory *memory, index_t at, index_t models, const float *votes, const float *weights, float least,
-    int64_t normalize, float scale)
+/* Write the same for any number of models. */
+static void elect_many(const Memory *memory, index_t models, const Election *election, float *restrict out)
 {
-    const float *restrict row = row_of(memory, 0) + at, *restrict base = temporary(memory, 0) + at;
-    float *restrict elected = temporary(memory, 1), *restrict total = temporary(memory, 2);
-    float *restrict divisor = temporary(memory, 3);
-    for (index_t i = 0; i < PART; i++)
-        elected[i] = row[i] * votes[0];
+    const float *restrict row = row_of(memory, 0), *restrict base = temporary(memory, 0);
+    float *restrict elected = temporary(memory, 1), *restrict divisor = temporary(memory, 3);
+    for (index_t i = 0; i < CHUNK; i++)
+        elected[i] = row[i] * election->votes[0];
     for (index_t m = 1; m < models; m++) {
-        float vote = votes[m];
-        row = row_of(memory, m) + at;
-        for (index_t i = 0; i < PART; i++)
+        float vote = election->votes[m];
+        row = row_of(memory, m);
+        for (index_t i = 0; i < CHUNK; i++)
             elected[i] = fused(row[i], vote, elected[i]);
     }
-    for (index_t i = 0; i < PART; i++) {
+    for (index_t i = 0; i < CHUNK; i++) {
         elected[i] = elected[i] >= 0.0f ? 0.5f : -0.5f;
-        total[i] = 0.0f;
+        out[i] = 0.0f;
         divisor[i] = 0.0f;
     }
     for (index_t m = 0; m < models; m++) {
-        float weight = weights[m], sign = weight > 0.0f ? 1.0f : -1.0f;
-        row = row_of(memory, m) + at;
-        for (index_t i = 0; i < PART; i++) {
+        float weight = election->weights[m], sign = weight > 0.0f ? 1.0f : -1.0f;
+        row = row_of(memory, m);
+        for (index_t i = 0; i < CHUNK; i++) {
             float agrees = row[i] * elected[i] * sign > 0.0f ? 1.0f : 0.0f;
-            total[i] = fused(weight * agrees, row[i], total[i]);
+            out[i] = fused(weight * agrees, row[i], out[i]);
             divisor[i] = fused(agrees, weight, divisor[i]);
         }
     }
-    if (normalize)
-        divide(total, divisor, least);
-    for (index_t i = 0; i < PART; i++)
-        total[i] = fused(total[i], scale, base[i]);
+    float least = election->least;
+    if (election->normalize && least < 0.0f) {
+        for (index_t i = 0; i < CHUNK; i++)
+            out[i] = divide(out[i], divisor[i], least, 1);
+    } else if (election->normalize) {
+        for (index_t i = 0; i < CHUNK; i++)
+            out[i] = divide(out[i], divisor[i], least, 0);
+    }
+    for (index_t i = 0; i < CHUNK; i++)
+        out[i] = fused(out[i], election->scale, base[i]);
+}
+
+/* Write base + scale × the mean of a chunk's values with the elected sign into `out` [CHUNK]. */
+static void elect_chunk(const Memory *memory, index_t models, const Election *election, float *out)
+{
+#define ELECT_FEW(models)                                                                                   \
+    case models:                                                                                            \
+        if (!election->normalize)                                                                           \
+            elect_few(memory, models, election, 0, 0, out);                                                 \
+        else if (election->least < 0.0f)                                                                    \
+            elect_few(memory, models, election, 1, 1, out);                                                 \
+        else                                                                                                \
+            elect_few(memory, models, election, 1, 0, out);                                                 \
+        return
+    switch (models) {
+        ELECT_FEW(2);
+        ELECT_FEW(3);
+        ELECT_FEW(4);
+    default:
+        elect_many(memory, models, election, out);
+    }
+#undef ELECT_FEW
 }
 
 /* Write base + scale × the mean of the values with the elected sign into `out` [size].
 
-   `least` is the smallest divisor of a mean. If it is below zero, a divisor of zero is replaced by one. */
+   The results are numbers of this kind, float32 or bfloat16. */
 int KERNEL(elect)(
     const Rows *rows, const Program *program, const float *votes, const float *weights, float least,
-    int64_t normalize, float scale, float *out)
+    int64_t normalize, float scale, int64_t kind, void *out)
 {
     Memory memory;
     if (!begin(rows, program, 0, &memory))
         return NO_MEMORY;
+    Election election = {votes, weights, least, scale, normalize};
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
         index_t count = least_of(CHUNK, size - first);
         index_t models = load(rows, program, first, count, &memory);
-        for (index_t at = 0; at < count; at += PART) {
-            elect_part(&memory, at, models, votes, weights, least, normalize, scale);
-            memcpy(out + first + at, temporary(&memory, 2), least_of(PART, count - at) * sizeof(float));
-        }
+        elect_chunk(&memory, models, &election, temporary(&memory, 2));
+        write_numbers(temporary(&memory, 2), count, kind, address(out, kind, first));
     }
     free(memory.allocated);
     return 0;
@@ -746,14 +879,14 @@ static void end_run(float *restrict lanes, index_t count, double *restrict out)
 static void add_to_lanes(const Memory *memory, index_t models, int64_t squares, float *run)
 {
     for (index_t m = 0; m < models; m++) {
-        const float *restrict first = row_of(memory, m), *restrict second = first + LANES;
+        const float *restrict row = row_of(memory, m);
         float *restrict lanes = run + m * LANES;
         if (squares) {
             for (index_t lane = 0; lane < LANES; lane++)
-                lanes[lane] = (lanes[lane] + first[lane] * first[lane]) + second[lane] * second[lane];
+                lanes[lane] += row[lane] * row[lane];
         } else {
             for (index_t lane = 0; lane < LANES; lane++)
-                lanes[lane] = (lanes[lane] + __builtin_fabsf(first[lane])) + __builtin_fabsf(second[lane]);
+                lanes[lane] += __builtin_fabsf(row[lane]);
         }
     }
 }
@@ -788,32 +921,66 @@ int KERNEL(sums)(
     return 0;
 }
 
+/* Compilers split conversions of vectors into halves where the processor converts all at once. `add_product`
+   may round once or twice, as products of float32 numbers are exact in float64. */
 #ifdef __AVX512F__
 #define FACTORS 8
+#define add_product(a, b, sum) _mm512_fmadd_pd(a, b, sum)
+#define as_doubles(values) ((doubles)_mm512_cvtps_pd((__m256)(values)))
+#define as_words(stored) ((words)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)(stored))))
+#elif defined(__FMA__)
+#define FACTORS 4
+#define add_product(a, b, sum) _mm256_fmadd_pd(a, b, sum)
+#define as_doubles(values) ((doubles)_mm256_cvtps_pd((__m128)(values)))
+#define as_words(stored) ((words)_mm_cvtepu16_epi32(_mm_loadu_si64(stored)))
 #else
 #define FACTORS 4
+#define add_product(a, b, sum) ((sum) + (a) * (b))
+#define as_doubles(values) __builtin_convertvector(values, doubles)
+#define as_words(stored) __builtin_convertvector(*(const halves *)(stored), words)
 #endif
 /* Numbers that are multiplied at once, wherever they are in memory. */
 typedef double doubles __attribute__((vector_size(8 * FACTORS), aligned(8)));
 typedef float singles __attribute__((vector_size(4 * FACTORS), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(4 * FACTORS), aligned(4)));
+typedef uint16_t halves __attribute__((vector_size(2 * FACTORS), aligned(2)));
+
+/* Return numbers of this kind, float32 or bfloat16. */
+INLINE singles numbers_at(const int kind, const void *row, index_t at)
+{
+    if (kind == FLOAT32)
+        return *(const singles *)((const float *)row + at);
+    return (singles)(as_words((const uint16_t *)row + at) << 16);
+}
 
 /* Add the products of all pairs (i, j), j <= i, of a chunk's rows to lanes that stay in registers.
 
-   Products of float32 numbers are exact in float64. */
-INLINE void add_products_of(const float *rows, index_t models, double *lanes)
+   With `based` the base's numbers, after the last model's, are subtracted from the models'; with `less_first`
+   the first model's values are then subtracted from the other models'. */
+INLINE void add_products_of(
+    const int kind, const void *const *rows, const index_t models, const int based, const int less_first, double *lanes)
 {
-    index_t pairs = models * (models + 1) / 2;
+    const index_t pairs = models * (models + 1) / 2;
     for (index_t lane = 0; lane < GRAM_LANES; lane += FACTORS) {
         doubles sums[MOST_IN_REGISTERS * (MOST_IN_REGISTERS + 1) / 2], factors[MOST_IN_REGISTERS];
         for (index_t pair = 0; pair < pairs; pair++)
             sums[pair] = *(const doubles *)(lanes + pair * GRAM_LANES + lane);
         for (index_t at = lane; at < CHUNK; at += GRAM_LANES) {
             doubles *sum = sums;
-            for (index_t m = 0; m < models; m++)
-                factors[m] = __builtin_convertvector(*(const singles *)(rows + m * CHUNK + at), doubles);
+            singles origin = {0};
+            for (index_t m = 0; m < models; m++) {
+                singles values = numbers_at(kind, rows[m], at);
+                if (based)
+                    values -= numbers_at(kind, rows[models], at);
+                if (m == 0)
+                    origin = values;
+                else if (less_first)
+                    values -= origin;
+                factors[m] = as_doubles(values);
+            }
             for (index_t i = 0; i < models; i++)
-                for (index_t j = 0; j <= i; j++)
-                    *sum++ += factors[i] * factors[j];
+                for (index_t j = 0; j <= i; j++, sum++)
+                    *sum = add_product(factors[i], factors[j], *sum);
         }
         for (index_t pair = 0; pair < pairs; pair++)
             *(doubles *)(lanes + pair * GRAM_LANES + lane) = sums[pair];
@@ -827,17 +994,59 @@ static void add_products_of_two(const float *restrict a, const float *restrict b
             lanes[lane] += (double)a[at + lane] * (double)b[at + lane];
 }
 
-static void add_products(const Memory *memory, index_t models, double *lanes)
+static void add_products(const Memory *memory, index_t models, int64_t less_first, double *lanes)
 {
-    const float *rows = row_of(memory, 0);
+    float *rows = row_of(memory, 0);
+    const void *decoded[MOST_IN_REGISTERS];
+    for (index_t m = 0; m < models && m < MOST_IN_REGISTERS; m++)
+        decoded[m] = row_of(memory, m);
+#define ADD_PRODUCTS(models)                                                                                \
+    case models:                                                                                            \
+        if (less_first)                                                                                     \
+            add_products_of(FLOAT32, decoded, models, 0, 1, lanes);                                         \
+        else                                                                                                \
+            add_products_of(FLOAT32, decoded, models, 0, 0, lanes);                                         \
+        return
     switch (models) {
-    case 2: add_products_of(rows, 2, lanes); return;
-    case 3: add_products_of(rows, 3, lanes); return;
-    case 4: add_products_of(rows, 4, lanes); return;
+        ADD_PRODUCTS(2);
+        ADD_PRODUCTS(3);
+        ADD_PRODUCTS(4);
+    }
+#undef ADD_PRODUCTS
+    for (index_t m = 1; less_first && m < models; m++) {
+        float *restrict row = rows + m * CHUNK;
+        for (index_t i = 0; i < CHUNK; i++)
+            row[i] -= rows[i];
     }
     for (index_t i = 0; i < models; i++)
         for (index_t j = 0; j <= i; j++, lanes += GRAM_LANES)
             add_products_of_two(rows + i * CHUNK, rows + j * CHUNK, lanes);
+}
+
+/* Add the products of a full chunk of numbers in bfloat16; return whether there were few models. */
+static int add_products_of_halves(const Rows *rows, index_t first, int64_t less_first, double *lanes)
+{
+    const void *stored[MOST_IN_REGISTERS + 1];
+#define ADD_PRODUCTS(models)                                                                                \
+    case models:                                                                                            \
+        locate_all(rows, first, stored);                                                                    \
+        if (rows->based == 1 && less_first)                                                                 \
+            add_products_of(BFLOAT16, stored, models, 1, 1, lanes);                                         \
+        else if (rows->based == 1)                                                                          \
+            add_products_of(BFLOAT16, stored, models, 1, 0, lanes);                                         \
+        else if (less_first)                                                                                \
+            add_products_of(BFLOAT16, stored, models, 0, 1, lanes);                                         \
+        else                                                                                                \
+            add_products_of(BFLOAT16, stored, models, 0, 0, lanes);                                         \
+        return 1
+    switch (rows->models) {
+        ADD_PRODUCTS(2);
+        ADD_PRODUCTS(3);
+        ADD_PRODUCTS(4);
+    default:
+        return 0;
+    }
+#undef ADD_PRODUCTS
 }
 
 /* Add the products of the values of all pairs of models (0, 0), (1, 0), (1, 1), (2, 0), … to lanes.
@@ -851,15 +1060,16 @@ int KERNEL(gram)(const Rows *rows, const Program *program, int64_t less_first, i
     if (!begin(rows, program, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
+    int is_plain = are_plain_halves(rows, program) && out_rows == rows->models;
     for (index_t first = 0; first < size; first += CHUNK) {
-        index_t models = load(rows, program, first, least_of(CHUNK, size - first), &memory);
-        const float *restrict origin = row_of(&memory, 0);
-        for (index_t m = 1; less_first && m < models; m++) {
-            float *restrict row = row_of(&memory, m);
-            for (index_t i = 0; i < CHUNK; i++)
-                row[i] -= origin[i];
+        index_t count = least_of(CHUNK, size - first);
+        if (is_plain && count == CHUNK) {
+            fill_windows(rows, first);
+            if (add_products_of_halves(rows, first, less_first, out))
+                continue;
         }
-        add_products(&memory, least_of(models, (index_t)out_rows), out);
+        index_t models = load(rows, program, first, count, &memory);
+        add_products(&memory, least_of(models, (index_t)out_rows), less_first, out);
     }
     free(memory.allocated);
     return 0;
@@ -867,10 +1077,19 @@ int KERNEL(gram)(const Rows *rows, const Program *program, int64_t less_first, i
 
 /* ── random drops by rank ─────────────────────────────────────────────────────────────────────── */
 
-/* Memory of rows of one width. A code is 0 if a value stays, 1 if its rank decides, 2 if it becomes zero. */
+/* The probabilities of the lowest and the highest rank that a value may have. */
+typedef struct {
+    float low, high;
+} Bounds;
+
+/* Memory of rows of one width. A code is 0 if a value stays, 1 if its rank decides, 2 if it becomes zero.
+
+   `bounds` are those of each value, and `bin_bounds` those of each bin. `counts` has two counts of each bin,
+   of the values with even and with odd positions, as a count cannot increase twice at once. */
 typedef struct {
     index_t width, bin_count;
-    float *numbers, *least, *most, *lows, *highs;
+    float *numbers;
+    Bounds *bounds, *bin_bounds;
     int32_t *patterns, *bins, *counts;
     uint32_t *below;
     uint8_t *codes;
@@ -903,20 +1122,24 @@ static void assign_bins(const Ranking *ranking, int shift)
 /* Write the probabilities of the lowest and the highest rank in each bin. */
 static void bound_chances(const Ranking *ranking, const float *restrict chances)
 {
-    int32_t *restrict counts = ranking->counts;
+    int32_t *restrict even = ranking->counts, *restrict odd = even + ranking->bin_count;
     const int32_t *restrict bins = ranking->bins;
     uint32_t *restrict below = ranking->below;
     uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
-    memset(counts, 0, ranking->bin_count * sizeof *counts);
-    for (index_t i = 0; i < ranking->width; i++)
-        counts[bins[i]]++;
+    memset(even, 0, 2 * ranking->bin_count * sizeof *even);
+    for (index_t i = 0; i + 1 < ranking->width; i += 2) {
+        even[bins[i]]++;
+        odd[bins[i + 1]]++;
+    }
+    if (ranking->width % 2)
+        even[bins[last]]++;
     for (index_t b = 0; b < ranking->bin_count; b++) {
-        ranking->lows[b] = chances[total < last ? total : last];
-        total += (uint32_t)counts[b];
+        ranking->bin_bounds[b].low = chances[total < last ? total : last];
+        total += (uint32_t)(even[b] + odd[b]);
         below[b] = total;
     }
     for (index_t b = 0; b < ranking->bin_count; b++)
-        ranking->highs[b] = chances[(below[b] > 1 ? below[b] : 1) - 1];
+        ranking->bin_bounds[b].high = chances[(below[b] > 1 ? below[b] : 1) - 1];
 }
 
 /* Return the rank of value i in its row, where equal values are ranked by their position. */
@@ -962,8 +1185,9 @@ static void draw_row(
     uint32_t second)
 {
     index_t width = ranking->width;
-    float *restrict numbers = ranking->numbers, *restrict least = ranking->least, *restrict most = ranking->most;
-    const float *restrict lows = ranking->lows, *restrict highs = ranking->highs;
+    float *restrict numbers = ranking->numbers;
+    Bounds *restrict bounds = ranking->bounds;
+    const Bounds *restrict bin_bounds = ranking->bin_bounds;
     int32_t *restrict patterns = ranking->patterns;
     const int32_t *restrict bins = ranking->bins;
     uint8_t *restrict codes = ranking->codes;
@@ -975,12 +1199,10 @@ static void draw_row(
         assign_bins(ranking, width < WIDE ? FEW_SHIFT : MANY_SHIFT);
         bound_chances(ranking, chances);
     }
-    for (index_t i = 0; i < width; i++) {
-        least[i] = lows[bins[i]];
-        most[i] = highs[bins[i]];
-    }
     for (index_t i = 0; i < width; i++)
-        codes[i] = (uint8_t)((numbers[i] >= least[i]) + (numbers[i] >= most[i]));
+        bounds[i] = bin_bounds[bins[i]];
+    for (index_t i = 0; i < width; i++)
+        codes[i] = (uint8_t)((numbers[i] >= bounds[i].low) + (numbers[i] >= bounds[i].high));
     decide_by_rank(ranking, chances);
 }
 
@@ -998,18 +1220,16 @@ int KERNEL(draw_ranked)(
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t wide = ((index_t)width + 63) / 64 * 64;
     index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
-    char *memory = allocate((wide * 5 + ranking.bin_count * 4 + at_once * wide) * 4 + wide);
+    char *memory = allocate((wide * 5 + ranking.bin_count * 5 + at_once * wide) * 4 + wide);
     if (!memory)
         return NO_MEMORY;
     ranking.numbers = (float *)memory;
-    ranking.least = ranking.numbers + wide;
-    ranking.most = ranking.least + wide;
-    ranking.lows = ranking.most + wide;
-    ranking.highs = ranking.lows + ranking.bin_count;
-    ranking.patterns = (int32_t *)(ranking.highs + ranking.bin_count);
+    ranking.bounds = (Bounds *)(ranking.numbers + wide);
+    ranking.bin_bounds = ranking.bounds + wide;
+    ranking.patterns = (int32_t *)(ranking.bin_bounds + ranking.bin_count);
     ranking.bins = ranking.patterns + wide;
     ranking.counts = ranking.bins + wide;
-    ranking.below = (uint32_t *)(ranking.counts + ranking.bin_count);
+    ranking.below = (uint32_t *)(ranking.counts + 2 * ranking.bin_count);
     uint32_t *places = ranking.below + ranking.bin_count;
     ranking.codes = (uint8_t *)(places + at_once * wide);
     memset(ranking.bins, 0, wide * sizeof(int32_t));
@@ -1023,8 +1243,7 @@ int KERNEL(draw_ranked)(
             uint8_t *row_bits = bits + (m * (index_t)rows + first) * row_bytes;
             const float *of_model = chances + m * ranking.width;
             /* A narrow row is one bin. */
-            ranking.lows[0] = of_model[0];
-            ranking.highs[0] = of_model[ranking.width - 1];
+            ranking.bin_bounds[0] = (Bounds){of_model[0], of_model[ranking.width - 1]};
             for (index_t r = 0; r < count; r++, row += ranking.width, row_bits += row_bytes) {
                 draw_row(&ranking, row, of_model, places + r * ranking.width, factors[2 * m], factors[2 * m + 1]);
                 write_bits(&ranking, row_bits);
@@ -1047,67 +1266,93 @@ typedef struct {
     int32_t *values, *value_rows, *ties;
 } NearLimits;
 
-/* Write the indices of magnitudes from `low` to `low` + `span` into `inside`, and return their number. */
+/* A limit's counts in a chunk: magnitudes above it, inside its bracket, and not zero. */
+typedef struct {
+    int32_t above, nonzero;
+    index_t inside;
+} ChunkCounts;
+
+/* Count a chunk's magnitudes, and write the indices of those from `low` to `high` into `inside`. */
 #ifdef __AVX512F__
-INLINE index_t find_inside(const float *row, index_t count, int32_t low, uint32_t span, int32_t *inside)
+INLINE ChunkCounts count_magnitudes(const float *row, index_t count, int32_t low, int32_t high, int32_t *inside)
 {
     const __m512i magnitude = _mm512_set1_epi32(MAGNITUDE), lowest = _mm512_set1_epi32(low);
-    const __m512i most = _mm512_set1_epi32((int32_t)span), step = _mm512_set1_epi32(16);
+    const __m512i highest = _mm512_set1_epi32(high), step = _mm512_set1_epi32(16), one = _mm512_set1_epi32(1);
+    const __m512i span = _mm512_sub_epi32(highest, lowest), none = _mm512_setzero_si512();
     __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i above = none, nonzero = none;
     index_t found = 0;
     for (index_t i = 0; i < count; i += 16) {
-        __m512i pattern = _mm512_and_si512(_mm512_load_si512(row + i), magnitude);
-        __mmask16 hits = _mm512_cmple_epu32_mask(_mm512_sub_epi32(pattern, lowest), most);
-        if (count - i < 16)
-            hits &= (__mmask16)((1u << (count - i)) - 1);
+        __mmask16 exist = count - i < 16 ? (__mmask16)((1u << (count - i)) - 1) : (__mmask16)0xFFFF;
+        __m512i pattern = _mm512_and_si512(_mm512_maskz_load_epi32(exist, row + i), magnitude);
+        __mmask16 hits = _mm512_mask_cmple_epu32_mask(exist, _mm512_sub_epi32(pattern, lowest), span);
+        above = _mm512_mask_add_epi32(above, _mm512_cmpgt_epi32_mask(pattern, highest), above, one);
+        nonzero = _mm512_mask_add_epi32(nonzero, _mm512_test_epi32_mask(pattern, pattern), nonzero, one);
         _mm512_storeu_si512(inside + found, _mm512_maskz_compress_epi32(hits, index));
         found += (index_t)__builtin_popcount(hits);
         index = _mm512_add_epi32(index, step);
     }
-    return found;
+    return (ChunkCounts){_mm512_reduce_add_epi32(above), _mm512_reduce_add_epi32(nonzero), found};
 }
 #else
-INLINE index_t find_inside(const float *restrict row, index_t count, int32_t low, uint32_t span, int32_t *restrict inside)
+INLINE ChunkCounts count_magnitudes(
+    const float *restrict row, index_t count, int32_t low, int32_t high, int32_t *restrict inside)
 {
-    index_t found = 0;
+    ChunkCounts counts = {0, 0, 0};
     for (index_t i = 0; i < count; i++) {
-        inside[found] = (int32_t)i;
-        found += (uint32_t)pattern_of(row[i]) - (uint32_t)low <= span;
+        int32_t pattern = pattern_of(row[i]);
+        counts.above += pattern > high;
+        counts.nonzero += pattern > 0;
     }
-    return found;
+    for (index_t i = 0; i < count; i++) {
+        inside[counts.inside] = (int32_t)i;
+        counts.inside += (uint32_t)pattern_of(row[i]) - (uint32_t)low <= (uint32_t)high - (uint32_t)low;
+    }
+    return counts;
 }
 #endif
 
-/* Collect a pattern inside, or count it if it is frequent. */
-INLINE void collect(const NearLimits *near, index_t limit, index_t size, int32_t pattern, index_t tensor_row)
+/* Return the place of a pattern among the frequent ones, or their number; without a branch, as none is likely. */
+INLINE index_t find_frequent(const int64_t *frequent, index_t frequent_count, int64_t pattern)
 {
-    const int64_t *frequent = near->frequent + limit * (index_t)near->frequent_count;
-    for (index_t f = (index_t)near->frequent_count; f-- > 0;)
-        if (frequent[f] == pattern) {
-            near->ties[(limit * (index_t)near->frequent_count + f) * (index_t)near->tensor_rows + tensor_row]++;
-            return;
-        }
-    index_t at = limit * size + (index_t)near->counts[4 * limit + 3]++;
-    near->values[at] = pattern;
-    near->value_rows[at] = (int32_t)tensor_row;
+    index_t place = frequent_count;
+    for (index_t f = 0; f < frequent_count; f++)
+        place = frequent[f] == pattern ? f : place;
+    return place;
 }
 
-static void count_chunk(const NearLimits *near, index_t limit, index_t size, const float *restrict row, index_t first, index_t count, int32_t *inside)
+/* Count a chunk's magnitudes near a limit; count those inside its bracket row by row if they are frequent, and
+   collect the others. */
+static void count_chunk(
+    const NearLimits *near, index_t limit, index_t size, const float *row, index_t first, index_t count,
+    int32_t *restrict inside)
 {
-    int32_t low = (int32_t)near->lows[limit], high = (int32_t)near->highs[limit], above = 0, nonzero = 0;
-    for (index_t i = 0; i < count; i++) {
-        int32_t pattern = pattern_of(row[i]);
-        above += pattern > high;
-        nonzero += pattern > 0;
-    }
-    index_t found = find_inside(row, count, low, (uint32_t)high - (uint32_t)low, inside);
-    near->counts[4 * limit] += above;
-    near->counts[4 * limit + 1] += (int64_t)found;
-    near->counts[4 * limit + 2] += nonzero;
-    for (index_t n = 0; n < found; n++) {
+    index_t width = (index_t)near->width, frequent_count = (index_t)near->frequent_count;
+    index_t tensor_rows = (index_t)near->tensor_rows;
+    const int64_t *frequent = near->frequent + limit * frequent_count;
+    int64_t *counts = near->counts + 4 * limit;
+    index_t collected = (index_t)counts[3];
+    int32_t *restrict values = near->values + limit * size, *restrict value_rows = near->value_rows + limit * size;
+    int32_t *restrict ties = near->ties + limit * frequent_count * tensor_rows;
+    ChunkCounts found = count_magnitudes(row, count, (int32_t)near->lows[limit], (int32_t)near->highs[limit], inside);
+    index_t tensor_row = first / width, row_end = (tensor_row + 1) * width;
+    for (index_t n = 0; n < found.inside; n++) {
         index_t i = (index_t)inside[n];
-        collect(near, limit, size, pattern_of(row[i]), (first + i) / (index_t)near->width);
+        int32_t pattern = pattern_of(row[i]);
+        for (; first + i >= row_end; row_end += width)
+            tensor_row++;
+        index_t place = find_frequent(frequent, frequent_count, pattern);
+        if (place < frequent_count) {
+            ties[place * tensor_rows + tensor_row]++;
+        } else {
+            values[collected] = pattern;
+            value_rows[collected++] = (int32_t)tensor_row;
+        }
     }
+    counts[0] += found.above;
+    counts[1] += (int64_t)found.inside;
+    counts[2] += found.nonzero;
+    counts[3] = (int64_t)collected;
 }
 
 /* Count the magnitudes near each limit of a model. */
@@ -1131,14 +1376,10 @@ int KERNEL(count_near_limits)(const Rows *rows, const Program *program, const Ne
 
 /* ── conversions ──────────────────────────────────────────────────────────────────────────────── */
 
-/* Write float32 numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+/* Write float32 numbers as bfloat16. */
 int KERNEL(encode)(const float *restrict values, int64_t count, uint16_t *restrict into)
 {
-    for (index_t i = 0; i < (index_t)count; i++) {
-        uint32_t word = word_of(values[i]);
-        uint32_t rounded = (word + 0x7FFF + (word >> 16 & 1)) >> 16;
-        into[i] = (uint16_t)((word & MAGNITUDE) > 0x7F800000u ? 0x7FC0u : rounded);
-    }
+    encode_numbers(values, (index_t)count, into);
     return 0;
 }
 

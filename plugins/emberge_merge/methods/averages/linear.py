@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from emberge import Block, MergeStrategy, Stats, WeightRole
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from emberge import Block, MergeStrategy, Stats, WeightedSum, WeightRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +29,6 @@ class Linear(MergeStrategy):
     def weight_role(self) -> WeightRole:
         return "share" if self.normalize else "scale"
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.combine(self.factors(block, stats))
-
-    def factors(self, block: Block, stats: Stats) -> list[float]:
-        weights = block.weights / block.weights.sum() if self.normalize else block.weights
-        factors: list[float] = weights.tolist()
-        return factors
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
+        weights = block.weights
+        return WeightedSum(weights / weights.sum() if self.normalize else weights)

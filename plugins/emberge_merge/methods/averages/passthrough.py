@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from emberge import Block, MergeStrategy, PerTensor, Stats
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from emberge import Block, MergeStrategy, PerTensor, Stats, WeightedSum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +25,5 @@ class Passthrough(MergeStrategy):
     weight_role = "unused"
     needs_torch = False
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
-        return block.combine([block.options.scale])
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
+        return WeightedSum([block.options.scale])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from emberge import Block, MergeStrategy, PerTensor, Stats, WeightRole
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from emberge import Block, MergeStrategy, PerTensor, Stats, WeightedSum, WeightRole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +34,8 @@ class TaskArithmetic(MergeStrategy):
     def weight_role(self) -> WeightRole:
         return "share" if self.normalize else "scale"
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
+    def formula(self, block: Block, stats: Stats) -> WeightedSum:
         weights = block.weights * block.options.scale
         if self.normalize:
             weights = weights / block.weights.sum()
-        return block.add_deltas(weights.tolist())
+        return WeightedSum(weights, of_deltas=True)

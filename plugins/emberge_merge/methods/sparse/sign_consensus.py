@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from emberge import Block, MergeStrategy, PerTensor, Stats
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from emberge import Block, MergeStrategy, PerTensor, SignElection, Stats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +47,9 @@ class SignConsensus(MergeStrategy):
                 "sums of weights may come near zero; give positive weights unless you mean that"
             )
 
-    def merge(self, block: Block, stats: Stats) -> Tensor:
+    def formula(self, block: Block, stats: Stats) -> SignElection:
         weights = block.weights.tolist()
         votes = weights if self.elect == "weighted" else [1.0] * len(weights)
         if self.consensus_mean == "count":
             weights = [float((weight > 0) - (weight < 0)) for weight in weights]
-        return block.elect(votes, weights, normalize=self.normalize, scale=block.options.scale)
+        return SignElection(votes, weights, self.normalize, block.options.scale)

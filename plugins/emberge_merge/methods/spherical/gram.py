@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
-from emberge import Block, Measures, MergeStrategy, Scope, Stats
+from emberge import Block, Measures, MergeStrategy, Scope, Stats, WeightedSum
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,11 +69,15 @@ class GramStrategy(MergeStrategy):
         coefficients, warning = self.coefficients(stats[-1], block)
         return {"coefficients": coefficients, "warning": warning}
 
+    def formula(self, block: Block, stats: Stats) -> WeightedSum | None:
+        if self.granularity == "row" or self._is_by_column(block):
+            return None
+        return WeightedSum(stats[0]["coefficients"], of_deltas=self.of_deltas(block))
+
     def merge(self, block: Block, stats: Stats) -> Tensor:
+        if self.formula(block, stats) is not None:
+            return super().merge(block, stats)
         deltas = self.of_deltas(block)
-        if self.granularity != "row" and not self._is_by_column(block):
-            coefficients = stats[0]["coefficients"]
-            return block.add_deltas(coefficients) if deltas else block.combine(coefficients)
         vectors = self._select_vectors(block)
         if self.granularity == "row":
             merged = self._merge_rows(vectors, block)
