@@ -29,7 +29,7 @@ from tests.support.sources import (
 MOST = dict.fromkeys(FACES, 30) | {
     "emberge": 110,
     # The dictionary of nouns, of which `emberge` has most.
-    "emberge.contracts": 127,
+    "emberge.contracts": 130,
     **{"emberge.data": 44, "emberge.files": 36, "emberge.merging": 33, "emberge.model_folder": 56},
     "emberge.encoding": 31,
     "emberge.evaluating": 33,

@@ -16,6 +16,7 @@ from .backbone import TokenEncoder as TokenEncoder
 from .backbone import TokenisedText as TokenisedText
 from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
+from .block import Formula as Formula
 from .block import Options as Options
 from .block import SignElection as SignElection
 from .block import WeightedSum as WeightedSum

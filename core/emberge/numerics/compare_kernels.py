@@ -89,8 +89,10 @@ def _compare_evaluations(by_kernels: DeltaProgram, by_torch: DeltaProgram) -> Co
     def results(evaluation: Evaluation) -> dict[str, Tensor]:
         bracket_count = evaluation.count([Bracket(1, low, high, (low,))], _WIDTH)[0]
         elected = evaluation.elect(_WEIGHTS, _WEIGHTS, normalize=True, scale=0.9)
+        rounded = evaluation.combine(_WEIGHTS, add_base=True, dtype="bfloat16")
         return {
             "combine": as_tensor(evaluation.combine(_WEIGHTS, add_base=True)),
+            "combine, rounded": as_tensor(rounded).bfloat16(),
             "elect": as_tensor(elected),
             "sums": torch.from_numpy(evaluation.sums(squares=False)),
             "gram": torch.from_numpy(evaluation.gram(differences=True)),

@@ -180,10 +180,13 @@ def test_memory_has_room_for_what_kernels_read_at_once() -> None:
     assert f"LANES = 1 << {row_kernels.LANES.bit_length() - 1}," in source
 
 
+@pytest.mark.parametrize("subtract", [False, True])
 @pytest.mark.parametrize("less_first", [False, True])
 @pytest.mark.parametrize("models", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("size", [5, 2048, (1 << 16) + 37])
-def test_products_of_all_pairs_are_added_in_lanes(size: int, models: int, less_first: bool) -> None:
+def test_products_of_all_pairs_are_added_in_lanes(
+    size: int, models: int, less_first: bool, subtract: bool
+) -> None:
     require_kernels()
     generator = torch.Generator().manual_seed(size)
     stored = torch.randn(models + 1, size, generator=generator).bfloat16()
@@ -199,9 +202,9 @@ def test_products_of_all_pairs_are_added_in_lanes(size: int, models: int, less_f
         np.empty(0, np.int64), np.empty((0, models), np.float32), np.empty((0, models, 3), int), 0
     )
     out = np.zeros((models * (models + 1) // 2, row_kernels.GRAM_LANES))
-    row_kernels.gram(rows.kernel_rows(None, subtract=True), changes, size, less_first, out)
+    row_kernels.gram(rows.kernel_rows(None, subtract=subtract), changes, size, less_first, out)
 
-    values = (stored[:-1].float() - stored[-1].float()).numpy()
+    values = (stored[:-1].float() - (stored[-1].float() if subtract else 0.0)).numpy()
     if less_first:
         values[1:] -= values[0]
     pairs = [(i, j) for i in range(models) for j in range(i + 1)]

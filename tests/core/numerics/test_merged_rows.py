@@ -1,0 +1,120 @@
+"""Kernels store merged rows in bfloat16 at once, with the bytes that rounding torch's float32 rows gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from emberge.numerics import (
+    DecodedRows,
+    DeltaProgram,
+    KeepLargest,
+    Limit,
+    Place,
+    StoredRows,
+    encode,
+    row_kernels,
+)
+from torch import Tensor
+
+from tests.support.compiled import require_kernels
+
+# A part of a chunk, whole chunks, and more than a window of the files.
+SIZES = [5, 2048, (1 << 16) + 1037]
+COUNTS = [1, 2, 3, 4, 6]
+
+
+def build_programs(
+    size: int, models: int, *, other: str = "", based: bool = True
+) -> list[DeltaProgram]:
+    """Return programs of the same rows for kernels and for torch; `other` is the last model's dtype."""
+    require_kernels()
+    generator = torch.Generator().manual_seed(size + models)
+    base = torch.randn(size, generator=generator) * 0.1
+    changes = torch.randn(models, size, generator=generator) * 0.01
+    changes[torch.rand(models, size, generator=generator) < 0.1] = 0.0
+    dtypes = [torch.bfloat16] * models + [torch.bfloat16]
+    if other:
+        dtypes[models - 1] = getattr(torch, other)
+    rows = [row.to(dtype) for row, dtype in zip([*(base + changes), base], dtypes, strict=True)]
+    places, end = [], 0
+    for number, row in enumerate(rows):
+        places.append(Place(str(row.dtype).removeprefix("torch."), end, number))
+        end += places[-1].memory_bytes(size)
+    memory: np.ndarray = np.zeros(end, np.uint8)
+    for place, row in zip(places, rows, strict=True):
+        memory[place.start : place.start + row.nbytes] = row.view(torch.uint8).numpy()
+    stored = StoredRows.of(
+        memory, places[:-1], places[-1] if based else None, (size,), row_kernels, is_checked=True
+    )
+    decoded = DecodedRows(
+        torch.stack([row.float() for row in rows[:-1]]), rows[-1].float() if based else None
+    )
+    return [DeltaProgram(stored), DeltaProgram(decoded)]
+
+
+def require_rounded(found: Tensor, exact: Tensor) -> None:
+    """Require the bytes of numbers that torch rounds to bfloat16."""
+    assert found.dtype == torch.bfloat16
+    assert exact.dtype == torch.float32
+    assert torch.equal(found.view(torch.int16), exact.bfloat16().view(torch.int16))
+
+
+def list_factors(count: int) -> list[float]:
+    return [0.7, -0.25, 0.4, 0.0, 1.5, 0.1][:count]
+
+
+@pytest.mark.parametrize("other", ["", "float16", "float32"])
+@pytest.mark.parametrize("models", COUNTS)
+@pytest.mark.parametrize("size", SIZES)
+def test_weighted_sums_are_rounded_once(size: int, models: int, other: str) -> None:
+    factors = list_factors(models)
+    for based in (False, True):
+        found, exact = (
+            program.combine(factors, dtype="bfloat16")
+            for program in build_programs(size, models, other=other, based=based)
+        )
+        require_rounded(found, exact)
+    for add_base in (False, True):
+        found, exact = (
+            program.evaluate_deltas().combine(factors, add_base=add_base, dtype="bfloat16")
+            for program in build_programs(size, models, other=other)
+        )
+        require_rounded(found, exact)
+
+
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("models", COUNTS)
+def test_elections_are_rounded_once(models: int, normalize: bool, negative: bool) -> None:
+    weights = [abs(factor) for factor in list_factors(models)]
+    if negative:
+        weights[-1] = -0.3
+    for size in SIZES:
+        for trims in (False, True):
+            programs = build_programs(size, models)
+            if trims:
+                middle = int(programs[1].deltas.abs().view(torch.int32).median())
+                change = KeepLargest([Limit(middle, 0, 2)] * models)
+                programs = [program.record(change) for program in programs]
+            found, exact = (
+                program.evaluate_deltas().elect(
+                    weights, weights, normalize=normalize, scale=0.9, dtype="bfloat16"
+                )
+                for program in programs
+            )
+            require_rounded(found, exact)
+
+
+def test_without_a_stored_dtype_rows_stay_in_float32() -> None:
+    for dtype in ("float32", "float16"):
+        found, exact = (
+            program.combine([0.5, 0.25], dtype=dtype) for program in build_programs(2049, 2)
+        )
+        assert found.dtype == torch.float32
+        assert torch.equal(found, exact)
+
+
+def test_words_of_bfloat16_are_not_rounded_again() -> None:
+    words: np.ndarray = np.array([0x3F80, 0x0001], np.uint16)
+    assert encode(words, "bfloat16", kernels=row_kernels) is words
