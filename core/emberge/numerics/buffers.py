@@ -65,6 +65,16 @@ def _take_memory(size: int) -> mmap.mmap:
     return pool[-1]
 
 
+def kept_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Return a contiguous array of arbitrary content outside the heap, for what is kept from every block.
+
+    The heap could not shrink between such arrays.
+    """
+    count = math.prod(shape)
+    memory = pooled_bytes(max(1, count * np.dtype(dtype).itemsize))
+    return np.frombuffer(memory, dtype, count).reshape(tuple(shape))
+
+
 def pooled_bytes(size: int) -> mmap.mmap:
     """Return private memory outside the heap, which is freed with its last reference."""
     if sys.platform == "win32":

@@ -6,13 +6,12 @@ The module also has random drops whose probability depends on the rank of a valu
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_bytes, pooled_like
+from emberge.numerics.buffers import kept_array, pooled_like
 
 if TYPE_CHECKING:
     import torch
@@ -153,10 +152,7 @@ def draw_ranked(
         stays: np.ndarray = uniform(tensor, start, keys).lt(chances).cpu().numpy()
         return np.packbits(stays.reshape(len(stays), -1, width), axis=-1, bitorder="little")
     values = np.asarray(deltas).reshape(len(deltas), -1, width)
-    shape = (*values.shape[:2], -(-width // 8))
-    # What is kept from every block must not be on the heap, which could not shrink between these arrays.
-    bits = np.frombuffer(pooled_bytes(max(1, math.prod(shape))), np.uint8)[: math.prod(shape)]
-    bits = bits.reshape(shape)
+    bits = kept_array((*values.shape[:2], -(-width // 8)), np.uint8)
     of_ranks = np.stack([_list_rank_chances(line, width, np.float32) for line in lines])
     multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
     kernels.draw_ranked(values, of_ranks, start, multipliers, bits)

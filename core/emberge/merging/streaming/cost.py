@@ -20,7 +20,7 @@ PRODUCED = 12 << 20
 More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
 """
 
-PRODUCED_BY_KERNELS = 96 << 20
+PRODUCED_BY_KERNELS = 192 << 20
 """The same for compiled kernels, which read a window of the rows at a time into the caches."""
 
 

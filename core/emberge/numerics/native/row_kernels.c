@@ -61,7 +61,7 @@ enum {
     MOST_IN_REGISTERS = 4,
     /* Rows from NARROW on have bins of magnitudes, 32 an octave; those from WIDE on have 128 an octave. */
     NARROW = 256,
-    WIDE = 2048,
+    WIDE = 4096,
     FEW_BINS = 1 << 8,
     MANY_BINS = 1 << 10,
     FEW_SHIFT = 18,
@@ -1091,7 +1091,6 @@ typedef struct {
     float *numbers;
     Bounds *bounds, *bin_bounds;
     int32_t *patterns, *bins, *counts;
-    uint32_t *below;
     uint8_t *codes;
 } Ranking;
 
@@ -1124,7 +1123,7 @@ static void bound_chances(const Ranking *ranking, const float *restrict chances)
 {
     int32_t *restrict even = ranking->counts, *restrict odd = even + ranking->bin_count;
     const int32_t *restrict bins = ranking->bins;
-    uint32_t *restrict below = ranking->below;
+    Bounds *restrict bin_bounds = ranking->bin_bounds;
     uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
     memset(even, 0, 2 * ranking->bin_count * sizeof *even);
     for (index_t i = 0; i + 1 < ranking->width; i += 2) {
@@ -1134,12 +1133,10 @@ static void bound_chances(const Ranking *ranking, const float *restrict chances)
     if (ranking->width % 2)
         even[bins[last]]++;
     for (index_t b = 0; b < ranking->bin_count; b++) {
-        ranking->bin_bounds[b].low = chances[total < last ? total : last];
+        bin_bounds[b].low = chances[total < last ? total : last];
         total += (uint32_t)(even[b] + odd[b]);
-        below[b] = total;
+        bin_bounds[b].high = chances[(total > 1 ? total : 1) - 1];
     }
-    for (index_t b = 0; b < ranking->bin_count; b++)
-        ranking->bin_bounds[b].high = chances[(below[b] > 1 ? below[b] : 1) - 1];
 }
 
 /* Return the rank of value i in its row, where equal values are ranked by their position. */
@@ -1220,7 +1217,7 @@ int KERNEL(draw_ranked)(
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t wide = ((index_t)width + 63) / 64 * 64;
     index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
-    char *memory = allocate((wide * 5 + ranking.bin_count * 5 + at_once * wide) * 4 + wide);
+    char *memory = allocate((wide * 5 + ranking.bin_count * 4 + at_once * wide) * 4 + wide);
     if (!memory)
         return NO_MEMORY;
     ranking.numbers = (float *)memory;
@@ -1229,8 +1226,7 @@ int KERNEL(draw_ranked)(
     ranking.patterns = (int32_t *)(ranking.bin_bounds + ranking.bin_count);
     ranking.bins = ranking.patterns + wide;
     ranking.counts = ranking.bins + wide;
-    ranking.below = (uint32_t *)(ranking.counts + 2 * ranking.bin_count);
-    uint32_t *places = ranking.below + ranking.bin_count;
+    uint32_t *places = (uint32_t *)(ranking.counts + 2 * ranking.bin_count);
     ranking.codes = (uint8_t *)(places + at_once * wide);
     memset(ranking.bins, 0, wide * sizeof(int32_t));
     memset(ranking.codes, 2, wide);
