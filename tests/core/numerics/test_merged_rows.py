@@ -94,8 +94,8 @@ def test_elections_are_rounded_once(models: int, normalize: bool, negative: bool
         for trims in (False, True):
             programs = build_programs(size, models)
             if trims:
-                middle = int(programs[1].deltas.abs().view(torch.int32).median())
-                change = KeepLargest([Limit(middle, 0, 2)] * models)
+                patterns = programs[1].deltas.abs().view(torch.int32)
+                change = KeepLargest([Limit(int(row.median()), 0, 1) for row in patterns])
                 programs = [program.record(change) for program in programs]
             found, exact = (
                 program.evaluate_deltas().elect(
