@@ -66,6 +66,10 @@ enum {
     MANY_BINS = 1 << 10,
     FEW_SHIFT = 18,
     MANY_SHIFT = 16,
+    /* A row's mean magnitude is that of the first 16 of so many values. */
+    SAMPLED = 128,
+    /* Values whose bounds are looked up before they are compared. */
+    COMPARED = 512,
     /* Positions that are hashed at once, for all models. */
     PLACES = 1 << 14,
     /* The memory of a chunk: the base, three temporary rows, and every model's row. */
@@ -1082,48 +1086,51 @@ typedef struct {
     float low, high;
 } Bounds;
 
-/* Memory of rows of one width. A code is 0 if a value stays, 1 if its rank decides, 2 if it becomes zero.
+/* What decides about the values of rows of one width, and memory of one row, which stays in the first cache.
 
-   `bounds` are those of each value, and `bin_bounds` those of each bin. `counts` has two counts of each bin,
-   of the values with even and with odd positions, as a count cannot increase twice at once. */
+   `bounds` are those of each bin. `counts` has two counts of each bin, of the values with even and with odd
+   positions, as a count cannot increase twice at once. */
 typedef struct {
     index_t width, bin_count;
-    float *numbers;
-    Bounds *bounds, *bin_bounds;
-    int32_t *patterns, *bins, *counts;
-    uint8_t *codes;
+    const float *chances;
+    uint32_t first, second;
+    Bounds *bounds;
+    int32_t *bins, *counts;
 } Ranking;
 
-/* Write the bin of each pattern, by the distance from the mean pattern.
+/* Write the bin of each value's magnitude, by its pattern's distance from the mean pattern.
 
-   Bins are around the mean of all patterns but zero, so that neither zeros nor outliers leave most of the
-   others in one bin. */
-static void assign_bins(const Ranking *ranking, int shift)
+   Bins are around the mean of a sample without zeros, so that neither zeros nor outliers leave most of the
+   others in one bin. Other bins would change only how many values their ranks must decide. */
+static void assign_bins(const Ranking *ranking, const float *restrict row, int shift)
 {
-    const int32_t *restrict patterns = ranking->patterns;
     int32_t *restrict bins = ranking->bins;
     index_t width = ranking->width;
     int64_t total = 0, count = 0, span = (int64_t)(ranking->bin_count - 1) << shift;
-    for (index_t i = 0; i < width; i++) {
-        total += patterns[i];
-        count += patterns[i] != 0;
-    }
+    for (index_t first = 0; first + 16 <= width; first += SAMPLED)
+        for (index_t i = first; i < first + 16; i++) {
+            int32_t pattern = pattern_of(row[i]);
+            total += pattern;
+            count += pattern != 0;
+        }
     int64_t lowest_wanted = total / (count + (count == 0)) - span / 8 * 5;
     int32_t lowest = (int32_t)(lowest_wanted > 0 ? lowest_wanted : 0);
     int64_t highest_wanted = lowest + span;
     int32_t highest = (int32_t)(highest_wanted < MAGNITUDE ? highest_wanted : MAGNITUDE);
     for (index_t i = 0; i < width; i++) {
-        int32_t pattern = patterns[i] > lowest ? patterns[i] : lowest;
+        int32_t pattern = pattern_of(row[i]);
+        pattern = pattern > lowest ? pattern : lowest;
         bins[i] = ((pattern < highest ? pattern : highest) - lowest) >> shift;
     }
 }
 
 /* Write the probabilities of the lowest and the highest rank in each bin. */
-static void bound_chances(const Ranking *ranking, const float *restrict chances)
+static void bound_chances(const Ranking *ranking)
 {
     int32_t *restrict even = ranking->counts, *restrict odd = even + ranking->bin_count;
     const int32_t *restrict bins = ranking->bins;
-    Bounds *restrict bin_bounds = ranking->bin_bounds;
+    const float *restrict chances = ranking->chances;
+    Bounds *restrict bounds = ranking->bounds;
     uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
     memset(even, 0, 2 * ranking->bin_count * sizeof *even);
     for (index_t i = 0; i + 1 < ranking->width; i += 2) {
@@ -1133,74 +1140,83 @@ static void bound_chances(const Ranking *ranking, const float *restrict chances)
     if (ranking->width % 2)
         even[bins[last]]++;
     for (index_t b = 0; b < ranking->bin_count; b++) {
-        bin_bounds[b].low = chances[total < last ? total : last];
+        bounds[b].low = chances[total < last ? total : last];
         total += (uint32_t)(even[b] + odd[b]);
-        bin_bounds[b].high = chances[(total > 1 ? total : 1) - 1];
+        bounds[b].high = chances[(total > 1 ? total : 1) - 1];
     }
 }
 
-/* Return the rank of value i in its row, where equal values are ranked by their position. */
-static int32_t rank_of(const int32_t *restrict patterns, index_t width, index_t i)
+/* Compare the random numbers of up to 16 values with their bounds.
+
+   Returns a bit for each value, the first the lowest, which is 1 if the value stays; in `undecided` it is 1 if
+   the value's rank decides. */
+INLINE uint32_t compare_sixteen(
+    const Ranking *ranking, const uint32_t *places, const Bounds *bounds, index_t count, uint32_t *undecided)
 {
-    int32_t pattern = patterns[i], rank = 0;
-    for (index_t j = 0; j < width; j++)
-        rank += patterns[j] < pattern;
+#ifdef __AVX512F__
+    const __m512i first = _mm512_set1_epi32((int32_t)ranking->first);
+    const __m512i second = _mm512_set1_epi32((int32_t)ranking->second);
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    __mmask16 exist = count < 16 ? (__mmask16)((1u << count) - 1) : (__mmask16)0xFFFF;
+    __m512i word = _mm512_mullo_epi32(_mm512_maskz_loadu_epi32(exist, places), first);
+    word = _mm512_mullo_epi32(_mm512_xor_si512(word, _mm512_srli_epi32(word, 16)), second);
+    __m512 number = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(word, 8)), _mm512_set1_ps(0x1p-24f));
+    __m512 begin = _mm512_loadu_ps(bounds), end = _mm512_loadu_ps(bounds + 8);
+    __m512 low = _mm512_permutex2var_ps(begin, even, end), high = _mm512_permutex2var_ps(begin, odd, end);
+    __mmask16 stays = _mm512_mask_cmp_ps_mask(exist, number, low, _CMP_LT_OQ);
+    __mmask16 may_stay = _mm512_mask_cmp_ps_mask(exist, number, high, _CMP_LT_OQ);
+#else
+    uint32_t stays = 0, may_stay = 0;
+    for (index_t i = 0; i < count; i++) {
+        float number = number_of(places[i], ranking->first, ranking->second);
+        stays |= (uint32_t)(number < bounds[i].low) << i;
+        may_stay |= (uint32_t)(number < bounds[i].high) << i;
+    }
+#endif
+    *undecided = (uint32_t)(may_stay & ~stays);
+    return stays;
+}
+
+/* Return the rank of value i in its row by magnitude, where equal ones are ranked by their position. */
+static int32_t rank_of(const float *restrict row, index_t width, index_t i)
+{
+    int32_t pattern = pattern_of(row[i]), rank = 0;
     for (index_t j = 0; j < i; j++)
-        rank += patterns[j] == pattern;
+        rank += pattern_of(row[j]) <= pattern;
+    for (index_t j = i; j < width; j++)
+        rank += pattern_of(row[j]) < pattern;
     return rank;
 }
 
-/* Replace codes of 1: compute the ranks of these values. */
-static void decide_by_rank(const Ranking *ranking, const float *chances)
-{
-    for (index_t w = 0; w < ranking->width; w += 8) {
-        uint64_t word;
-        memcpy(&word, ranking->codes + w, 8);
-        if (!(word & 0x0101010101010101u))
-            continue;
-        for (index_t i = w; i < w + 8; i++)
-            /* A zero stays what it is. */
-            if (ranking->codes[i] == 1 && ranking->patterns[i])
-                ranking->codes[i] =
-                    ranking->numbers[i] >= chances[rank_of(ranking->patterns, ranking->width, i)];
-    }
-}
-
 /* Write a bit for each of a row's values, which is 1 if the value stays; the first is the lowest of a byte. */
-static void write_bits(const Ranking *ranking, uint8_t *restrict bits)
-{
-    for (index_t b = 0; b < (ranking->width + 7) / 8; b++) {
-        uint64_t word;
-        memcpy(&word, ranking->codes + 8 * b, 8);
-        uint64_t stays = ~(word | word >> 1) & 0x0101010101010101u;
-        bits[b] = (uint8_t)(stays * 0x0102040810204080u >> 56);
-    }
-}
-
-static void draw_row(
-    const Ranking *ranking, const float *restrict row, const float *chances, const uint32_t *restrict places, uint32_t first,
-    uint32_t second)
+static void draw_row(const Ranking *ranking, const float *row, const uint32_t *places, uint8_t *bits)
 {
     index_t width = ranking->width;
-    float *restrict numbers = ranking->numbers;
-    Bounds *restrict bounds = ranking->bounds;
-    const Bounds *restrict bin_bounds = ranking->bin_bounds;
-    int32_t *restrict patterns = ranking->patterns;
-    const int32_t *restrict bins = ranking->bins;
-    uint8_t *restrict codes = ranking->codes;
-    for (index_t i = 0; i < width; i++) {
-        patterns[i] = pattern_of(row[i]);
-        numbers[i] = number_of(places[i], first, second);
-    }
     if (width >= NARROW) {
-        assign_bins(ranking, width < WIDE ? FEW_SHIFT : MANY_SHIFT);
-        bound_chances(ranking, chances);
+        assign_bins(ranking, row, width < WIDE ? FEW_SHIFT : MANY_SHIFT);
+        bound_chances(ranking);
+    } else {
+        /* A narrow row is one bin. */
+        ranking->bounds[0] = (Bounds){ranking->chances[0], ranking->chances[width - 1]};
     }
-    for (index_t i = 0; i < width; i++)
-        bounds[i] = bin_bounds[bins[i]];
-    for (index_t i = 0; i < width; i++)
-        codes[i] = (uint8_t)((numbers[i] >= bounds[i].low) + (numbers[i] >= bounds[i].high));
-    decide_by_rank(ranking, chances);
+    Bounds bounds[COMPARED];
+    for (index_t at = 0; at < width; at += 16) {
+        index_t count = least_of(16, width - at);
+        for (index_t i = at; at % COMPARED == 0 && i < least_of(at + COMPARED, width); i++)
+            bounds[i - at] = ranking->bounds[ranking->bins[i]];
+        uint32_t undecided, stays = compare_sixteen(ranking, places + at, bounds + at % COMPARED, count, &undecided);
+        for (; undecided; undecided &= undecided - 1) {
+            index_t i = at + (index_t)__builtin_ctz(undecided);
+            /* A zero stays what it is. */
+            if (pattern_of(row[i])
+                && number_of(places[i], ranking->first, ranking->second) < ranking->chances[rank_of(row, width, i)])
+                stays |= 1u << (i - at);
+        }
+        bits[at / 8] = (uint8_t)stays;
+        if (count > 8)
+            bits[at / 8 + 1] = (uint8_t)(stays >> 8);
+    }
 }
 
 /* Decide which values [models, rows, width] stay, by the probability for each rank and a hash of each position.
@@ -1217,19 +1233,14 @@ int KERNEL(draw_ranked)(
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t wide = ((index_t)width + 63) / 64 * 64;
     index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
-    char *memory = allocate((wide * 5 + ranking.bin_count * 4 + at_once * wide) * 4 + wide);
+    char *memory = allocate((ranking.bin_count * 4 + wide + at_once * wide) * 4);
     if (!memory)
         return NO_MEMORY;
-    ranking.numbers = (float *)memory;
-    ranking.bounds = (Bounds *)(ranking.numbers + wide);
-    ranking.bin_bounds = ranking.bounds + wide;
-    ranking.patterns = (int32_t *)(ranking.bin_bounds + ranking.bin_count);
-    ranking.bins = ranking.patterns + wide;
-    ranking.counts = ranking.bins + wide;
-    uint32_t *places = (uint32_t *)(ranking.counts + 2 * ranking.bin_count);
-    ranking.codes = (uint8_t *)(places + at_once * wide);
+    ranking.bounds = (Bounds *)memory;
+    ranking.counts = (int32_t *)(ranking.bounds + ranking.bin_count);
+    ranking.bins = ranking.counts + 2 * ranking.bin_count;
+    uint32_t *places = (uint32_t *)(ranking.bins + wide);
     memset(ranking.bins, 0, wide * sizeof(int32_t));
-    memset(ranking.codes, 2, wide);
     index_t row_bytes = (ranking.width + 7) / 8;
     for (index_t first = 0; first < (index_t)rows; first += at_once) {
         index_t count = least_of(at_once, (index_t)rows - first);
@@ -1237,13 +1248,11 @@ int KERNEL(draw_ranked)(
         for (index_t m = 0; m < (index_t)models; m++) {
             const float *row = values + (m * (index_t)rows + first) * ranking.width;
             uint8_t *row_bits = bits + (m * (index_t)rows + first) * row_bytes;
-            const float *of_model = chances + m * ranking.width;
-            /* A narrow row is one bin. */
-            ranking.bin_bounds[0] = (Bounds){of_model[0], of_model[ranking.width - 1]};
-            for (index_t r = 0; r < count; r++, row += ranking.width, row_bits += row_bytes) {
-                draw_row(&ranking, row, of_model, places + r * ranking.width, factors[2 * m], factors[2 * m + 1]);
-                write_bits(&ranking, row_bits);
-            }
+            ranking.chances = chances + m * ranking.width;
+            ranking.first = factors[2 * m];
+            ranking.second = factors[2 * m + 1];
+            for (index_t r = 0; r < count; r++, row += ranking.width, row_bits += row_bytes)
+                draw_row(&ranking, row, places + r * ranking.width, row_bits);
         }
     }
     free(memory);
