@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Key = tuple[object, ...]
 
 # Elements whose deltas are decoded at once to rank them.
-_DRAWN = 1 << 19
+_DRAWN = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from emberge.numerics import (
     Limit,
     Place,
     StoredRows,
+    delta_program,
     encode,
     row_kernels,
 )
@@ -118,3 +121,28 @@ def test_without_a_stored_dtype_rows_stay_in_float32() -> None:
 def test_words_of_bfloat16_are_not_rounded_again() -> None:
     words: np.ndarray = np.array([0x3F80, 0x0001], np.uint16)
     assert encode(words, "bfloat16", kernels=row_kernels) is words
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_ranks_drawn_for_a_few_rows_at_once_are_those_of_all(
+    in_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width, rows = 300, 7
+    program = build_programs(width * rows, 3)[0]
+    stored = program.rows
+    assert isinstance(stored, StoredRows)
+    lines, keys = [(0.3, 0.4 / width)] * 3, [(m,) for m in range(3)]
+    (tmp_path / "rows").write_bytes(stored.memory.tobytes())
+    with (tmp_path / "rows").open("rb") as file:
+        if in_files:
+            assert stored.base is not None
+            *models, base = (
+                place._replace(handle=file.fileno(), position=place.start)
+                for place in (*stored.models, stored.base)
+            )
+            room = np.empty(stored.memory.size, np.uint8)
+            stored = StoredRows.of(room, models, base, stored.shape, row_kernels, is_checked=True)
+        program = DeltaProgram(stored, width)
+        at_once = program.draw_ranked(lines, width, keys)
+        monkeypatch.setattr(delta_program, "_DRAWN", 2 * width)
+        assert np.array_equal(program.draw_ranked(lines, width, keys), at_once)
