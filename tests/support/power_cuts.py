@@ -130,14 +130,16 @@ class DiskLog:
 
         `draws` random subsets are taken right before each sync, with `everywhere` after each operation;
         `singles` are the subsets in which one change alone is lost, or one alone has happened. With `most`
-        so many of all disks are drawn, the same each time.
+        so many of all disks are drawn, the first and the last always, the others the same each time.
         """
         found = self._cuts(random.Random(seed), draws, everywhere, singles)
         if most is None:
             return found
         every = list(found)
-        drawn = random.Random(seed).sample(range(len(every)), min(most, len(every)))
-        return (every[number] for number in sorted(drawn))
+        if len(every) <= most:
+            return iter(every)
+        between = random.Random(seed).sample(range(1, len(every) - 1), most - 2)
+        return (every[number] for number in (0, *sorted(between), len(every) - 1))
 
     def _cuts(
         self, draw: random.Random, draws: int, everywhere: bool, singles: bool

@@ -18,8 +18,6 @@ from .backbone import TokenPredictor as TokenPredictor
 from .block import Block as Block
 from .block import Formula as Formula
 from .block import Options as Options
-from .block import SignElection as SignElection
-from .block import WeightedSum as WeightedSum
 from .block import rows_of as rows_of
 from .dataset import TASK_KINDS as TASK_KINDS
 from .dataset import BadRow as BadRow

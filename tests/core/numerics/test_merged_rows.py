@@ -147,3 +147,18 @@ def test_ranks_drawn_for_a_few_rows_at_once_are_those_of_all(
         at_once = program.draw_ranked(lines, width, keys)
         monkeypatch.setattr(delta_program, "_DRAWN", 2 * width)
         assert np.array_equal(program.draw_ranked(lines, width, keys), at_once)
+
+
+@pytest.mark.parametrize("width", [40, 300])
+def test_equal_magnitudes_are_ranked_by_their_position(width: int) -> None:
+    by_kernels, by_torch = build_programs(width * 50, 3)
+    lines, keys = [(0.1, 0.8 / width)] * 3, [(m,) for m in range(3)]
+    # Few different magnitudes, so that most ranks are decided by positions.
+    coarse = by_torch.deltas.mul(100).round().div(100)
+    kept = [
+        program.with_deltas(coarse).keep_drawn(
+            program.with_deltas(coarse).draw_ranked(lines, width, keys), lines, width
+        )
+        for program in (by_kernels, by_torch)
+    ]
+    assert torch.equal(kept[0].deltas, kept[1].deltas)
