@@ -1,6 +1,6 @@
 """Public names of numerics, each with the module that defines it."""
 
-from .buffers import pooled_bytes as pooled_bytes
+from .buffers import kept_array as kept_array
 from .buffers import pooled_like as pooled_like
 from .delta_changes import DeltaChange as DeltaChange
 from .delta_changes import DivideDeltas as DivideDeltas

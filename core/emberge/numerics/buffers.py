@@ -66,9 +66,10 @@ def _take_memory(size: int) -> mmap.mmap:
 
 
 def kept_array(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Return a contiguous array of arbitrary content outside the heap, for what is kept from every block.
+    """Return an array outside the heap, of arbitrary content, for results that outlive their block.
 
-    The heap could not shrink between such arrays.
+    Blocks of megabytes are allocated and freed all the time. Small arrays between them would keep the heap
+    from shrinking, and memory would grow by a block for each of them.
     """
     count = math.prod(shape)
     memory = pooled_bytes(max(1, count * np.dtype(dtype).itemsize))

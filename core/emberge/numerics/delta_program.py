@@ -268,7 +268,7 @@ class DeltaProgram:
     def combine(
         self, coefficients: Sequence[float], *, dtype: str = "float32"
     ) -> Tensor | np.ndarray:
-        """Return Σ coefficient × model; coefficients of models that are sums are combined first.
+        """Return Σ coefficient × model, computed from the rows as read even if models are sums of them.
 
         For `dtype` see `Evaluation`.
         """

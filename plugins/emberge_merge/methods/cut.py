@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from emberge.numerics import Bracket, BracketCount, Limit, pooled_bytes
+from emberge.numerics import Bracket, BracketCount, Limit, kept_array
 
 if TYPE_CHECKING:
     import torch
@@ -276,15 +276,8 @@ def _rank_deviation(values: np.ndarray, rank: int, pattern: int) -> float:
 
 
 def off_heap(values: np.ndarray) -> np.ndarray:
-    """Return a copy of the array in memory outside the heap.
-
-    What is kept from every block must not be on the heap. Blocks of megabytes are allocated and freed all the
-    time; small arrays between them would keep the heap from shrinking, and memory would grow by a block for
-    each small array.
-    """
-    if not values.nbytes:
-        return values
-    copy = np.frombuffer(pooled_bytes(values.nbytes), values.dtype).reshape(values.shape)
+    """Return a copy of the array in memory outside the heap."""
+    copy = kept_array(values.shape, values.dtype)
     copy[...] = values
     return copy
 

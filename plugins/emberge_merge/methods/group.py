@@ -48,6 +48,8 @@ class Group(MergeTransform):
     group_weights: Mapping[str, AnyNumber] = field(default_factory=dict)
     """Weight of each group in the next links; 1 for a group that is not named."""
 
+    revision = 2
+
     @property
     def base_policy(self) -> BasePolicy:
         return self.by.base_policy

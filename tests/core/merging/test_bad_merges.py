@@ -273,8 +273,14 @@ def test_tensors_of_other_shapes_or_missing_ones_are_named(
 def test_memory_that_holds_no_row_is_refused_with_what_is_needed(
     refused: Callable[..., str],
 ) -> None:
-    line = refused("a", "b", "--memory", "1KB")
-    assert line.startswith("embeddings.LayerNorm.bias: needs 1.02 kB at once and the limit is 1 kB")
+    line = refused("a", "b", "--memory", "300B")
+    # Compiled kernels need less than torch.
+    assert line.startswith(
+        (
+            "embeddings.LayerNorm.bias: needs 384 bytes at once and the limit is 300 bytes",
+            "embeddings.LayerNorm.bias: needs 1.02 kB at once and the limit is 300 bytes",
+        )
+    )
     assert "; allow more with --memory, or give it another strategy by a rule" in line
 
 

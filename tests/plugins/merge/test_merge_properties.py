@@ -120,7 +120,8 @@ def test_the_laws_hold_for_any_models(name: str) -> None:
         if declared.get("identity", True):
             shares = [w / sum(case.weights) for w in case.weights]
             close(merged([models[-1]] * case.count, base, weights=shares), models[-1])
-        if declared.get("permutation", True):
+        # A start in other order may find another mean of directions that are far apart.
+        if declared.get("permutation", True) and (name != "karcher" or lie_near(models)):
             turned = merged(
                 models[::-1],
                 base,

@@ -20,16 +20,19 @@ PRODUCED = 12 << 20
 More bytes do not fit into the caches; with fewer bytes, the calls cost more than the arithmetic.
 """
 
-PRODUCED_BY_KERNELS = 192 << 20
+PRODUCED_BY_KERNELS = 48 << 20
 """The same for compiled kernels, which read a window of the rows at a time into the caches."""
 
 
-def element_bytes(models: int, *, based: bool, itemsize: int) -> int:
+def element_bytes(models: int, *, based: bool, itemsize: int, without_torch: bool = False) -> int:
     """Return the bytes of working memory per element, over all models.
 
     The memory contains the stacked models and a stage's copy of them and, with a base, the deltas and a copy
-    of them.
+    of them. Without torch, kernels read the rows in windows: then it has the result and at most one decoded
+    number for each model.
     """
+    if without_torch:
+        return itemsize * (models + 1)
     return itemsize * (3 * models + 6 if based else 2 * models + 4)
 
 
@@ -117,7 +120,8 @@ def _estimate_memory(
 ) -> int:
     """Return the bytes that all threads together need for a tensor of this many models."""
     links = plan.request.chains[plan.request.chain_of(tensor.name)]
-    each = element_bytes(models, based=based, itemsize=4)
+    without_torch = _can_do_without_torch(plan, links)
+    each = element_bytes(models, based=based, itemsize=4, without_torch=without_torch)
     elements, width = tensor.out.elements, rows_of(tensor.out.shape)[1]
     if any(link.whole for link in links):
         equal_tensors = sum(other.out.elements == elements for other in plan.tensors)
@@ -129,7 +133,7 @@ def _estimate_memory(
         by_kernels=kernels_found(),
     )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
-    if _can_do_without_torch(plan, links):
+    if without_torch:
         # The result and its stored form. A chain of several links may also hold a number for each model.
         each = 8 + (4 * models if len(links) > 1 else 0)
     return machine.workers * each * min(elements, max(width, block, granule_elements))

@@ -223,7 +223,12 @@ class MergeJob(TensorJob):
     def row_bytes(self) -> int:
         itemsize = np.dtype(self.block.rows.dtype).itemsize
         based = self.base is not None and (self.whole or self.chain.sees_base)
-        each = element_bytes(len(self.sources), based=based, itemsize=itemsize)
+        each = element_bytes(
+            len(self.sources),
+            based=based,
+            itemsize=itemsize,
+            without_torch=self._is_without_torch,
+        )
         rows, width = rows_of(self.spec.shape)
         entries = self.statistics.row_bytes(rows) if self.statistics is not None else 0
         return width * each + entries

@@ -66,8 +66,9 @@ enum {
     MANY_BINS = 1 << 10,
     FEW_SHIFT = 18,
     MANY_SHIFT = 16,
-    /* A row's mean magnitude is that of the first 16 of so many values. */
-    SAMPLED = 128,
+    /* A row's mean magnitude is that of the first 16 of so many values, an odd multiple of 16: so the sample has
+       values of all places where rows repeat themselves, as heads of attention do. */
+    SAMPLED = 112,
     /* Values whose bounds are looked up before they are compared. */
     COMPARED = 512,
     /* Positions that are hashed at once, for all models. */
@@ -1088,8 +1089,7 @@ typedef struct {
 
 /* What decides about the values of rows of one width, and memory of one row, which stays in the first cache.
 
-   `bounds` are those of each bin. `counts` has two counts of each bin, of the values with even and with odd
-   positions, as a count cannot increase twice at once. */
+   `bounds` and `counts` are those of each bin, and `bins` those of the row's values. */
 typedef struct {
     index_t width, bin_count;
     const float *chances;
@@ -1127,21 +1127,17 @@ static void assign_bins(const Ranking *ranking, const float *restrict row, int s
 /* Write the probabilities of the lowest and the highest rank in each bin. */
 static void bound_chances(const Ranking *ranking)
 {
-    int32_t *restrict even = ranking->counts, *restrict odd = even + ranking->bin_count;
+    int32_t *restrict counts = ranking->counts;
     const int32_t *restrict bins = ranking->bins;
     const float *restrict chances = ranking->chances;
     Bounds *restrict bounds = ranking->bounds;
     uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
-    memset(even, 0, 2 * ranking->bin_count * sizeof *even);
-    for (index_t i = 0; i + 1 < ranking->width; i += 2) {
-        even[bins[i]]++;
-        odd[bins[i + 1]]++;
-    }
-    if (ranking->width % 2)
-        even[bins[last]]++;
+    memset(counts, 0, ranking->bin_count * sizeof *counts);
+    for (index_t i = 0; i < ranking->width; i++)
+        counts[bins[i]]++;
     for (index_t b = 0; b < ranking->bin_count; b++) {
         bounds[b].low = chances[total < last ? total : last];
-        total += (uint32_t)(even[b] + odd[b]);
+        total += (uint32_t)counts[b];
         bounds[b].high = chances[(total > 1 ? total : 1) - 1];
     }
 }
@@ -1189,6 +1185,21 @@ static int32_t rank_of(const float *restrict row, index_t width, index_t i)
     return rank;
 }
 
+/* Return bits of the undecided values, of 16 from `at` on, that their ranks let stay; zeros stay what they are. */
+INLINE uint32_t decide_by_rank(
+    const Ranking *ranking, const float *row, const uint32_t *places, index_t at, uint32_t undecided)
+{
+    uint32_t stays = 0;
+    for (; undecided; undecided &= undecided - 1) {
+        index_t i = at + (index_t)__builtin_ctz(undecided);
+        if (!pattern_of(row[i]))
+            continue;
+        float number = number_of(places[i], ranking->first, ranking->second);
+        stays |= (uint32_t)(number < ranking->chances[rank_of(row, ranking->width, i)]) << (i - at);
+    }
+    return stays;
+}
+
 /* Write a bit for each of a row's values, which is 1 if the value stays; the first is the lowest of a byte. */
 static void draw_row(const Ranking *ranking, const float *row, const uint32_t *places, uint8_t *bits)
 {
@@ -1201,21 +1212,19 @@ static void draw_row(const Ranking *ranking, const float *row, const uint32_t *p
         ranking->bounds[0] = (Bounds){ranking->chances[0], ranking->chances[width - 1]};
     }
     Bounds bounds[COMPARED];
-    for (index_t at = 0; at < width; at += 16) {
-        index_t count = least_of(16, width - at);
-        for (index_t i = at; at % COMPARED == 0 && i < least_of(at + COMPARED, width); i++)
-            bounds[i - at] = ranking->bounds[ranking->bins[i]];
-        uint32_t undecided, stays = compare_sixteen(ranking, places + at, bounds + at % COMPARED, count, &undecided);
-        for (; undecided; undecided &= undecided - 1) {
-            index_t i = at + (index_t)__builtin_ctz(undecided);
-            /* A zero stays what it is. */
-            if (pattern_of(row[i])
-                && number_of(places[i], ranking->first, ranking->second) < ranking->chances[rank_of(row, width, i)])
-                stays |= 1u << (i - at);
+    for (index_t first = 0; first < width; first += COMPARED) {
+        index_t end = least_of(first + COMPARED, width);
+        for (index_t i = first; i < end; i++)
+            bounds[i - first] = ranking->bounds[ranking->bins[i]];
+        for (index_t at = first; at < end; at += 16) {
+            index_t count = least_of(16, end - at);
+            uint32_t undecided;
+            uint32_t stays = compare_sixteen(ranking, places + at, bounds + at - first, count, &undecided);
+            stays |= decide_by_rank(ranking, row, places, at, undecided);
+            bits[at / 8] = (uint8_t)stays;
+            if (count > 8)
+                bits[at / 8 + 1] = (uint8_t)(stays >> 8);
         }
-        bits[at / 8] = (uint8_t)stays;
-        if (count > 8)
-            bits[at / 8 + 1] = (uint8_t)(stays >> 8);
     }
 }
 
@@ -1233,12 +1242,12 @@ int KERNEL(draw_ranked)(
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
     index_t wide = ((index_t)width + 63) / 64 * 64;
     index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
-    char *memory = allocate((ranking.bin_count * 4 + wide + at_once * wide) * 4);
+    char *memory = allocate((ranking.bin_count * 3 + wide + at_once * wide) * 4);
     if (!memory)
         return NO_MEMORY;
     ranking.bounds = (Bounds *)memory;
     ranking.counts = (int32_t *)(ranking.bounds + ranking.bin_count);
-    ranking.bins = ranking.counts + 2 * ranking.bin_count;
+    ranking.bins = ranking.counts + ranking.bin_count;
     uint32_t *places = (uint32_t *)(ranking.bins + wide);
     memset(ranking.bins, 0, wide * sizeof(int32_t));
     index_t row_bytes = (ranking.width + 7) / 8;
