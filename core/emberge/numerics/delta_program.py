@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emberge.numerics.buffers import kept_array, pooled_like
+from emberge.numerics.buffers import pooled_like
 from emberge.numerics.delta_changes import DeltaChange, DropAtRandom, KeepDrawn
 from emberge.numerics.evaluations import (
     Evaluation,
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Key = tuple[object, ...]
-
-# Elements whose deltas are decoded at once to rank them.
-_DRAWN = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,16 +365,7 @@ class DeltaProgram:
         kernels = self._build_kernel_evaluation(deltas=True)
         if kernels is None or self.start + self.size > SPAN:
             return draw_ranked(self.deltas, lines, width, self.start, keys)
-        rows_at_once = max(1, _DRAWN // max(1, width))
-        if self.is_changed or self.size <= rows_at_once * width:
-            return draw_ranked(kernels.decode(), lines, width, self.start, keys, kernels.kernels)
-        bits = kept_array((kernels.models, self.size // width, -(-width // 8)), np.uint8)
-        for row in range(0, bits.shape[1], rows_at_once):
-            into, first = bits[:, row : row + rows_at_once], row * width
-            stored = kernels.stored.part(first, into.shape[1] * width)
-            part = DeltaProgram(stored, self.start + first)
-            into[:] = part.draw_ranked(lines, width, keys)
-        return bits
+        return kernels.draw_ranked(lines, width, keys)
 
     def _count_models(self) -> int:
         if self.replaced_deltas is not None:

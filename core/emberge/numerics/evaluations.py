@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emberge.numerics.buffers import pooled_array
+from emberge.numerics.buffers import kept_array, pooled_array
 from emberge.numerics.delta_changes import DeltaChange, Limit, TakeVariance
+from emberge.numerics.noise import Line, list_rank_chances, odd_numbers
 from emberge.numerics.row_kernels import GRAM_LANES, LANES
 from emberge.numerics.stored_rows import StoredRows
 
@@ -227,6 +228,16 @@ class KernelEvaluation:
         before, after = np.zeros((len(self.stored.models), LANES)), np.zeros((self.models, LANES))
         self._run(self.kernels.sums, False, True, before, after)
         return add_lanes(before), add_lanes(after)
+
+    def draw_ranked(
+        self, lines: Sequence[Line], width: int, keys: Sequence[tuple[object, ...]]
+    ) -> np.ndarray:
+        """Decide which values stay, as `noise.draw_ranked`; all positions must be within the hash's span."""
+        bits = kept_array((self.models, self.stored.size // width, -(-width // 8)), np.uint8)
+        chances = np.stack([list_rank_chances(line, width, np.float32) for line in lines])
+        multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
+        self._run(self.kernels.draw_ranked, chances, multipliers, bits)
+        return bits
 
     def gram(self, *, differences: bool) -> np.ndarray:
         lanes = np.zeros((self.models * (self.models + 1) // 2, GRAM_LANES))

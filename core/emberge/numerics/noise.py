@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emberge.numerics.buffers import kept_array, pooled_like
+from emberge.numerics.buffers import pooled_like
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +107,7 @@ def chances_of(deltas: Tensor, lines: Sequence[Line], width: int) -> Tensor:
     chances = pooled_like(deltas)
     dtype = np.float32 if deltas.dtype.itemsize == 4 else np.float64
     for delta, into, line in zip(deltas, chances, lines, strict=True):
-        values = deltas.new_tensor(_list_rank_chances(line, width, dtype))
+        values = deltas.new_tensor(list_rank_chances(line, width, dtype))
         into.copy_(values_by_rank(delta.abs().reshape(-1, width), values).reshape(delta.shape))
     return chances
 
@@ -133,33 +133,23 @@ def values_by_rank(magnitudes: Tensor, values: Tensor) -> Tensor:
 
 
 def draw_ranked(
-    deltas: Tensor | np.ndarray,
+    deltas: Tensor,
     lines: Sequence[Line],
     width: int,
     start: int,
     keys: Sequence[tuple[object, ...]],
-    kernels: Any = None,
 ) -> np.ndarray:
     """Decide which deltas [models, *rows] stay, by their ranks in rows of `width`, and return bits.
 
     The bits [models, rows, (width + 7) // 8] are 1 for a delta that stays; a row's first delta has the lowest
-    bit of its first byte. The bits of zeros are arbitrary. With compiled `kernels`, deltas are a float32
-    array, and all positions must be within the span of the hash.
+    bit of its first byte. The bits of zeros are arbitrary.
     """
-    if kernels is None:
-        tensor = cast("Tensor", deltas)
-        chances = chances_of(tensor, lines, width)
-        stays: np.ndarray = uniform(tensor, start, keys).lt(chances).cpu().numpy()
-        return np.packbits(stays.reshape(len(stays), -1, width), axis=-1, bitorder="little")
-    values = np.asarray(deltas).reshape(len(deltas), -1, width)
-    bits = kept_array((*values.shape[:2], -(-width // 8)), np.uint8)
-    of_ranks = np.stack([_list_rank_chances(line, width, np.float32) for line in lines])
-    multipliers = np.array([odd_numbers((*key, 0)) for key in keys], np.uint32)
-    kernels.draw_ranked(values, of_ranks, start, multipliers, bits)
-    return bits
+    chances = chances_of(deltas, lines, width)
+    stays: np.ndarray = uniform(deltas, start, keys).lt(chances).cpu().numpy()
+    return np.packbits(stays.reshape(len(stays), -1, width), axis=-1, bitorder="little")
 
 
-def _list_rank_chances(line: Line, width: int, dtype: Any) -> np.ndarray:
+def list_rank_chances(line: Line, width: int, dtype: Any) -> np.ndarray:
     """Return the keep probability for each rank of a row of `width` elements."""
     lowest, step = (np.dtype(dtype).type(number) for number in line)
     ranks: np.ndarray = np.arange(width, dtype=dtype)

@@ -30,12 +30,12 @@ _POINTER, _NUMBER, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 # The arguments of each kernel after its name's level, as in `row_kernels.c`.
 _EVALUATES = (_POINTER, _POINTER)
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "decode": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER),
+    "decode": (*_EVALUATES, _NUMBER, _POINTER),
     "combine": (*_EVALUATES, _POINTER, _NUMBER, _NUMBER, _POINTER),
     "elect": (*_EVALUATES, _POINTER, _POINTER, _FLOAT, _NUMBER, _FLOAT, _NUMBER, _POINTER),
     "sums": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER),
     "gram": (*_EVALUATES, _NUMBER, _NUMBER, _POINTER),
-    "draw_ranked": (_POINTER, _NUMBER, _NUMBER, _NUMBER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "draw_ranked": (*_EVALUATES, _NUMBER, _POINTER, _POINTER, _POINTER),
     "count_near_limits": (*_EVALUATES, _POINTER),
     "encode": (_POINTER, _NUMBER, _POINTER),
     "are_usable": (_NUMBER, _POINTER, _NUMBER),
@@ -210,7 +210,7 @@ def decode(
 ) -> None:
     """Write the changed values into `out` [rows, size], or the first row and the other rows minus it."""
     into = _address(out, _SINGLE, len(out) * size)
-    _evaluate("decode", rows, program, size, less_first, len(out), into)
+    _evaluate("decode", rows, program, size, less_first, into)
 
 
 def combine(
@@ -282,26 +282,27 @@ def gram(
 
 
 def draw_ranked(
-    values: np.ndarray,
+    rows: KernelRows,
+    program: KernelProgram,
+    size: int,
     chances: np.ndarray,
-    start: int,
     multipliers: np.ndarray,
     bits: np.ndarray,
 ) -> None:
-    """Decide which values [models, rows, width] stay, by their ranks' probabilities and hashes of positions.
+    """Decide which changed values stay, by their ranks' probabilities and hashes of positions.
 
-    `start` is the position of each model's first value, `chances` [models, width] are ascending, and
-    `multipliers` [models, 2] are those of the models' hashes. In `bits` [models, rows, (width + 7) // 8] a
-    value that stays has a 1; a row's first value has the lowest bit of its first byte.
+    `chances` [models, width] are ascending, and `multipliers` [models, 2] are those of the models' hashes. In
+    `bits` [models, rows, (width + 7) // 8] a value that stays has a 1; a row's first value has the lowest bit
+    of its first byte.
     """
-    models, rows, width = values.shape
+    models, width = chances.shape
     given = (
-        _address(chances, _SINGLE, models * width),
-        start,
+        width,
+        _address(chances, _SINGLE),
         _address(multipliers, _UINT32, 2 * models),
-        _address(bits, _BYTE, models * rows * -(-width // 8)),
+        _address(bits, _BYTE, models * (size // width) * -(-width // 8)),
     )
-    _call("draw_ranked", _address(values, _SINGLE), *values.shape, *given)
+    _evaluate("draw_ranked", rows, program, size, *given)
 
 
 def count_near_limits(

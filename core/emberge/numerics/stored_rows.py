@@ -133,18 +133,6 @@ class StoredRows:
         """Return the rows of some of the models."""
         return replace(self, models=[self.models[i] for i in index])
 
-    def part(self, first: int, size: int) -> StoredRows:
-        """Return the `size` numbers of each model and the base from number `first` on, as one row."""
-
-        def move(place: Place) -> Place:
-            skipped = first * place.itemsize
-            if place.handle < 0:
-                return place._replace(start=place.start + skipped)
-            return place._replace(position=place.position + skipped)
-
-        base = None if self.base is None else move(self.base)
-        return replace(self, models=[*map(move, self.models)], base=base, shape=(size,), _read={})
-
     def decode(self) -> Tensor:
         """Return the models' rows in float32, [models, *rows]."""
         return self._decode(self.models, (len(self.models), *self.shape))

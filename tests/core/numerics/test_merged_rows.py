@@ -14,7 +14,6 @@ from emberge.numerics import (
     Limit,
     Place,
     StoredRows,
-    delta_program,
     encode,
     row_kernels,
 )
@@ -124,29 +123,45 @@ def test_words_of_bfloat16_are_not_rounded_again() -> None:
     assert encode(words, "bfloat16", kernels=row_kernels) is words
 
 
-@pytest.mark.parametrize("in_files", [False, True])
-def test_ranks_drawn_for_a_few_rows_at_once_are_those_of_all(
-    in_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    width, rows = 300, 7
-    program = build_programs(width * rows, 3)[0]
+def move_into_file(program: DeltaProgram, path: Path, handle: int) -> DeltaProgram:
+    """Return the program with its rows in a file, read a window at a time."""
     stored = program.rows
     assert isinstance(stored, StoredRows)
-    lines, keys = [(0.3, 0.4 / width)] * 3, [(m,) for m in range(3)]
-    (tmp_path / "rows").write_bytes(stored.memory.tobytes())
+    assert stored.base is not None
+    path.write_bytes(stored.memory.tobytes())
+    *models, base = (
+        place._replace(handle=handle, position=place.start)
+        for place in (*stored.models, stored.base)
+    )
+    room = np.empty(stored.memory.size, np.uint8)
+    rows = StoredRows.of(room, models, base, stored.shape, row_kernels, is_checked=True)
+    return DeltaProgram(rows, program.start)
+
+
+# Many rows of a chunk, rows that end in the middle of a chunk, and rows longer than those drawn at once.
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("in_files", [False, True])
+@pytest.mark.parametrize(
+    ("width", "rows"), [(3, 30_000), (1000, 70), (1025, 17), (5000, 14), (17_000, 3), (70_001, 1)]
+)
+def test_ranks_are_drawn_in_rows_of_any_width(
+    width: int, rows: int, in_files: bool, changed: bool, tmp_path: Path
+) -> None:
+    by_kernels, by_torch = build_programs(width * rows, 3)
+    lines, keys = [(0.2 + 0.1 * m, 0.4 / width) for m in range(3)], [(m,) for m in range(3)]
+    (tmp_path / "rows").touch()
     with (tmp_path / "rows").open("rb") as file:
         if in_files:
-            assert stored.base is not None
-            *models, base = (
-                place._replace(handle=file.fileno(), position=place.start)
-                for place in (*stored.models, stored.base)
-            )
-            room = np.empty(stored.memory.size, np.uint8)
-            stored = StoredRows.of(room, models, base, stored.shape, row_kernels, is_checked=True)
-        program = DeltaProgram(stored, width)
-        at_once = program.draw_ranked(lines, width, keys)
-        monkeypatch.setattr(delta_program, "_DRAWN", 2 * width)
-        assert np.array_equal(program.draw_ranked(lines, width, keys), at_once)
+            by_kernels = move_into_file(by_kernels, tmp_path / "rows", file.fileno())
+        kept = []
+        for program in (by_kernels, by_torch):
+            placed = DeltaProgram(program.rows, 7 * width)
+            if changed:
+                placed = placed.record(KeepLargest([Limit(0x3C000000, 0, 0)] * 3))
+            bits = placed.draw_ranked(lines, width, keys)
+            kept.append(placed.keep_drawn(bits, lines, width).deltas)
+    assert 0 < kept[0].count_nonzero() < by_torch.deltas.count_nonzero()
+    assert torch.equal(*kept)
 
 
 @pytest.mark.parametrize("width", [40, 300])

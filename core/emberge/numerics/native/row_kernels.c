@@ -588,34 +588,44 @@ static void *begin(const Rows *rows, const Program *program, size_t more, Memory
 
 /* ── evaluations ──────────────────────────────────────────────────────────────────────────────── */
 
+/* Write a chunk's changed values into `out`, where the rows begin `stride` numbers apart; return their number. */
+static index_t load_into(
+    const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory, float *out,
+    index_t stride)
+{
+    index_t models = (index_t)rows->models;
+    if (program->changes) {
+        models = load(rows, program, first, count, memory);
+        for (index_t m = 0; m < models; m++)
+            memcpy(out + m * stride, row_of(memory, m), count * sizeof(float));
+        return models;
+    }
+    float *base = temporary(memory, 0);
+    fill_windows(rows, first);
+    if (rows->based == 1)
+        decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
+    for (index_t m = 0; m < models; m++) {
+        const void *stored = locate(rows, m, first);
+        if (rows->based == 1)
+            decode_deltas(rows->kinds[m], stored, count, base, out + m * stride);
+        else
+            decode_numbers(rows->kinds[m], stored, count, out + m * stride);
+    }
+    return models;
+}
+
 /* Write the changed values into `out` [rows, size], or the first row and the other rows minus it. */
-int KERNEL(decode)(const Rows *rows, const Program *program, int64_t less_first, int64_t out_rows, float *out)
+int KERNEL(decode)(const Rows *rows, const Program *program, int64_t less_first, float *out)
 {
     Memory memory;
     if (!begin(rows, program, 0, &memory))
         return NO_MEMORY;
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
-        index_t count = least_of(CHUNK, size - first), models = (index_t)rows->models;
-        if (program->changes) {
-            models = load(rows, program, first, count, &memory);
-            for (index_t m = 0; m < models; m++)
-                memcpy(out + m * size + first, row_of(&memory, m), count * sizeof(float));
-        } else {
-            float *base = temporary(&memory, 0);
-            fill_windows(rows, first);
-            if (rows->based == 1)
-                decode_numbers(rows->kinds[models], locate(rows, models, first), count, base);
-            for (index_t m = 0; m < models; m++) {
-                float *into = out + m * size + first;
-                if (rows->based == 1)
-                    decode_deltas(rows->kinds[m], locate(rows, m, first), count, base, into);
-                else
-                    decode_numbers(rows->kinds[m], locate(rows, m, first), count, into);
-            }
-        }
+        index_t count = least_of(CHUNK, size - first);
+        index_t models = load_into(rows, program, first, count, &memory, out + first, size);
         const float *restrict origin = out + first;
-        for (index_t m = 1; less_first && m < (index_t)out_rows; m++) {
+        for (index_t m = 1; less_first && m < models; m++) {
             float *restrict row = out + m * size + first;
             for (index_t i = 0; i < count; i++)
                 row[i] -= origin[i];
@@ -1094,9 +1104,20 @@ typedef struct {
     index_t width, bin_count;
     const float *chances;
     uint32_t first, second;
+    uint32_t *places;
     Bounds *bounds;
-    int32_t *bins, *counts;
+    uint32_t *counts;
+    uint16_t *bins;
 } Ranking;
+
+/* The results of a drawing and what its models differ in, as `draw_ranked` has them. */
+typedef struct {
+    int64_t start;
+    index_t rows;
+    const float *chances;
+    const uint32_t *factors;
+    uint8_t *bits;
+} Drawn;
 
 /* Write the bin of each value's magnitude, by its pattern's distance from the mean pattern.
 
@@ -1104,7 +1125,7 @@ typedef struct {
    others in one bin. Other bins would change only how many values their ranks must decide. */
 static void assign_bins(const Ranking *ranking, const float *restrict row, int shift)
 {
-    int32_t *restrict bins = ranking->bins;
+    uint16_t *restrict bins = ranking->bins;
     index_t width = ranking->width;
     int64_t total = 0, count = 0, span = (int64_t)(ranking->bin_count - 1) << shift;
     for (index_t first = 0; first + 16 <= width; first += SAMPLED)
@@ -1120,15 +1141,15 @@ static void assign_bins(const Ranking *ranking, const float *restrict row, int s
     for (index_t i = 0; i < width; i++) {
         int32_t pattern = pattern_of(row[i]);
         pattern = pattern > lowest ? pattern : lowest;
-        bins[i] = ((pattern < highest ? pattern : highest) - lowest) >> shift;
+        bins[i] = (uint16_t)(((pattern < highest ? pattern : highest) - lowest) >> shift);
     }
 }
 
 /* Write the probabilities of the lowest and the highest rank in each bin. */
 static void bound_chances(const Ranking *ranking)
 {
-    int32_t *restrict counts = ranking->counts;
-    const int32_t *restrict bins = ranking->bins;
+    uint32_t *restrict counts = ranking->counts;
+    const uint16_t *restrict bins = ranking->bins;
     const float *restrict chances = ranking->chances;
     Bounds *restrict bounds = ranking->bounds;
     uint32_t last = (uint32_t)(ranking->width - 1), total = 0;
@@ -1137,7 +1158,7 @@ static void bound_chances(const Ranking *ranking)
         counts[bins[i]]++;
     for (index_t b = 0; b < ranking->bin_count; b++) {
         bounds[b].low = chances[total < last ? total : last];
-        total += (uint32_t)counts[b];
+        total += counts[b];
         bounds[b].high = chances[(total > 1 ? total : 1) - 1];
     }
 }
@@ -1228,43 +1249,64 @@ static void draw_row(const Ranking *ranking, const float *row, const uint32_t *p
     }
 }
 
-/* Decide which values [models, rows, width] stay, by the probability for each rank and a hash of each position.
+/* Draw for the next `count` rows of every model; `values` has their rows, `stride` numbers apart. */
+static void draw_rows(
+    Ranking *ranking, const float *values, index_t stride, index_t models, index_t first_row, index_t count,
+    const Drawn *drawn)
+{
+    index_t width = ranking->width, row_bytes = (width + 7) / 8;
+    mix_places((uint32_t)(drawn->start + (int64_t)(first_row * width)), count * width, ranking->places);
+    for (index_t m = 0; m < models; m++) {
+        uint8_t *bits = drawn->bits + (m * drawn->rows + first_row) * row_bytes;
+        ranking->chances = drawn->chances + m * width;
+        ranking->first = drawn->factors[2 * m];
+        ranking->second = drawn->factors[2 * m + 1];
+        for (index_t r = 0; r < count; r++)
+            draw_row(ranking, values + m * stride + r * width, ranking->places + r * width, bits + r * row_bytes);
+    }
+}
+
+/* Decide which changed values stay, by the probability for each rank in rows of `width` and a hash of positions.
 
    A row of `bits` [models, rows, (width + 7) / 8] has a bit for each value, which is 1 if the value stays.
-   `start` is the position of the first element of each model, `chances` [models, width] are ascending, and
-   `factors` [models, 2] are the multipliers of the models' hashes. Counts of magnitudes in bins bound each
-   rank. The exact rank of a value in its row is computed only if the value's random number is between the
-   probabilities of both bounds. */
+   `chances` [models, width] are ascending, and `factors` [models, 2] are the multipliers of the models' hashes.
+   Counts of magnitudes in bins bound each rank. The exact rank of a value in its row is computed only if the
+   value's random number is between the probabilities of both bounds. */
 int KERNEL(draw_ranked)(
-    const float *values, int64_t models, int64_t rows, int64_t width, const float *chances, int64_t start,
-    const uint32_t *factors, uint8_t *bits)
+    const Rows *rows, const Program *program, int64_t width, const float *chances, const uint32_t *factors,
+    uint8_t *bits)
 {
     Ranking ranking = {.width = (index_t)width, .bin_count = width < WIDE ? FEW_BINS : MANY_BINS};
-    index_t wide = ((index_t)width + 63) / 64 * 64;
-    index_t at_once = PLACES / (index_t)width > 1 ? PLACES / (index_t)width : 1;
-    char *memory = allocate((ranking.bin_count * 3 + wide + at_once * wide) * 4);
-    if (!memory)
+    index_t size = (index_t)rows->size, wide = ranking.width + (ALIGNED - ranking.width % ALIGNED);
+    /* Values are drawn as soon as there are so many, and less than a chunk is left. */
+    index_t enough = (PLACES / ranking.width > 1 ? PLACES / ranking.width : 1) * ranking.width;
+    index_t stride = (enough / CHUNK + 2) * CHUNK;
+    size_t more = ranking.bin_count * 12 + wide * 2 + (rows->models + 1) * stride * 4;
+    Memory memory;
+    float *values = begin(rows, program, more, &memory);
+    if (!values)
         return NO_MEMORY;
-    ranking.bounds = (Bounds *)memory;
-    ranking.counts = (int32_t *)(ranking.bounds + ranking.bin_count);
-    ranking.bins = ranking.counts + ranking.bin_count;
-    uint32_t *places = (uint32_t *)(ranking.bins + wide);
-    memset(ranking.bins, 0, wide * sizeof(int32_t));
-    index_t row_bytes = (ranking.width + 7) / 8;
-    for (index_t first = 0; first < (index_t)rows; first += at_once) {
-        index_t count = least_of(at_once, (index_t)rows - first);
-        mix_places((uint32_t)(start + (int64_t)(first * ranking.width)), count * ranking.width, places);
-        for (index_t m = 0; m < (index_t)models; m++) {
-            const float *row = values + (m * (index_t)rows + first) * ranking.width;
-            uint8_t *row_bits = bits + (m * (index_t)rows + first) * row_bytes;
-            ranking.chances = chances + m * ranking.width;
-            ranking.first = factors[2 * m];
-            ranking.second = factors[2 * m + 1];
-            for (index_t r = 0; r < count; r++, row += ranking.width, row_bits += row_bytes)
-                draw_row(&ranking, row, places + r * ranking.width, row_bits);
-        }
+    ranking.places = (uint32_t *)(values + rows->models * stride);
+    ranking.bounds = (Bounds *)(ranking.places + stride);
+    ranking.counts = (uint32_t *)(ranking.bounds + ranking.bin_count);
+    ranking.bins = (uint16_t *)(ranking.counts + ranking.bin_count);
+    memset(ranking.bins, 0, wide * sizeof *ranking.bins);
+    Drawn drawn = {program->start, size / ranking.width, chances, factors, bits};
+    index_t held = 0, row = 0;
+    for (index_t first = 0; first < size; first += CHUNK) {
+        index_t count = least_of(CHUNK, size - first);
+        index_t models = load_into(rows, program, first, count, &memory, values + held, stride);
+        held += count;
+        if (held < enough && first + count < size)
+            continue;
+        index_t complete = held / ranking.width, done = complete * ranking.width;
+        draw_rows(&ranking, values, stride, models, row, complete, &drawn);
+        row += complete;
+        held -= done;
+        for (index_t m = 0; m < models; m++)
+            memmove(values + m * stride, values + m * stride + done, held * sizeof *values);
     }
-    free(memory);
+    free(memory.allocated);
     return 0;
 }
 
