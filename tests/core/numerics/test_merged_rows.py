@@ -11,9 +11,11 @@ from emberge.numerics import (
     DecodedRows,
     DeltaProgram,
     KeepLargest,
+    KeepVaried,
     Limit,
     Place,
     StoredRows,
+    TakeVariance,
     encode,
     row_kernels,
 )
@@ -27,15 +29,20 @@ COUNTS = [1, 2, 3, 4, 6]
 
 
 def build_programs(
-    size: int, models: int, *, other: str = "", based: bool = True
+    size: int, models: int, *, other: str = "", based: bool = True, coarse: bool = False
 ) -> list[DeltaProgram]:
-    """Return programs of the same rows for kernels and for torch; `other` is the last model's dtype."""
+    """Return programs of the same rows for kernels and for torch; `other` is the last model's dtype.
+
+    With `coarse`, there are few different changes.
+    """
     require_kernels()
     generator = torch.Generator().manual_seed(size + models)
     base = torch.randn(size, generator=generator) * 0.1
     changes = torch.randn(models, size, generator=generator) * 0.01
     changes[torch.rand(models, size, generator=generator) < 0.1] = 0.0
     base[::7] = changes[:, ::7] = 0.0  # a negative factor gives -0
+    if coarse:
+        base, changes = base.mul(8).round().div(8), changes.mul(128).round().div(128)
     dtypes = [torch.bfloat16] * models + [torch.bfloat16]
     if other:
         dtypes[models - 1] = getattr(torch, other)
@@ -177,3 +184,26 @@ def test_equal_magnitudes_are_ranked_by_their_position(width: int) -> None:
         for program in (by_kernels, by_torch)
     ]
     assert torch.equal(kept[0].deltas, kept[1].deltas)
+
+
+@pytest.mark.parametrize("models", COUNTS[1:])
+def test_variances_are_computed_and_limited_as_by_torch(models: int) -> None:
+    size, start = 3 * 1024 + 37, 5000
+    programs = [
+        DeltaProgram(program.rows, start) for program in build_programs(size, models, coarse=True)
+    ]
+    found, exact = (program.record(TakeVariance(models)).deltas for program in programs)
+    assert torch.equal(found.view(torch.int32), exact.view(torch.int32))
+    patterns, counts = exact.view(torch.int32).unique(return_counts=True)
+    common = int(patterns[1:][counts[1:].argmax()])
+    assert counts[1:].max() > 30
+    assert (exact.view(torch.int32)[0, 2048:] == common).sum() >= 5
+    # A limit in another block, and limits with so many ties to keep that some are in the next chunk.
+    limits = [Limit(common), Limit(common, 0, 3), Limit(common, start + size, 2), Limit(0, 0)]
+    rows = [start, start + 700, start + 1024, start + 2048]
+    limits += [Limit(common, row, quota) for row in rows for quota in (1, 5)]
+    for limit in [*limits, Limit.all(), Limit.nothing()]:
+        changed = [program.record(KeepVaried(limit, models)) for program in programs]
+        assert torch.equal(*(program.deltas.view(torch.int32) for program in changed)), limit
+        sums = [program.evaluate_deltas().sums(squares=True) for program in changed]
+        assert np.array_equal(*sums), limit

@@ -134,9 +134,10 @@ def _estimate_memory(
     )
     granule_elements = GRANULE if any(link.passes for link in links) else 0
     if without_torch:
-        # The result and its stored form. A chain of several links may also hold a number for each model.
-        each = 8 + (4 * models if len(links) > 1 else 0)
-    return machine.workers * each * min(elements, max(width, block, granule_elements))
+        # The result as it is stored, and what a pass collects near limits.
+        each = tensor.out.nbytes // max(1, elements) + (2 if granule_elements else 0)
+    measures = round(elements * models * sum(link.measured_bytes for link in links))
+    return measures + machine.workers * each * min(elements, max(width, block, granule_elements))
 
 
 def _list_source_sizes(plan: MergePlan, tensor: TensorPlan) -> Iterator[int]:

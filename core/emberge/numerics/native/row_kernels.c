@@ -529,12 +529,102 @@ static void change_row(
     }
 }
 
-/* Change a chunk's values as the program tells, and return the number of rows. */
-static index_t change(const Rows *rows, const Program *program, index_t first, const Memory *memory)
+/* Return whether all rows, and the base if it is known, are stored in bfloat16. */
+static int are_halves(const Rows *rows)
 {
-    index_t all = (index_t)rows->models, models = all;
+    int others = 0;
+    for (index_t m = 0; m < (index_t)rows->models + (rows->based ? 1 : 0); m++)
+        others |= rows->kinds[m] != BFLOAT16;
+    return !others;
+}
+
+/* Write the addresses of the models' numbers with index `first`, and last of the base's if it is known. */
+INLINE void locate_all(const Rows *rows, index_t first, const void **addresses)
+{
+    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
+    for (index_t m = 0; m < all; m++)
+        addresses[m] = locate(rows, m, first);
+}
+
+/* Compute the variance of a few models' deltas in registers, as `compute_variance` does.
+
+   With `selects`, the models' rows receive the deltas, those whose variance is below `least` as zeros with their
+   sign, and row 0 the base. Otherwise the first model's row receives the variance. */
+INLINE void load_varied_few(
+    const void *const *stored, const index_t models, const int selects, int32_t least, float share, index_t count,
+    const Memory *memory)
+{
+    const uint16_t *const *halves = (const uint16_t *const *)stored;
+    float *restrict base = temporary(memory, 0), *restrict row = row_of(memory, 0);
+    for (index_t i = 0; i < count; i++) {
+        float origin = widen(halves[models][i]), variance = 0.0f;
+        float mean = (widen(halves[0][i]) - origin) * share;
+        for (index_t m = 1; m < models; m++)
+            mean = fused(widen(halves[m][i]) - origin, share, mean);
+        for (index_t m = 0; m < models; m++) {
+            float deviation = widen(halves[m][i]) - origin - mean;
+            variance = fused(deviation * deviation, share, variance);
+        }
+        base[i] = origin;
+        if (selects) {
+            float factor = pattern_of(variance) >= least ? 1.0f : 0.0f;
+            for (index_t m = 0; m < models; m++)
+                row[m * CHUNK + i] = (widen(halves[m][i]) - origin) * factor;
+        } else {
+            row[i] = variance;
+        }
+    }
+    zero_rest(base, count);
+    for (index_t m = 0; m < (selects ? models : 1); m++)
+        zero_rest(row + m * CHUNK, count);
+}
+
+/* Load a chunk with its first change if that needs the variance of a few models in bfloat16; return whether.
+
+   A chunk in which ties with the limit have to be counted is left to `select_varied`. */
+static int load_varied(const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory)
+{
+    index_t models = (index_t)rows->models;
+    int selects = program->changes && program->codes[0] == SELECT;
+    if (!selects && !(program->changes && program->codes[0] == VARIANCE))
+        return 0;
+    int64_t low = program->words[0], end = program->start + (int64_t)first + CHUNK;
+    int comes_before_ties = end <= program->words[1];
+    if (selects && !comes_before_ties && memory->left[0] != 0)
+        return 0;
+    if (rows->based != 1 || models < 2 || models > MOST_IN_REGISTERS || !are_halves(rows))
+        return 0;
+    int64_t wanted = comes_before_ties ? low : low + 1;
+    int32_t least = (int32_t)(wanted > 1 ? wanted : 1);
+    const void *stored[MOST_IN_REGISTERS + 1];
+    fill_windows(rows, first);
+    locate_all(rows, first, stored);
+    float share = program->numbers[0];
+#define LOAD(models)                                                                                        \
+    do {                                                                                                    \
+        if (selects)                                                                                        \
+            load_varied_few(stored, models, 1, least, share, count, memory);                                \
+        else                                                                                                \
+            load_varied_few(stored, models, 0, least, share, count, memory);                                \
+    } while (0)
+    if (models == 2)
+        LOAD(2);
+    else if (models == 3)
+        LOAD(3);
+    else
+        LOAD(4);
+#undef LOAD
+    return 1;
+}
+
+/* Change a chunk's values as the program tells, and return the number of rows.
+
+   `done` is 1 if the first change was done when the chunk was loaded, otherwise 0. */
+static index_t change(const Rows *rows, const Program *program, index_t first, const Memory *memory, int done)
+{
+    index_t all = (index_t)rows->models, models = done && program->codes[0] == VARIANCE ? 1 : all;
     int64_t position = program->start + (int64_t)first;
-    for (index_t k = 0; k < (index_t)program->changes; k++) {
+    for (index_t k = (index_t)done; k < (index_t)program->changes; k++) {
         int64_t code = program->codes[k];
         const float *numbers = program->numbers + k * all;
         const int64_t *words = program->words + 3 * k * all;
@@ -561,8 +651,10 @@ static index_t change(const Rows *rows, const Program *program, index_t first, c
 /* Write a chunk's changed values into the models' rows, the base into row 0; return the number of rows. */
 static index_t load(const Rows *rows, const Program *program, index_t first, index_t count, const Memory *memory)
 {
-    load_unchanged(rows, first, count, memory);
-    return change(rows, program, first, memory);
+    int done = load_varied(rows, program, first, count, memory);
+    if (!done)
+        load_unchanged(rows, first, count, memory);
+    return change(rows, program, first, memory, done);
 }
 
 /* Allocate the memory of a call with `more` bytes at its end, and return those; NULL if there is none. */
@@ -645,22 +737,7 @@ INLINE void write_numbers(const float *values, index_t count, int64_t kind, void
 }
 
 /* Return whether all rows, and the base if it is known, are stored in bfloat16 and are not changed. */
-static int are_plain_halves(const Rows *rows, const Program *program)
-{
-    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
-    for (index_t m = 0; m < all; m++)
-        if (rows->kinds[m] != BFLOAT16)
-            return 0;
-    return !program->changes;
-}
-
-/* Write the addresses of the models' numbers with index `first`, and last of the base's if it is known. */
-INLINE void locate_all(const Rows *rows, index_t first, const void **addresses)
-{
-    index_t all = (index_t)rows->models + (rows->based ? 1 : 0);
-    for (index_t m = 0; m < all; m++)
-        addresses[m] = locate(rows, m, first);
-}
+static int are_plain_halves(const Rows *rows, const Program *program) { return !program->changes && are_halves(rows); }
 
 /* Write the sums of a few models' numbers, minus the base's if `based` is 1, plus the base's with `add_base`. */
 INLINE void combine_few(
@@ -923,9 +1000,14 @@ int KERNEL(sums)(
     index_t size = (index_t)rows->size;
     for (index_t first = 0; first < size; first += CHUNK) {
         int ends_run = (first + CHUNK) % RUN == 0 || first + CHUNK >= size;
-        load_unchanged(rows, first, least_of(CHUNK, size - first), &memory);
-        add_to_lanes(&memory, (index_t)before_rows, squares, run_before);
-        change(rows, program, first, &memory);
+        index_t count = least_of(CHUNK, size - first);
+        if (before_rows) {
+            load_unchanged(rows, first, count, &memory);
+            add_to_lanes(&memory, (index_t)before_rows, squares, run_before);
+            change(rows, program, first, &memory, 0);
+        } else {
+            load(rows, program, first, count, &memory);
+        }
         add_to_lanes(&memory, (index_t)out_rows, squares, run);
         if (ends_run) {
             end_run(run_before, lanes_before, before);
