@@ -113,6 +113,19 @@ def test_more_workers_take_memory(place: Path) -> None:
     assert held < forecast(plain, two).memory
 
 
+class TrimThatRemembers(Trim):
+    measured_bytes = 0.25
+
+
+def test_what_measures_keep_counts_as_memory(place: Path) -> None:
+    plain, remembering = (
+        planned(place, "a", "b", base="base", strategy=(stage, SignConsensus()))
+        for stage in (Trim(), TrimThatRemembers())
+    )
+    one, largest = Machine(workers=1), max(tensor.out.elements for tensor in plain.tensors)
+    assert forecast(remembering, one).memory - forecast(plain, one).memory == largest // 2
+
+
 def test_the_memory_foretold_is_about_what_a_run_takes(tmp_path: Path) -> None:
     for number, name in enumerate(("base", "a", "b", "c")):
         (tmp_path / name).mkdir()
