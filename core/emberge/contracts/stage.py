@@ -106,8 +106,8 @@ class Stage:
         return self.passes
 
     @property
-    def measured_bytes(self) -> float:
-        """The bytes that measures keep for each element of each model, for forecasts of memory."""
+    def measure_bytes(self) -> float:
+        """The bytes that the measures take for each element of each model, for forecasts of memory."""
         return 0.0
 
     def measure(self, block: Block, stats: Stats) -> Measures:

@@ -71,6 +71,10 @@ class Group(MergeTransform):
         return self.by.expected_readings
 
     @property
+    def measure_bytes(self) -> float:
+        return self.by.measure_bytes
+
+    @property
     def whole(self) -> bool:
         return self.by.whole
 

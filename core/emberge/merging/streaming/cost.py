@@ -136,7 +136,7 @@ def _estimate_memory(
     if without_torch:
         # The result as it is stored, and what a pass collects near limits.
         each = tensor.out.nbytes // max(1, elements) + (2 if granule_elements else 0)
-    measures = round(elements * models * sum(link.measured_bytes for link in links))
+    measures = round(elements * models * sum(link.measure_bytes for link in links))
     return measures + machine.workers * each * min(elements, max(width, block, granule_elements))
 
 

@@ -600,12 +600,12 @@ static int load_varied(const Rows *rows, const Program *program, index_t first, 
     fill_windows(rows, first);
     locate_all(rows, first, stored);
     float share = program->numbers[0];
-#define LOAD(models)                                                                                        \
+#define LOAD(few)                                                                                           \
     do {                                                                                                    \
         if (selects)                                                                                        \
-            load_varied_few(stored, models, 1, least, share, count, memory);                                \
+            load_varied_few(stored, few, 1, least, share, count, memory);                                   \
         else                                                                                                \
-            load_varied_few(stored, models, 0, least, share, count, memory);                                \
+            load_varied_few(stored, few, 0, least, share, count, memory);                                   \
     } while (0)
     if (models == 2)
         LOAD(2);
@@ -1192,7 +1192,7 @@ typedef struct {
     uint16_t *bins;
 } Ranking;
 
-/* The results of a drawing and what its models differ in, as `draw_ranked` has them. */
+/* The arguments of `draw_ranked`, with the position of the first value and the number of rows. */
 typedef struct {
     int64_t start;
     index_t rows;

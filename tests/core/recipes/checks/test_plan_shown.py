@@ -114,7 +114,7 @@ def test_more_workers_take_memory(place: Path) -> None:
 
 
 class TrimThatRemembers(Trim):
-    measured_bytes = 0.25
+    measure_bytes = 0.25
 
 
 def test_what_measures_keep_counts_as_memory(place: Path) -> None:
