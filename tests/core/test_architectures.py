@@ -109,6 +109,7 @@ def test_without_the_plugin_check_names_the_model_type_and_its_file(
     assert "'acme_mixer', and no plugin" in said
 
 
+@pytest.mark.slow
 def test_it_is_trained_merged_and_scored(out: Path, mixer: Path) -> None:
     member = load_file(out / "members.draw=1" / "model.safetensors")
     merged = load_file(out / "merged" / "model.safetensors")
@@ -140,6 +141,7 @@ def test_what_is_saved_embeds_like_the_model_itself(out: Path) -> None:
     torch.testing.assert_close(found, pooled)
 
 
+@pytest.mark.slow
 def test_every_rank_knows_it(recipe: Path, tmp_path: Path) -> None:
     path = tmp_path / "training.yaml"
     path.write_text(recipe.read_text().partition("  merged:")[0])

@@ -47,6 +47,7 @@ def test_the_workflow_of_the_docs_names_no_account_but_githubs() -> None:
     assert used[-1]["with"].keys() <= ACTION["inputs"].keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("claim", "code"), [("not_worse_than", 0), ("better_than", 3)])
 def test_the_gate_of_a_job(berts: list[Path], tmp_path: Path, claim: str, code: int) -> None:
     (tmp_path / "sim").mkdir()

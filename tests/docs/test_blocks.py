@@ -74,6 +74,7 @@ def walked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WALKED, ids=name)
 def test_what_a_page_shows_works(page: Path, walked: dict[str, list[Done]]) -> None:
     wrong = [
@@ -84,6 +85,7 @@ def test_what_a_page_shows_works(page: Path, walked: dict[str, list[Done]]) -> N
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in WALKED if only_checked(p)], ids=name)
 def test_recipes_that_a_page_only_shows_are_rehearsed(
     page: Path, walked: dict[str, list[Done]]

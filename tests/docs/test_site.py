@@ -32,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_there(site: Path) -> None:
     for page in PAGES:
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").is_file()

@@ -35,6 +35,7 @@ def few(plugin: str) -> list[str]:
     return [*there[:2], *[name for name in RECIPES if name not in there][:3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_some_shipped_recipes_are_read_without_a_plugin_or_name_it(plugin: str) -> None:
     assert faults(plugin, few(plugin)) == []

@@ -33,6 +33,7 @@ class Watch:
         self.token = os.environ["RAY_AUTH_TOKEN"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
 def test_a_cluster_of_our_own_is_for_this_machine_and_imports_nothing_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ def test_merge_two_folders(berts: list[Path], tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
@@ -49,6 +50,7 @@ def test_train_members_and_merge(bert: Path, tmp_path: Path) -> None:
     assert not merged[name].equal(base[name])
 
 
+@pytest.mark.slow
 def test_the_cells_of_the_notebook_give_what_it_shows(tmp_path: Path) -> None:
     notebook = json.loads((EXAMPLES / "first_merge.ipynb").read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -78,6 +80,7 @@ def last_texts(messages: list[dict[str, Any]]) -> list[str]:
     return list(text_by_place.values())
 
 
+@pytest.mark.slow
 def test_ask_with_images_and_sound(tmp_path: Path) -> None:
     from emberge.media import MediaFolder
 

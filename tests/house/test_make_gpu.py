@@ -64,6 +64,7 @@ def test_the_target_installs_nothing() -> None:
     assert "-m tests.gpu.run_all" in target
 
 
+@pytest.mark.slow
 def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -> None:
     listed = [bare, "-m", "emberge", "list", "--json"]
     alone = {**os.environ, "PYTHONPATH": ""}
@@ -79,6 +80,7 @@ def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -
     assert names[bare]
 
 
+@pytest.mark.slow
 def test_merges_are_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
     words = ("--devices", "cpu", "--small", "--only", "merge")
     code, said, err = make(bare, tmp_path / "out", *words)

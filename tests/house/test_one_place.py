@@ -99,6 +99,7 @@ def places(found: Callable[[ast.AST], bool], *roots: Path) -> Iterator[str]:
                 yield f"{file.relative_to(ROOT).as_posix()}:{node.lineno}"
 
 
+@pytest.mark.slow
 def test_one_module_makes_optimizers_and_one_steps_them() -> None:
     made = {place.partition(":")[0] for place in places(makes_optimizer, CORE, PLUGINS)}
     assert made == {MAKES_OPTIMIZERS}

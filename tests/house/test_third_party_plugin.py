@@ -46,6 +46,7 @@ def test_the_example_is_a_strategy_a_loss_and_a_step_in_under_140_lines() -> Non
     assert len(lines) < 140
 
 
+@pytest.mark.slow
 def test_the_examples_own_tests_pass() -> None:
     done = python(
         *(

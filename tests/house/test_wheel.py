@@ -26,6 +26,7 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_module(names: set[str]) -> None:
     modules = {f"emberge/{f.relative_to(CORE)}" for f in python_files(CORE)}
     for package in plugin_packages():

@@ -80,6 +80,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
         return check([f"boom/{name}" for name in PAPER], tmp_path_factory.mktemp("cache"), hub.url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_check_tells_domains_by_configs_alone(
     name: str, checked: dict[str, tuple[int, str]]
@@ -164,6 +165,7 @@ def test_every_in_domain_task_is_one_of_mtebs(folder: str) -> None:
         assert mteb.get_task(task).metadata.name == task
 
 
+@pytest.mark.slow
 def test_in_domain_is_what_shares_its_source_and_nothing_else() -> None:
     english = [task.metadata.name for task in mteb.get_benchmark("MTEB(eng, v2)").tasks]
     outside = set(english) - set(trained_on("english"))
@@ -280,6 +282,7 @@ def _nowhere(reference: DataRef) -> Path:
     raise AssertionError(f"{reference}: all of this data is on the hub")
 
 
+@pytest.mark.slow
 def test_every_english_dataset_is_read_as_the_hub_lays_it_out(
     hub_copy: Path, tmp_path: Path
 ) -> None:

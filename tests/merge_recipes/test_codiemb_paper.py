@@ -353,6 +353,7 @@ def checked(
     return check(["codiemb/paper", str(foreign)], tmp_path_factory.mktemp("cache"), hub.url)
 
 
+@pytest.mark.slow
 def test_check_passes_by_configs_alone(hub: Hub, checked: dict[str, tuple[int, str]]) -> None:
     code, said = checked["codiemb/paper"]
     assert code == 0, said

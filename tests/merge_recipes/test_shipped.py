@@ -53,6 +53,7 @@ def checked(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Checked:
         return Checked(found, list(hub.fetched))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_a_shipped_recipe_checks_by_configs_alone(
     name: str, checked: Checked, request: pytest.FixtureRequest
@@ -65,12 +66,14 @@ def test_a_shipped_recipe_checks_by_configs_alone(
     assert "of unknown size" not in said or "of unknown size: $" in said
 
 
+@pytest.mark.slow
 def test_a_check_fetches_no_weights(checked: Checked) -> None:
     assert checked.fetched
     assert [n for n in checked.fetched if n.endswith((".safetensors", ".bin"))] == []
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [4, 1])
 def test_with_nothing_here_recipes_of_hub_models_pass_and_are_summed_up(
     every: int, tmp_path: Path
 ) -> None:

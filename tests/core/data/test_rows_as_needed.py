@@ -84,6 +84,7 @@ def test_a_catalogue_gives_a_number_for_each_of_its_sets(tmp_path: Path) -> None
     assert [len(one) for one in found] == [7, 30]
 
 
+@pytest.mark.slow
 def test_shards_of_a_hub_dataset_that_are_not_needed_are_not_downloaded(tmp_path: Path) -> None:
     """1200 rows are one shard and a part of the next; a second load finds them and asks for no shard."""
     pa = pytest.importorskip("pyarrow")

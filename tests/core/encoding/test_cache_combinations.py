@@ -182,6 +182,7 @@ def test_the_balance_is_that_of_the_whole_batch(bert: Path, tmp_path: Path) -> N
         assert added == exactly(balance, size=1.0)
 
 
+@pytest.mark.slow
 def test_all_of_it_on_two_ranks(bert: Path, tmp_path: Path) -> None:
     """Matryoshka, layers, a local loss, a balance, a cache that keeps some chunks: split weights or not."""
     losses = (*LOSSES["all"][:2], CoSENT(unscored=True, weight=0.2, cross_rank=True))

@@ -53,6 +53,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_process_and_the_kernel_saw_the_same(name: str, logs: Path) -> None:
     """The same names changed and the same syncs in one order, and at each sync the same data."""

@@ -77,6 +77,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_death_at_a_sample_of_steps_costs_nothing_but_time(models: Path, tmp_path: Path) -> None:
     """Every ninth of the ways to die that the next test goes all through."""
     deaths = told([started(SUPPORT / "killed_merge.py", models, tmp_path, 0, 9)])
@@ -147,6 +148,7 @@ def test_a_build_of_any_jobs_dies_anywhere_and_ends_in_the_same_bytes(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [6, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_merge_that_is_written_direct_dies_anywhere_and_ends_in_the_same_bytes(
     every: int, models: Path, tmp_path: Path

@@ -145,6 +145,7 @@ def test_every_registered_loss_is_tried() -> None:
     assert known == {type(loss) for loss in TRIED.values()} | guided
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["gathering", "local"])
 @pytest.mark.parametrize("name", FEW)
 def test_two_ranks_learn_what_one_does(few: Mapping[str, Any], name: str, how: str) -> None:

@@ -62,6 +62,7 @@ def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run([*words, "--out", str(folder / "out")], folder / "out")
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_model_that_loads_and_a_screen(run: Run) -> None:
     from sentence_transformers import SentenceTransformer
 
@@ -302,6 +303,7 @@ def test_a_value_that_is_no_student_is_refused_though_data_is_missing(
     assert "DATA is written before it" in error
 
 
+@pytest.mark.slow
 def test_a_static_student_reads_pairs_and_documents(tmp_path: Path, bert: Path) -> None:
     from sentence_transformers import SentenceTransformer
 

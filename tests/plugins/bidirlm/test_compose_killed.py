@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.killed_steps import assert_same_bytes
 from tests.support.specialists import change_config, write_specialists
 
@@ -14,6 +16,7 @@ steps:
 """
 
 
+@pytest.mark.slow
 def test_killed_and_continued_gives_the_same_bytes(tmp_path: Path) -> None:
     root = write_specialists(tmp_path / "models")
     change_config(root / "text", is_causal=False)

@@ -55,6 +55,7 @@ def embedded(
     return request.param, everything[request.param]
 
 
+@pytest.mark.slow
 def test_it_has_the_modalities_of_its_parts(embedded: tuple[str, dict[str, Any]]) -> None:
     name, found = embedded
     kinds = [kind for kind in READS[name] if kind in ("text", "image", "audio")]

@@ -344,6 +344,7 @@ def test_one_more_model_is_the_only_one_that_is_read(place: Path, plugins: Plugi
     assert both["models"][0] == first["models"][0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_after_the_sets_that_are_done(place: Path, plugins: Plugins) -> None:
     frail = "backbone: frail_encoder"
     whole = run(place, plugins, out="whole", more=frail)

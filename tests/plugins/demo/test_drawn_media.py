@@ -65,6 +65,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn(tmp_path_factory.mktemp("drawn") / "one")
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_bytes_and_another_does_not(one: Path, tmp_path: Path) -> None:
     again, other = (drawn(tmp_path / str(seed), seed) for seed in (0, 1))
     assert content(one) == content(again)

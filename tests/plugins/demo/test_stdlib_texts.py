@@ -123,6 +123,7 @@ def test_words_are_labelled_by_themselves_and_their_neighbours() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_every_set_of_a_task_has_every_label_and_no_row_of_another(tasks: Path) -> None:
     for task, text in (("names", "words"), ("modules", "text")):
         labels, seen = [], []

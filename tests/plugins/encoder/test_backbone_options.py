@@ -152,6 +152,7 @@ def test_an_adapter_on_half_precision_is_trained_in_whole(tmp_path: Path) -> Non
     assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})
 
 
+@pytest.mark.slow
 def test_compiled_is_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the compiler's own interpreter: what is compiled is our matter, the code it makes is not."""
     compiled: list[Any] = []

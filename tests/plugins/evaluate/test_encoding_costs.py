@@ -56,6 +56,7 @@ def _evaluate(
     return Evaluate(models=models, **given)
 
 
+@pytest.mark.slow
 def test_a_cost_is_positive_and_finite_and_names_machine_and_threads(
     catalogue: Path, bench: Bench
 ) -> None:
@@ -101,6 +102,7 @@ def test_scores_are_the_same_bytes_with_and_without_costs(
         assert (bench.folder / name).read_bytes() == (other.folder / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_costs_are_measured_once_for_models_texts_and_machine(
     catalogue: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -355,6 +355,7 @@ def test_the_state_that_was_best_on_development_data_is_tested(
     assert again.score == pytest.approx(devs[best], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_task_starts_from_anothers_model(euro: Path, folder: Path, tmp_path: Path) -> None:
     """With a rate of nearly nothing the second task's head is on the first one's model."""
     first = task(folder, metric="accuracy")

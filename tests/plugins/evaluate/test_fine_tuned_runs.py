@@ -71,6 +71,7 @@ def result(place: Path, out: str, plugins: Plugins, text: str) -> Path:
     return run_recipe(parsed, place / out, plugins, machine=Machine(), quiet=True)["scores"].path
 
 
+@pytest.mark.slow
 def test_seeds_are_one_arm_and_curves_a_figure(plugins: Plugins, place: Path) -> None:
     made = result(place, "out", plugins, recipe())
     scores = read_scores(made)
@@ -131,6 +132,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on_with_the_next_training(plugins: Plugins, place: Path) -> None:
     whole = contents(result(place, "whole", plugins, recipe()))
     (place / "recipe.yaml").write_text(recipe())

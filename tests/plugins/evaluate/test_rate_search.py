@@ -86,6 +86,7 @@ def test_the_rate_of_the_least_loss_is_that_of_the_later_training(
     assert details(results["adapted"])["learning_rate"] == 1e-3
 
 
+@pytest.mark.slow
 def test_the_last_loss_is_the_mean_of_the_last_tenth_of_steps(
     place: Path, plugins: Plugins
 ) -> None:

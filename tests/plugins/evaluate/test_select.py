@@ -494,6 +494,7 @@ def test_cards_and_reports_know_a_choice_from_a_training(place: Path, plugins: P
     assert "## How it was trained" not in card
 
 
+@pytest.mark.slow
 def test_a_killed_and_continued_run_chooses_the_same(place: Path) -> None:
     """The training dies once midway, by SIGKILL, and goes on from its newest state."""
     files = [Path(module.__file__ or "") for module in (launched_plugin, pair_evaluator)]
@@ -578,6 +579,7 @@ def test_a_rehearsal_chooses_of_what_is_kept(place: Path, plugins: Plugins) -> N
     assert (made["fused"] / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_chosen_adapter_is_a_whole_model(place: Path, plugins: Plugins) -> None:
     lora = "      backbone: {text_encoder: {lora: {rank: 2}}}\n"
     made = run(place, plugins, TRAIN + lora, PER_TASK)

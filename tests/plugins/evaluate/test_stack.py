@@ -314,6 +314,7 @@ def test_a_search_in_which_one_model_counts_is_that_model_on_each_task(
     assert values["search"] == values["sparse"] != values["dense"]
 
 
+@pytest.mark.slow
 def test_weights_are_those_that_serve_development_data_best(
     catalogue: Path,
     models: Mapping[str, Path],

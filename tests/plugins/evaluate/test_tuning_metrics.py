@@ -61,6 +61,7 @@ def test_answers_count_by_shared_words() -> None:
     assert score("span_f1", (), [row], [""]) == 0.0
 
 
+@pytest.mark.slow
 def test_a_macro_f1_is_drawn_as_sklearn_would_have_it() -> None:
     rows, found = drawn(40, 2)
     units = units_of("macro_f1", CLASSES, [rows], [found])

@@ -84,6 +84,7 @@ def artifact_of(folder: Path) -> Artifact:
     return found
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins: Plugins) -> None:
     result = run(place, "probe: ./catalogue.yaml, most_loss: 1", plugins)
@@ -106,6 +107,7 @@ def test_every_file_gives_torchs_embeddings_in_its_runtime(place: Path, plugins:
     assert re.search(rf"least_cosine: {found['float16']['least_cosine']}", card)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_programs_and_stored_vectors_are_scored_together(place: Path, plugins: Plugins) -> None:
     import hashlib
@@ -132,6 +134,7 @@ def test_programs_and_stored_vectors_are_scored_together(place: Path, plugins: P
     assert "ndcg_as_stored" not in artifact_of(plain).details["exported"]["torch"]
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_stranger_to_emberge_loads_the_file(place: Path, plugins: Plugins) -> None:
     """With onnxruntime and a tokenizer alone, texts of other lengths and numbers than it was traced with."""
@@ -156,6 +159,7 @@ def test_a_stranger_to_emberge_loads_the_file(place: Path, plugins: Plugins) -> 
         torch.testing.assert_close(found_states, expected[attended], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_the_result_is_the_model_itself_too(place: Path, plugins: Plugins) -> None:
     from sentence_transformers import SentenceTransformer
@@ -166,6 +170,7 @@ def test_the_result_is_the_model_itself_too(place: Path, plugins: Plugins) -> No
     assert (one == other).all()
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_an_operator_that_cannot_be_exported_is_named(
     place: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch

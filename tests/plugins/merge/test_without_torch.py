@@ -89,6 +89,7 @@ def all_steps(models: Sequence[Path]) -> list[dict[str, Any]]:
     return [*based, *({"models": others, "strategy": name} for name in PLAIN), *dtypes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["models", "large"])
 def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
     size: str, tmp_path: Path, request: pytest.FixtureRequest

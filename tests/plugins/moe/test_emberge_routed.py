@@ -257,6 +257,7 @@ torch.save(states, sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_others_load_a_folder_that_they_trust(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model", "jina_embeddings_v3")
     with torch.no_grad():

@@ -218,6 +218,7 @@ def test_loads_are_logged_and_drawn_as_in_other_trainings(tmp_path: Path) -> Non
     assert len(figure["heat_map"]["columns"]) == len(logged)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_ends_with_the_same_bytes(tmp_path: Path) -> None:
     model = _write(tmp_path / "model")
     changed = {"dropout": True, "kept_tokens": 100, "save_steps": 2, "logging_steps": 3}

@@ -125,6 +125,7 @@ def test_the_balance_is_transformers_own_of_the_whole_batch(kind: str, tmp_path:
     assert added == pytest.approx(float(want), rel=NEAR)
 
 
+@pytest.mark.slow
 def test_two_ranks_and_split_weights_train_as_one(tmp_path: Path) -> None:
     folder = routed(tmp_path / "model", "bert")
     options: dict[str, Any] = {

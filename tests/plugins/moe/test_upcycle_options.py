@@ -174,6 +174,7 @@ np.save(sys.argv[3], model.encode(["open a file", "sort the list"]))
 """
 
 
+@pytest.mark.slow
 def test_others_embed_with_a_folder_that_they_trust_and_only_then(place: Path) -> None:
     folder = ran(place, "model: ./dense")
     config = json.loads((folder / "config.json").read_text())

@@ -93,6 +93,7 @@ def load(hub: Hub, data: Path, local: Path, home: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_published_loads_by_its_id_with_equal_vectors_and_scores(
     hub: Hub, merged: Merged, sts12: Path, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_recipe(tmp_path_factory.mktemp("trained"), bert)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_step_outlives_the_run(nodes: Nodes, tmp_path: Path, number: int) -> None:

@@ -81,6 +81,7 @@ def token_texts(folder: Path, texts: Sequence[str]) -> list[list[str]]:
     return [one.tokens for one in tokenizer.encode_batch(texts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_ten_thousand_covered_texts_keep_their_tokens_and_the_bytes_of_their_embeddings(
     kind: str, wholes: dict[str, Path], tmp_path: Path
@@ -133,6 +134,7 @@ def test_plain_libraries_open_the_result(
     assert expected.tobytes() == found.tobytes()
 
 
+@pytest.mark.slow
 def test_an_exported_file_reads_the_new_ids(
     wholes: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from emberge_terminal.notebook import runs_in_notebook
 from emberge_terminal.progress import NotebookLine, StepView
 
@@ -118,6 +119,7 @@ results = run_recipe(recipe, OUT)
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_kernel_goes_on_and_gives_the_same_bytes(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "bert").symlink_to(bert)
     pairs = zip(tiny.WORDS, reversed(tiny.WORDS), strict=True)

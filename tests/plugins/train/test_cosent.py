@@ -34,6 +34,7 @@ def test_retrieval_data_can_be_scored_one_and_zero() -> None:
         CoSENT()(batch, {})
 
 
+@pytest.mark.slow
 def test_laws() -> None:
     check_loss(CoSENT())
     check_loss(CoSENT(unscored=True))

@@ -21,7 +21,11 @@ PLAIN: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
 TRIED = {**LOSSES, **PLAIN}
 
 
-@pytest.mark.parametrize("name", TRIED)
+SLOW = {"matryoshka, sum"}
+CASES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TRIED]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_the_losses_keep_the_laws(name: str) -> None:
     loss, exceptions = TRIED[name]
     check_loss(loss, **exceptions)

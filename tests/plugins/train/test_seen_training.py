@@ -205,6 +205,7 @@ def test_a_tracker_that_is_absent_comes_with_its_command(
     assert "'comet_ml' is not installed; install it: pip install comet-ml" in faults
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_what_was_logged(place: Path, plugins: Plugins) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     text = EVALUATE + "      trackers: [tensorboard]\n"

@@ -305,6 +305,7 @@ def test_teachers_embed_each_text_once_for_all_students(
         assert counts == [distinct]
 
 
+@pytest.mark.slow
 def test_stored_teachers_are_in_memory_one_after_another(
     bert: Path, berts: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def results(place: Path, plugins: Plugins) -> dict[str, Path]:
     return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
 
 
+@pytest.mark.slow
 def test_a_set_with_other_texts_answers_harms_and_has_no_share(results: dict[str, Path]) -> None:
     found = FoundMixture.read(results["mixture"])
     verdicts = {name: worth["verdict"] for name, worth in found.facts["worth"].items()}
@@ -111,6 +112,7 @@ def test_trainings_of_a_set_differ_by_their_seeds(results: dict[str, Path]) -> N
         assert len(weights) == 3
 
 
+@pytest.mark.slow
 def test_trainings_that_do_not_differ_are_refused(place: Path, plugins: Plugins) -> None:
     text = RECIPE[: RECIPE.index("  trained:")].replace("1e-3", "0")
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
@@ -229,6 +231,7 @@ def test_a_problem_of_the_trainings_is_told_once(place: Path, plugins: Plugins) 
     assert "cosent" in told[0].lower()
 
 
+@pytest.mark.slow
 def test_many_datasets_are_advised_to_be_clustered(place: Path, plugins: Plugins) -> None:
     for number in range(21):
         write_pairs(place / f"set_{number}.jsonl", seed=number, rows=20)

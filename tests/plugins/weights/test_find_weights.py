@@ -131,6 +131,7 @@ def test_the_result_foretells_real_merges_and_says_what_members_are_worth(
     assert "Gain over the base, and loss elsewhere" in shown
 
 
+@pytest.mark.slow
 def test_random_merges_show_how_well_scores_are_foretold(place: Path, plugins: Plugins) -> None:
     write_sets(place / "held", ("asked",), units=60)
     text = RECIPE.replace(

@@ -237,6 +237,7 @@ def run(place: Path, text: str, plugins: Plugins) -> dict[str, Path]:
     return folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_noise_in_one_member_gets_less_of_it_and_the_merge_has_it_so(
     bert: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
@@ -260,6 +261,7 @@ def test_a_layer_that_is_noise_in_one_member_gets_less_of_it_and_the_merge_has_i
         assert_combined(merged[name], [a[name], b[name]], weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [1, 2])
 def test_on_shuffled_labels_each_member_keeps_one_weight(
     bert: Path, tmp_path: Path, plugins: Plugins, shuffle: int

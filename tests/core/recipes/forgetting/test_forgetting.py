@@ -207,6 +207,7 @@ def wait_for_events(process: ForkServerProcess, out: Path, count: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_two_ranks_end_like_two_ranks_that_never_had_the_rows(bert: Path, tmp_path: Path) -> None:
     folders = [
         write_run(tmp_path / name, bert, given)

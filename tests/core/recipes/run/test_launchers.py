@@ -93,6 +93,7 @@ def test_one_worker_makes_the_bytes_of_a_run_alone(
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in alone.iterdir())
 
 
+@pytest.mark.slow
 def test_two_workers_make_them_too_though_one_is_killed_and_goes_on(
     trained: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

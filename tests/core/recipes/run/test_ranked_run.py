@@ -172,6 +172,7 @@ def both(recipe: Path) -> Run:
     return replace(ended(process, out), ports=ports)
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> None:
     assert (alone.code, both.code) == (0, 0), both.said
     assert len(losses(both.out)) == STEPS

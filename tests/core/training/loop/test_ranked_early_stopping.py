@@ -39,6 +39,7 @@ def _asked(root: Path) -> list[str]:
     return (root / "asked").read_text().split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", [False, True])
 def test_the_first_rank_scores_and_all_stop(bert: Path, tmp_path: Path, shard: bool) -> None:
     training = Training(tmp_path, _arguments(bert, tmp_path), shard)

@@ -155,6 +155,7 @@ def _trained(file: Path) -> dict[str, Tensor]:
     return {name: t for name, t in load_file(file).items() if t.dtype == torch.float64}
 
 
+@pytest.mark.slow
 def test_an_average_and_a_kept_state_are_those_of_one_rank(bert: Path, tmp_path: Path) -> None:
     """Whole or split weights, killed within the window, and continued on another number of ranks."""
     options = {"schedule": "constant", "adam_epsilon": 1e-4, "keep_state": True}

@@ -243,6 +243,7 @@ def test_a_model_without_a_head_is_refused_with_what_to_do(bert: Path, tmp_path:
         _fit(bert, tmp_path, datasets=[texts(8)])
 
 
+@pytest.mark.slow
 def test_half_precision_learns_too(tmp_path: Path) -> None:
     from emberge_encoder import TextEncoder
 

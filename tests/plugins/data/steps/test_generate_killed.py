@@ -23,6 +23,7 @@ def check(deaths: list[dict[str, Any]]) -> None:
     assert [death for death in deaths if death["again"]["on their way"] > PARALLEL] == []
 
 
+@pytest.mark.slow
 def test_a_generation_that_is_killed_goes_on(tmp_path: Path) -> None:
     check(die(tmp_path, 4))
 

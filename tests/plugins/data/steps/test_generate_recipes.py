@@ -48,6 +48,7 @@ def first_words(prompt: str) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_server_writes_and_judges_and_an_encoder_keeps_what_fits(tmp_path: Path) -> None:
     documents = write_handbook(tmp_path / "docs", documents=24)
     with serving_chat(first_words) as service:

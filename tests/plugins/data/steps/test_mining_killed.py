@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.killed_steps import assert_same_ends, read_deaths
 
 
+@pytest.mark.slow
 def test_a_mining_that_is_killed_at_any_moment_ends_in_the_same_bytes(
     bert: Path, tmp_path: Path
 ) -> None:

@@ -189,6 +189,7 @@ def test_negatives_that_are_there_are_replaced_or_kept_first(run: Run) -> None:
     assert set(kept["neg"]) == set(replaced["neg"]) == passages - set(rows[0]["pos"])
 
 
+@pytest.mark.slow
 def test_a_second_teacher_must_agree(run: Run, bert: Path, berts: list[Path]) -> None:
     rows = pairs(30)
     one, two = str(bert), str(berts[0])
@@ -217,6 +218,7 @@ def test_filtered_negatives_are_those_that_mining_would_allow(run: Run) -> None:
         assert len(row.get("neg_scores", ())) == len(row["neg"])
 
 
+@pytest.mark.slow
 def test_a_pair_stays_if_its_positive_is_found_again(run: Run) -> None:
     rows = pairs(30)
     for row in rows[:10]:
