@@ -23,11 +23,9 @@ import xxhash
 from emberge.contracts import content_key
 from emberge.errors import EmbergeError
 from emberge.files import (
-    NotOursError,
     announce,
     make_folder,
     read_json,
-    require_ours,
     wait_for_lock,
     write_json,
     write_text,
@@ -146,8 +144,7 @@ class HashCache:
 class UserHashes:
     """Hashes by a file's status, kept in the user's cache folder for all runs.
 
-    If the folder cannot be used, for example because it is another user's, or if the table is damaged, files
-    are hashed again.
+    If the folder cannot be used or the table is damaged, files are hashed again.
     """
 
     def __init__(self) -> None:
@@ -172,9 +169,8 @@ class UserHashes:
         """Add the new hashes to the table."""
         if self.path is None or not self._new:
             return
-        with suppress(OSError, NotOursError):
+        with suppress(OSError):
             make_folder(self.path.parent)
-            require_ours(self.path.parent)
             with wait_for_lock(self.path.with_suffix(".lock")):  # other runs save theirs too
                 entries = list({**_read_user_table(self.path), **self._new}.items())
                 text = json.dumps(dict(entries[-_MOST_FILES:]))
@@ -257,10 +253,8 @@ def _build_key(status: os.stat_result) -> str:
 
 def _read_user_table(path: Path) -> dict[str, str]:
     try:
-        for checked in (path.parent, path):
-            require_ours(checked)
         table: Any = read_json(path)
-    except (OSError, ValueError, NotOursError):
+    except (OSError, ValueError):
         return {}
     if not isinstance(table, Mapping):
         return {}

@@ -54,8 +54,8 @@ def prepare(
         CheckpointError: if the folder is not a model, an ancestor's licence is unknown or forbids
         publication,
             the leaderboard would refuse the model's facts, or files changed after the step.
-        NotOursError: if another user made the result. RecipeError: if the name is not of the form
-        `owner/name`. EmbergeError: if a file contains a token or a key.
+        RecipeError: if the name is not of the form `owner/name`. EmbergeError: if a file contains a token or
+            a key.
     """
     repository = Repository(choices.name)
     result = folder.absolute()

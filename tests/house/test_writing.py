@@ -1,8 +1,7 @@
 """Who writes files in place, appends, makes links or locks does it through the room of files.
 
-That room follows no link, takes nothing of another user, and writes under names that nobody can guess;
-whoever writes around it would. New files in a step's own folders, which it has looked through, may be written
-plainly (`Path.write_text`, `np.save`, `save_file`).
+What that room writes is complete or absent after a kill or a power cut. New files in a step's own folders,
+which are published as a whole, may be written plainly (`Path.write_text`, `np.save`, `save_file`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ DOOR = CORE / "files"
 MODE = re.compile(r"[rwabtx+]{1,3}")
 # Calls for which the room of files has a function.
 INSTEAD = {
-    "open": "open_ours, or replace_file for a new file",
-    "os.open": "open_ours",
+    "open": "replace_file",
+    "os.open": "replace_file",
     "flock": "the functions of files.locks",
     "lockf": "the functions of files.locks",
     "symlink_to": "replace_link",
@@ -37,10 +36,12 @@ NEW_FILES = {
     "core/emberge/data/dataset_store.py",
     "core/emberge/data/catalogue_file.py",
     "core/emberge/encoding/token_cache.py",
-    "core/emberge/processes.py",  # of a random name, in a work folder that is checked
+    "core/emberge/processes.py",  # of a random name, in a work folder
     "core/emberge/tensor_files/server_file.py",
     "plugins/emberge_data/steps/deduplicate/text_copies.py",
-    # ... and in place, in a folder that `working_in` has locked and looked through.
+    # ... and in place or at the end of a file, in a folder that is locked.
+    "core/emberge/merging/streaming/stream.py",
+    "core/emberge/recipes/run/run_log.py",
     "core/emberge/tensor_files/write_queue.py",
 }
 

@@ -47,9 +47,6 @@ def _run_words(words: list[str]) -> int:
     # The interpreter's last garbage collection would examine all of torch's objects for a quarter
     # of a second.
     atexit.register(gc.freeze)
-    # Files that others may write are not trusted later (`emberge.files.ours`), and so are not
-    # created.
-    os.umask(os.umask(0o022) | 0o002)
     _accept_any_text()
     debug = "--debug" in words
     try:

@@ -3,6 +3,7 @@
 from .atomic import clear_torn as clear_torn
 from .atomic import disk_space_problems as disk_space_problems
 from .atomic import fill_once as fill_once
+from .atomic import is_side_name as is_side_name
 from .atomic import link_or_copy as link_or_copy
 from .atomic import make_folder as make_folder
 from .atomic import publish as publish
@@ -21,12 +22,6 @@ from .locks import lock_folder as lock_folder
 from .locks import lock_holder as lock_holder
 from .locks import wait_for_lock as wait_for_lock
 from .locks import working_in as working_in
-from .ours import NotOursError as NotOursError
-from .ours import claim_folder as claim_folder
-from .ours import is_side_name as is_side_name
-from .ours import open_ours as open_ours
-from .ours import require_ours as require_ours
-from .ours import require_tree_ours as require_tree_ours
 from .read_ahead import announce as announce
 from .strangers import JSON_LIMIT as JSON_LIMIT
 from .strangers import UnsoundFileError as UnsoundFileError

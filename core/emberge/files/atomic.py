@@ -1,10 +1,10 @@
 """Atomic files and folders: complete or absent, even after a kill or a power cut.
 
-A file or folder is written under a side name that nobody can guess (`.name.<random>.part`), which we create
-and which is never a link. It is then synced, and gets its final name by one rename. The writing process locks
-the side file: a second writer is refused, and a side file in use is distinguished from one that a killed
-writer left. A file's data is on the disk after the file is synced, its name after its folder is synced; if
-the data was not synced, a power cut may leave a name without content. `durable=False` omits the syncs if a
+A file or folder is written under a new side name (`.name.<random>.part`). It is then synced, and gets its
+final name by one rename. The writing process locks the side file: a second writer is refused, and a side file
+in use is distinguished from one that a killed writer left. A file's data is on the disk after the file is
+synced, its name after its folder is synced; if the data was not synced, a power cut may leave a name without
+content. `durable=False` omits the syncs if a
 loss costs only time: for a file inside a folder that is published as a whole, and for logs and caches whose
 readers skip incomplete content. Errors of writing name the path and the remedy.
 """
@@ -15,6 +15,8 @@ import errno
 import fcntl
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
 import time
@@ -23,7 +25,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from emberge.errors import CheckpointError, EmbergeError, Problem, UnwrittenError
-from emberge.files.ours import is_side_name, require_ours, side_name
 from emberge.wording import human_size
 
 _RUN_AGAIN = "run again: what is done is kept"
@@ -36,8 +37,21 @@ _ADVICE = {
     errno.EROFS: "choose another place",
 }
 _WAIT = 0.05  # seconds between two looks at a folder that another process is filling
+_SIDE_NAME = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.part", re.DOTALL)
+_LONGEST_NAME = 200  # characters of a name in its side name, which a file system must take too
 # Room for a model's configs and tokenizer, in addition to its weights.
 _SIDE_FILES_SIZE = 1 << 20
+
+
+def side_name(name: str) -> str:
+    """Return a hidden, random name ending with `.part` for a side file of `name`."""
+    return f".{name[:_LONGEST_NAME]}.{secrets.token_hex(8)}.part"
+
+
+def is_side_name(name: str, of: str | None = None) -> bool:
+    """Return whether `name` is a side name: of `of` if given, else of any file or folder."""
+    match = _SIDE_NAME.fullmatch(name)
+    return match is not None and (of is None or match["name"] == of[:_LONGEST_NAME])
 
 
 def sync(path: Path) -> None:
@@ -66,7 +80,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents, and sync them to the disk; an existing folder is kept."""
     missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
     for path in reversed(missing):
-        path.mkdir(0o775, exist_ok=True)
+        path.mkdir(exist_ok=True)
         sync(path.parent)
 
 
@@ -192,14 +206,10 @@ def fill_once(folder: Path, fill: Callable[[Path], None]) -> Path:
 
     If another process is filling it, its result is waited for, or its end. Two that begin in the same moment
     both fill it, and the work of the one that ends second is discarded.
-
-    Raises:
-        NotOursError: if the folder is another user's, or a link.
     """
     while not folder.is_dir() and _is_being_filled(folder):
         time.sleep(_WAIT)
     if folder.is_dir():
-        require_ours(folder)
         return folder
     make_folder(folder.parent)
     with _create_side_folder(folder) as side:
@@ -229,12 +239,12 @@ def _create_side_folder(path: Path) -> Iterator[Path]:
 
 
 def _create_file(side: Path) -> int:
-    return os.open(side, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o664)
+    return os.open(side, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
 def _create_folder(side: Path) -> int:
-    side.mkdir(0o775)
-    return os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    side.mkdir()
+    return os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _create_locked_side(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
@@ -258,14 +268,14 @@ def _require_one_writer(path: Path, own: Path) -> None:
 
 
 def _is_being_filled(folder: Path) -> bool:
-    """Return whether a process of this user has a side folder of `folder` locked."""
+    """Return whether a process has a side folder of `folder` locked."""
     if not folder.parent.is_dir():
         return False
     for side in _find_sides(folder):
-        with suppress(OSError):  # gone, a link, or another user's
-            handle = os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with suppress(OSError):  # gone, or not readable
+            handle = os.open(side, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                if os.fstat(handle).st_uid == os.geteuid() and not _lock(handle):
+                if not _lock(handle):
                     return True
             finally:
                 os.close(handle)

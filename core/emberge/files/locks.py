@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from emberge.errors import CheckpointError, EmbergeError, is_temporary
-from emberge.files.atomic import make_folder, sync, writing
-from emberge.files.ours import claim_folder, open_ours, require_tree_ours
+from emberge.files.atomic import make_folder, writing
 from emberge.files.strangers import open_regular
 from emberge.wording import printable
 
@@ -48,9 +47,8 @@ def lock_folder(path: Path, patience: float = _PATIENCE_SECONDS) -> Iterator[Non
 
     Raises:
         OutInUseError: if it is still locked; the message names the process.
-        NotOursError: if the file is a link or another user's.
     """
-    with open_ours(path, "ab+") as file:
+    with path.open("ab+") as file:
         if not _try_lock(file, patience):
             raise OutInUseError(
                 f"{path.parent} is in use by {_read_holder(file) or 'another process'}; "
@@ -83,7 +81,7 @@ def lock_holder(path: Path) -> Holder | None:
 @contextmanager
 def wait_for_lock(path: Path) -> Iterator[None]:
     """Lock the file `path` for the block, after any other process has released it."""
-    with open_ours(path, "ab") as file:
+    with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -98,12 +96,10 @@ def working_in(folder: Path) -> Iterator[None]:
 
     Raises:
         CheckpointError: if another process has locked the folder.
-        NotOursError: if another user made the folder or something in it, or if it contains a link.
     """
     with writing(folder, "the work"):
         handle = _lock_directory(folder)
     try:
-        require_tree_ours(folder)
         with _remove_if_useless(folder):
             yield
     finally:
@@ -122,10 +118,8 @@ def _remove_if_useless(folder: Path) -> Iterator[None]:
 
 def _lock_directory(folder: Path) -> int:
     while True:
-        make_folder(folder.parent)
-        if claim_folder(folder):
-            sync(folder.parent)  # or a power cut could lose the name with all that is kept there
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        make_folder(folder)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import stat
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -50,15 +49,12 @@ def kernels() -> Any | None:
 def _mark_path(library: row_kernels.KernelLibrary) -> Path | None:
     """Return the path of the file that records that these kernels agreed with torch on this processor.
 
-    None if the user's cache folder cannot be written, or if other users can write there.
+    None if the user's cache folder cannot be written.
     """
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(cache) / "emberge" / "kernels"
-        folder.mkdir(0o755, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & stat.S_IWOTH:
-            return None
+        folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # also of a user without a home
         return None
     if not os.access(folder, os.W_OK):

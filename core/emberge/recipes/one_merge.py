@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emberge.contracts import Machine
 from emberge.errors import RecipeError, is_temporary
-from emberge.files import NotOursError, OutInUseError, lock_holder, publish, require_ours, sync
+from emberge.files import OutInUseError, lock_holder, publish, sync
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checked_run import warn_or_raise
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
@@ -137,12 +136,12 @@ def run_one_merge(
 
     Raises:
         RecipeError: if `out` exists, or the check finds an error.
-        NotOursError: if another user made the hidden folder, or it is a link.
     """
     work_folder = out.parent / f".{out.name}.merging"
     if (out.is_dir() and any(out.iterdir())) or out.is_file():
         if not _is_under_way(work_folder):
-            _remove_work(work_folder)  # the process was killed after all work was done
+            # The process was killed after all work was done.
+            shutil.rmtree(work_folder, ignore_errors=True)
         raise RecipeError(f"{out} exists already; remove it or choose another --out")
     final_step_id = _find_last_step(recipe)
     show(check_recipe(recipe, plugins))
@@ -154,9 +153,9 @@ def run_one_merge(
         publish(results[final_step_id].path.resolve(), out)
     except Exception as error:
         if not _is_worth_keeping(error):
-            _remove_work(work_folder)
+            shutil.rmtree(work_folder, ignore_errors=True)
         raise
-    _remove_work(work_folder)
+    shutil.rmtree(work_folder, ignore_errors=True)
     return StepResult(out.name, out)
 
 
@@ -185,13 +184,6 @@ def _is_worth_keeping(error: Exception) -> bool:
 
 def _is_under_way(beside: Path) -> bool:
     return lock_holder(beside / ".lock") is not None or any(beside.glob(".work/*/*"))
-
-
-def _remove_work(beside: Path) -> None:
-    """Remove the hidden folder, unless it is not ours."""
-    with suppress(NotOursError, FileNotFoundError):
-        require_ours(beside)
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _name_model(model: str | os.PathLike[str]) -> str:

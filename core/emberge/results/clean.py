@@ -24,7 +24,6 @@ from emberge.files import (
     lock_folder,
     lock_holder,
     read_json,
-    require_ours,
     sync,
 )
 from emberge.results.run_folder import ARTIFACT, NoRunError, OutFolder, folder_name
@@ -92,7 +91,6 @@ def find_leftovers(out: Path) -> Leftovers:
     Raises:
         NoRunError: if no recipe was run in `out`, and no merge into it was interrupted.
         OutInUseError: if a run works in `out` now.
-        NotOursError: if another user made `out`.
     """
     out = Path(out).resolve()
     out_folder = OutFolder(out)
@@ -105,9 +103,6 @@ def find_leftovers(out: Path) -> Leftovers:
             )
     if not (_is_run(out_folder) or any(_find_interrupted_merge(out))):
         raise NoRunError(f"{printable(out)} holds no run of a recipe")
-    for path in (out, *_find_interrupted_merge(out)):
-        if path.exists():
-            require_ours(path)
     return _find_all(out)
 
 

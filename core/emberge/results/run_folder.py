@@ -25,15 +25,11 @@ from typing import Any, Literal
 from emberge.contracts import Artifact
 from emberge.errors import CheckpointError, EmbergeError, PluginError
 from emberge.files import (
-    claim_folder,
     clear_torn,
     make_folder,
     publish,
     read_json,
     replace_link,
-    require_ours,
-    require_tree_ours,
-    sync,
     sync_tree,
     write_json,
     write_text,
@@ -57,16 +53,10 @@ class OutFolder:
 
         Raises:
             EmbergeError: if the folder cannot be created or is a file.
-            NotOursError: if another user made the folder, or `.work`, `.store` or anything in `.store` is a
-                link.
         """
         try:
-            make_folder(self.path)
-            require_ours(self.path.resolve())
             for folder in (self.work, self.store):
-                if claim_folder(folder):
-                    sync(self.path)
-            require_tree_ours(self.store)
+                make_folder(folder)
             clear_torn(self.path)
         except OSError as error:
             raise EmbergeError(
@@ -275,17 +265,15 @@ class UnsoundResultError(CheckpointError):
 
 
 def require_sound_result(folder: Path, hashes: HashCache | None = None) -> None:
-    """Require that a finished result is ours and that its files have not changed since its step.
+    """Require that the files of a finished result have not changed since its step.
 
     A result without artifact.json passes, as there is nothing to compare. The files of `CHANGING` may change.
 
     Raises:
-        NotOursError: if another user made the folder or anything in it.
         UnsoundResultError: if a file is missing, is a link or has another content, or if a file was added to
             a model.
     """
     folder = folder.resolve()
-    require_tree_ours(folder, links="pass")
     if not (folder / ARTIFACT).is_file():
         return
     try:

@@ -1,8 +1,6 @@
 """Notes of weights on a server: small files, `model.safetensors.remote`, that replace large ones.
 
 A note contains all that a plan needs, including the header, so a checkpoint is described without the server.
-A note makes emberge read an address. Therefore only notes that emberge wrote itself are trusted: the notes in
-its cache, which only this user can write to.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.errors import CheckpointError
-from emberge.files import NotOursError, claim_folder, read_json, require_ours
+from emberge.files import read_json
 from emberge.network import require_scheme
-from emberge.wording import printable
 
 _SUFFIX = ".remote"
 # Bytes of a note: of the longest header there is, in base64.
@@ -24,20 +21,10 @@ _LONGEST_NOTE = 140_000_000
 
 
 def server_cache() -> Path:
-    """Create and return the cache of files from servers, the only folder whose notes are trusted.
-
-    Raises:
-        CheckpointError: if the folder is another user's.
-    """
+    """Create and return the cache of files from servers."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "emberge" / "servers"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        claim_folder(folder)
-    except NotOursError as error:
-        raise CheckpointError(f"{error}; or set XDG_CACHE_HOME to a folder of yours") from None
-    if folder.stat().st_mode & 0o077:
-        folder.chmod(0o700)  # members of the group could plant notes in it
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -81,12 +68,11 @@ class RemoteFile:
 
     @classmethod
     def read(cls, note: Path) -> RemoteFile:
-        """Return the file that a note of emberge's own cache describes.
+        """Return the file that a note describes.
 
         Raises:
-            CheckpointError: if the file is not a note, or is not in the cache.
+            CheckpointError: if the file is not a note.
         """
-        _require_own(note)
         try:
             return cls._parse(read_json(note, limit=_LONGEST_NOTE))
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -106,22 +92,3 @@ class RemoteFile:
         return cls(
             url, size, str(facts["version"]), None if sha256 is None else str(sha256), header
         )
-
-
-def _require_own(note: Path) -> None:
-    """Require that emberge itself wrote the note: it is this user's, and in emberge's cache.
-
-    Raises:
-        CheckpointError: if it did not; such a note could make emberge read any address.
-    """
-    cache = server_cache().resolve()
-    try:
-        if (note.parent.resolve() / note.name).is_relative_to(cache):
-            require_ours(note)
-            return
-    except NotOursError as error:
-        raise CheckpointError(f"{error}: no note of weights on a server") from None
-    raise CheckpointError(
-        f"{printable(str(note))}: is a note of weights on a server, and not emberge's own: only those in "
-        f"{cache} count. Name the model by its address (https, s3, gs, hf), or get its weights"
-    )

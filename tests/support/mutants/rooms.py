@@ -290,7 +290,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/core/tensor_files/test_tensor_fetcher.py",
             "tests/hostile/test_hub_answers.py",
             "tests/hostile/test_redirects.py",
-            "tests/hostile/test_remote_notes.py",
             "tests/hostile/test_servers.py",
         ),
     ),

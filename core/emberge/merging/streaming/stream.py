@@ -25,7 +25,6 @@ from emberge.errors import CheckpointError
 from emberge.files import (
     disk_space_problems,
     make_folder,
-    open_ours,
     publish,
     sync,
     sync_tree,
@@ -146,7 +145,7 @@ class Journal:
         """Begin an empty journal, for use if the finished tensors' files are missing."""
         self.done.clear()
         self.remarks.clear()
-        with writing(self.path.parent, _NAME), open_ours(self.path, "rb+") as file:
+        with writing(self.path.parent, _NAME), self.path.open("rb+") as file:
             file.readline()
             file.truncate()
             os.fsync(file.fileno())
@@ -191,7 +190,7 @@ class Journal:
         return True
 
     def _append_lines(self, lines: list[bytes]) -> None:
-        with open_ours(self.path, "ab") as file:
+        with self.path.open("ab") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())

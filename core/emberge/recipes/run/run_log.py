@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from emberge.contracts import Artifact
 from emberge.errors import EmbergeError
-from emberge.files import open_ours, write_json
+from emberge.files import write_json
 from emberge.plugins import Plugins
 from emberge.recipes.recipe import RecipeStep
 from emberge.results import OutFolder
@@ -27,7 +27,7 @@ class JsonLineFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         _drop_broken_lines(path)
-        self._file = open_ours(path, "ab")
+        self._file = path.open("ab")
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row as one line, which is kept even if the process is killed."""
@@ -69,7 +69,7 @@ class RunLog:
         self._metrics = JsonLineFile(place.path / "metrics.jsonl")
         with contextlib.ExitStack() as opened:
             opened.callback(self._metrics.close)
-            self._log = open_ours(place.path / "run.log", "ab")
+            self._log = (place.path / "run.log").open("ab")
             opened.pop_all()
         self._states: dict[str, dict[str, Any]] = {
             s.id: {"id": s.id, "kind": s.kind, "state": "waiting"} for s in steps
@@ -193,7 +193,7 @@ def _drop_broken_lines(path: Path) -> None:
     """Truncate a file before a line without a line end, or before zeros that a power cut left."""
     if not path.exists():
         return
-    with open_ours(path, "rb+") as file:
+    with path.open("rb+") as file:
         content = file.read()
         zeros_start = content.find(b"\0")
         sound_length = content.rfind(b"\n", 0, zeros_start if zeros_start >= 0 else None) + 1

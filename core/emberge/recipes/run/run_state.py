@@ -83,7 +83,6 @@ class RunState:
         """Return the step's fingerprint, and the artifact of an earlier run with this fingerprint, if any.
 
         Raises:
-            NotOursError: if another user made that result.
             UnsoundResultError: if the result was changed after its step finished.
         """
         fingerprint = self._compute_fingerprint(step)

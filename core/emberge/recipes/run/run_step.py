@@ -21,12 +21,9 @@ from emberge.contracts import Artifact
 from emberge.errors import EmbergeError, PluginError, exits_refused
 from emberge.files import (
     UnsoundFileError,
-    claim_folder,
     lock_folder,
     make_folder,
     read_json,
-    require_tree_ours,
-    sync,
     write_text,
 )
 from emberge.interpreter import pause_collections, return_freed_memory
@@ -164,16 +161,9 @@ def explain_disk_full(place: OutFolder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lock_work_folder(work: Path) -> Iterator[None]:
-    """Lock the work folder against every other process, even on a machine that was assumed lost.
-
-    Raises:
-        NotOursError: if another user made the folder or anything in it; links in the folder are removed.
-    """
-    make_folder(work.parent)
-    if claim_folder(work):
-        sync(work.parent)  # otherwise the folder's name, and so its states, could be lost
+    """Lock the work folder against every other process, even on a machine that was assumed lost."""
+    make_folder(work)
     with lock_folder(work / ".lock", patience=LEAVING):
-        require_tree_ours(work, links="remove")
         yield
 
 
