@@ -122,10 +122,10 @@ LOSSES: Mapping[str, tuple[Loss, Mapping[str, bool]]] = {
         {},
     ),
     "matryoshka, similarity": (Matryoshka(loss=(CoSENT(), AnglE()), dims=(8, 5)), {}),
-    "sentence_transformers": (SentenceTransformersLoss(loss="CoSENTLoss"), {}),
-    "sentence_transformers, columns": (
-        SentenceTransformersLoss(loss="MultipleNegativesRankingLoss", cross_rank=True),
-        {"filling": False},
+    "sentence_transformers": (SentenceTransformersLoss(loss="CosineSimilarityLoss"), {}),
+    "sentence_transformers, ranks": (
+        SentenceTransformersLoss(loss="MegaBatchMarginLoss", cross_rank=True),
+        {},
     ),
 }
 

@@ -91,16 +91,6 @@ def test_a_guide_changes_what_a_recipe_trains(place: Path) -> None:
     assert any(not torch.equal(first[name], plain[name]) for name in first)
 
 
-def test_a_librarys_loss_learns_a_guides_embeddings(place: Path) -> None:
-    loss = (
-        "{sentence_transformers: {loss: MSELoss, guide: {model: ./guide}, "
-        "options: {projection_dim: 16}, dimension: 32}}"
-    )
-    trained = _trained(place, loss, "taught")
-    before = load_file(place / "base" / "model.safetensors")
-    assert any(not torch.equal(trained[name], before[name]) for name in trained)
-
-
 def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
     plugins = load_plugins(block=())
     modules = place / "bad"

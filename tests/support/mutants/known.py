@@ -270,8 +270,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "sentence_transformers.py",
-        "with torch.random.fork_rng(devices=()), warnings.catch_warnings():",
-        "with torch.random.fork_rng(devices=None), warnings.catch_warnings():",
+        "with torch.random.fork_rng(devices=()):  # what it learns always starts as the same numbers",
+        "with torch.random.fork_rng(devices=None):  # what it learns always starts as the same numbers",
         "without a GPU the CPU's generator is the only one",
     ),
     (
