@@ -117,13 +117,6 @@ METHODS = {
         {"breadcrumbs": {"density": 0.5, "gamma": 0.01}},
         model_parameters={"density": 0.5, "gamma": 0.01},
     ),
-    "arcee_fusion": Method(
-        1,
-        True,
-        {"merge_method": "arcee_fusion"},
-        {"arcee_fusion": {"precise": False}},
-        weighted=False,
-    ),
 }
 FUSION = "layer_softmax"
 # Qwen3's sizes: (vocabulary, width, width inside, layers, heads).

@@ -44,7 +44,6 @@ METHODS = (
         options=("density=0.5", "rescale_mode=inverse_density"),
     ),
     Method("sign_consensus", base=True, elementwise=True),
-    Method("ram", base=True, elementwise=True),
     Method("slerp", models=2, in_small=True),
     Method("multi_slerp"),
     Method("karcher"),

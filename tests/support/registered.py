@@ -14,7 +14,6 @@ from tests.support.chains import chain
 CHOOSES = {"identity": False}
 # Every registered strategy and chain: (its links, what it is declared to break or claims to keep).
 CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
-    "arcee_fusion": (chain("arcee_fusion"), {**CHOOSES, "scale": False}),  # a softmax has a scale
     "breadcrumbs": (chain("breadcrumbs", density=0.7, gamma=0.1), CHOOSES),
     "breadcrumbs, density 1": (chain("breadcrumbs"), {"one_hot": True}),
     "breadcrumbs_ties": (chain("breadcrumbs_ties", density=0.7, gamma=0.1), CHOOSES),
@@ -24,8 +23,6 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "della": (chain("della", density=0.5), CHOOSES),
     "della, density 1": (chain("della"), {"one_hot": True}),
     "della_linear": (chain("della_linear", density=0.5), CHOOSES),
-    # The sum of copies is elected, then their largest magnitude: a single copy, but weights are scales.
-    "emr": (chain("emr"), CHOOSES),
     # What statistics make of them is in their own tests; without a file both average.
     "fisher": (chain("fisher", statistics=(), fallback="linear"), {"one_hot": True}),
     "group": ([Group(by=Linear()), Linear()], {"one_hot": True}),
@@ -46,13 +43,9 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "multi_slerp projected": (chain("multi_slerp", mode="projected"), {"one_hot": True}),
     "multi_slerp karcher": (chain("multi_slerp", mode="karcher"), {"one_hot": True}),
     "multi_slerp of deltas": (chain("multi_slerp", space="deltas"), {"one_hot": True}),
-    # It goes to the model only where that is near, and t is absolute.
-    "nearswap": (chain("nearswap", t=0.1), {**CHOOSES, "scale": False}),
     "nuslerp": (chain("nuslerp"), {"one_hot": True}),
     "nuslerp of deltas": (chain("nuslerp"), {"base": True, "one_hot": True}),
     "passthrough": (chain("passthrough"), {}),
-    "ram": (chain("ram", epsilon=1e-9), {"scale": False}),  # epsilon is absolute
-    "ramplus_tl": (chain("ramplus_tl", epsilon=1e-9), {"scale": False}),
     "regmean": (chain("regmean", statistics=()), {"one_hot": True}),
     "sce": (chain("sce"), {}),
     "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),

@@ -258,16 +258,11 @@ class Block:
 
     # ── changes of deltas, recorded ──────────────────────────────────────────────────────────────
 
-    def keep_largest(
-        self, limits: Sequence[Limit], offset: int = 0, *, undo: bool = False
-    ) -> Block:
-        """Record that each model's deltas below its limit (with `undo`: at or above it) become zero.
-
-        `offset` is the position of the tensor's first element among all elements that were ranked together.
-        """
+    def keep_largest(self, limits: Sequence[Limit], *, undo: bool = False) -> Block:
+        """Record that each model's deltas below its limit (with `undo`: at or above it) become zero."""
         from emberge.numerics import KeepLargest
 
-        return self._record(KeepLargest(tuple(limits), offset, undo))
+        return self._record(KeepLargest(tuple(limits), undo))
 
     def keep_varied(self, limit: Limit) -> Block:
         """Record that deltas become zero where their variance over the models is zero or below the limit."""

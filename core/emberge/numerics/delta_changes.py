@@ -81,13 +81,9 @@ class DeltaChange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeepLargest:
-    """A change that keeps each model's values at or above its limit or, with `undo`, those below it.
-
-    `offset` is the tensor's first position in the concatenation of all tensors that were ranked together.
-    """
+    """A change that keeps each model's values at or above its limit or, with `undo`, those below it."""
 
     limits: Sequence[Limit]
-    offset: int = 0
     undo: bool = False
 
     @property
@@ -98,12 +94,7 @@ class KeepLargest:
         flat = deltas.view(len(deltas), -1)
         zeroed_values = pooled_like(flat[0]) if self.undo else None
         for limit, values in zip(self.limits, flat, strict=True):
-            _keep_largest(
-                values,
-                values if zeroed_values is None else zeroed_values,
-                limit,
-                start + self.offset,
-            )
+            _keep_largest(values, values if zeroed_values is None else zeroed_values, limit, start)
             if zeroed_values is not None:
                 values.sub_(zeroed_values)
         return deltas
@@ -112,7 +103,7 @@ class KeepLargest:
         return [0.0] * len(self.limits)
 
     def kernel_words(self) -> Sequence[Words]:
-        return [_limit_words(limit, self.offset) for limit in self.limits]
+        return [_limit_words(limit) for limit in self.limits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +228,7 @@ class KeepVaried:
         return [1 / self.models] * self.models
 
     def kernel_words(self) -> Sequence[Words]:
-        return [_limit_words(self.limit, 0)] * self.models
+        return [_limit_words(self.limit)] * self.models
 
 
 def _compute_variance(deltas: Tensor) -> Tensor:
@@ -293,6 +284,6 @@ def _spread_over_models(values: Sequence[float], like: Tensor) -> Tensor:
     return like.new_tensor(list(values)).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def _limit_words(limit: Limit, offset: int) -> Words:
+def _limit_words(limit: Limit) -> Words:
     # No float32 has a larger pattern than 2³¹ - 1, and the kernels look for one more than the limit's.
-    return min(limit.pattern, (1 << 31) - 2), limit.row - offset, limit.quota
+    return min(limit.pattern, (1 << 31) - 2), limit.row, limit.quota

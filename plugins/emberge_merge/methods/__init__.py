@@ -6,12 +6,9 @@ from collections.abc import Mapping
 
 from emberge import ChainSpec, MergeStrategy, MergeTransform, chain
 
-from emberge_merge.methods.averages.emr import Emr
 from emberge_merge.methods.averages.keep_base import KeepBase
 from emberge_merge.methods.averages.linear import Linear
-from emberge_merge.methods.averages.nearswap import NearSwap
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.methods.averages.ram import Ram, RamPlus
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
 from emberge_merge.methods.averages.unanimous import Unanimous
 from emberge_merge.methods.fisher import Fisher
@@ -21,7 +18,6 @@ from emberge_merge.methods.sparse.drop import Drop
 from emberge_merge.methods.sparse.drop_by_rank import DropByRank
 from emberge_merge.methods.sparse.energy_weights import EnergyWeights
 from emberge_merge.methods.sparse.rescale import Rescale
-from emberge_merge.methods.sparse.select_important import SelectImportant
 from emberge_merge.methods.sparse.select_variance import SelectVariance
 from emberge_merge.methods.sparse.sign_consensus import SignConsensus
 from emberge_merge.methods.sparse.trim import Trim
@@ -194,22 +190,6 @@ SCE_UNANIMOUS = chain(
     normalize=True,
 )
 
-ARCEE_FUSION = chain(
-    SelectImportant,
-    TaskArithmetic,
-    doc="""Arcee Fusion: take over from one model the changes whose importance stands out.
-
-    The chain `[select_important, task_arithmetic]` (Arcee AI, 2024).
-
-    Example:
-        merged:
-          merge:
-            models: ./tuned
-            base: ./base
-            strategy: arcee_fusion
-    """,
-)
-
 
 def transforms() -> Mapping[str, type[MergeTransform]]:
     """Return all transforms of this package by name."""
@@ -219,7 +199,6 @@ def transforms() -> Mapping[str, type[MergeTransform]]:
         "energy_weights": EnergyWeights,
         "group": Group,
         "rescale": Rescale,
-        "select_important": SelectImportant,
         "select_variance": SelectVariance,
         "trim": Trim,
         "trim_outliers": TrimOutliers,
@@ -230,14 +209,12 @@ def transforms() -> Mapping[str, type[MergeTransform]]:
 def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
     """Return all strategies and named chains of this package by name."""
     return {
-        "arcee_fusion": ARCEE_FUSION,
         "breadcrumbs": BREADCRUMBS,
         "breadcrumbs_ties": BREADCRUMBS_TIES,
         "dare_linear": DARE_LINEAR,
         "dare_ties": DARE_TIES,
         "della": DELLA,
         "della_linear": DELLA_LINEAR,
-        "emr": Emr,
         "fisher": Fisher,
         "iso_c": IsoC,
         "karcher": Karcher,
@@ -245,11 +222,8 @@ def strategies() -> Mapping[str, type[MergeStrategy] | ChainSpec]:
         "linear": Linear,
         "model_stock": ModelStock,
         "multi_slerp": MultiSlerp,
-        "nearswap": NearSwap,
         "nuslerp": Nuslerp,
         "passthrough": Passthrough,
-        "ram": Ram,
-        "ramplus_tl": RamPlus,
         "regmean": Regmean,
         "sce": SCE,
         "sce_unanimous": SCE_UNANIMOUS,

@@ -9,14 +9,10 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from emberge.numerics import Bracket, BracketCount, Limit, kept_array
-
-if TYPE_CHECKING:
-    import torch
-
 
 # Collected values that are kept; of more the blocks are read again and counted in bins.
 _HELD = 1 << 23
@@ -182,10 +178,6 @@ class Cut:
             ]
         )
         return limit, keep - int(np.count_nonzero(infrequent_values > limit))
-
-    def value(self, dtype: torch.dtype) -> float:
-        """Return the k-th largest magnitude itself."""
-        return Limit.magnitude(self.low, dtype)
 
     @property
     def limit(self) -> Limit:

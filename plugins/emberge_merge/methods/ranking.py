@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from emberge import Block, Measures, MergeTransform, Stats
 from emberge.contracts import rows_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from emberge_merge.methods.cut import Cut, Tally
 
 _SAMPLE = 1 << 15
-# Distance of the sampled runs of a layer or model, whose size is not known before: a prime.
-_STRIDE = 4099
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +25,6 @@ class Ranking(MergeTransform):
     A subclass defines what is ranked and how many values are kept; `stats[-1]["cuts"]` then has a `Cut` for
     each row of `ranked`. A sample brackets each limit, and counts inside the bracket find the limit. Among
     equal values, the first ones are kept.
-
-    If `scope` is wider than a tensor, all tensors of the scope are ranked together, as if concatenated;
-    `stats[-1]["offset"]` is then the position at which this tensor begins.
     """
 
     passes = 9
@@ -73,13 +69,11 @@ class Ranking(MergeTransform):
         from emberge_merge.methods.cut import off_heap
 
         if not stats:
-            stride = _sample_stride(block.shape) if self.scope == "tensor" else _STRIDE
-            sampled = self.ranked(block.take_runs(stride))
-            sample = np.stack([*sampled.delta_patterns()])
-            return {"sample": [off_heap(sample)], "sizes": {block.name: block.size}}
+            sampled = self.ranked(block.take_runs(_sample_stride(block.shape)))
+            return {"sample": [off_heap(np.stack([*sampled.delta_patterns()]))]}
         cuts = stats[-1]["cuts"]
         model_by_cut = {n: n // self.limits for n, cut in enumerate(cuts) if not cut.final}
-        return _count_block(self.ranked(block), cuts, model_by_cut, stats[-1]["offset"])
+        return _count_block(self.ranked(block), cuts, model_by_cut)
 
     def join(self, measures: Sequence[Measures]) -> Measures:
         from emberge_merge.methods.cut import Tally
@@ -90,32 +84,17 @@ class Ranking(MergeTransform):
         return {n: Tally.union([one[n] for one in measures if n in one]) for n in numbers}
 
     def conclude(self, block: Block, stats: Stats) -> Measures:
-        measures = stats[-1]
-        if "cuts" not in measures:
-            # All tensors of a scope get the same measures: their consequences are computed once.
-            new_cuts = (
-                self._begin_cuts(block, measures)
-                if len(stats) == 1
-                else self._choose_cuts(block, stats[-2]["cuts"], measures)
-            )
-            measures = cast("dict[str, Any]", measures)
-            measures["cuts"] = new_cuts
-        offset = (
-            _find_offset(block.name, measures["sizes"]) if len(stats) == 1 else stats[-2]["offset"]
-        )
-        return {"cuts": measures["cuts"], "offset": offset}
+        if len(stats) == 1:
+            return {"cuts": self._begin_cuts(block, stats[0]["sample"])}
+        return {"cuts": self._choose_cuts(block, stats[-2]["cuts"], stats[-1])}
 
-    def _begin_cuts(self, block: Block, known: Measures) -> list[Cut]:
+    def _begin_cuts(self, block: Block, sampled: Sequence[np.ndarray]) -> list[Cut]:
         import numpy as np
 
         from emberge_merge.methods.cut import Cut
 
-        if len({len(part) for part in known["sample"]}) > 1:
-            raise ValueError(
-                "not every model has every tensor, and what is ranked together must be complete"
-            )
-        sample = np.concatenate(known["sample"], axis=1)
-        size, total = sample.shape[1], sum(known["sizes"].values())
+        sample = np.concatenate(sampled, axis=1)
+        size, total = sample.shape[1], math.prod(block.shape)
         counts = np.count_nonzero(sample, axis=1).tolist() if self.counts_nonzero else []
         nonzero = [count * total // size for count in counts] or [total] * len(sample)
         is_exact = size == total or not self.counts_nonzero
@@ -138,19 +117,16 @@ class Ranking(MergeTransform):
 
 
 def _count_block(
-    block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int], offset: int
+    block: Block, cuts: Sequence[Cut], model_by_cut: Mapping[int, int]
 ) -> dict[str, Tally]:
-    """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks.
-
-    `offset` is the tensor's first position in the concatenation of all tensors that are ranked together.
-    """
+    """Return counts for unfinished cuts; `model_by_cut` maps a cut's index to the model that it ranks."""
     width = max(1, rows_of(block.shape)[1])
     collected = [number for number in model_by_cut if cuts[number].collect]
     counts = block.count_deltas(
         [cuts[number].bracket(model_by_cut[number]) for number in collected]
     )
     tallies = {
-        number: cuts[number].tally(count, block.start + offset, block.size, width)
+        number: cuts[number].tally(count, block.start, block.size, width)
         for number, count in zip(collected, counts, strict=True)
     }
     to_bin = [number for number in model_by_cut if number not in tallies]
@@ -159,11 +135,6 @@ def _count_block(
         for number, of_model in zip(to_bin, patterns, strict=True):
             tallies[number] = cuts[number].count_in_bins(of_model)
     return {str(number): tallies[number] for number in model_by_cut}
-
-
-def _find_offset(name: str, sizes: Mapping[str, int]) -> int:
-    """Return the number of elements in the models before this one."""
-    return sum(size for _, size in itertools.takewhile(lambda item: item[0] != name, sizes.items()))
 
 
 def _sample_stride(shape: tuple[int, ...]) -> int:

@@ -177,15 +177,6 @@ def _map_model_stock(given: ConvertedSettings) -> Equivalent:
     return Equivalent((link.having(granularity="row") if by_row else link,))
 
 
-def _map_arcee_fusion(_: ConvertedSettings) -> Equivalent:
-    notes = ("mergekit samples the quartiles of tensors beyond a million elements; here all count",)
-    return Equivalent((Link("arcee_fusion").having(precise=False),), notes=notes)
-
-
-def _map_nearswap(given: ConvertedSettings) -> Equivalent:
-    return Equivalent((Link("nearswap", given.options(t="t")),))
-
-
 def _map_passthrough(given: ConvertedSettings) -> Equivalent:
     # In mergekit a filter by layer number means the model's own layer, but in emberge the result's layer.
     numbered = any(
@@ -193,19 +184,6 @@ def _map_passthrough(given: ConvertedSettings) -> Equivalent:
     )
     given.exact = not (given.sliced and numbered)
     return Equivalent((Link("passthrough", given.options(scale="scale")),))
-
-
-def _map_ram(given: ConvertedSettings) -> Equivalent:
-    return Equivalent((Link("ram", given.options(epsilon="epsilon")),))
-
-
-def _map_ramplus(given: ConvertedSettings) -> Equivalent:
-    options = {
-        **given.options(epsilon="epsilon"),
-        **given.number("r", "r"),
-        **given.number("alpha", "alpha"),
-    }
-    return Equivalent((Link("ramplus_tl", options),))
 
 
 _MAPPERS: Mapping[str, Callable[[ConvertedSettings], Equivalent]] = {
@@ -230,9 +208,5 @@ _MAPPERS: Mapping[str, Callable[[ConvertedSettings], Equivalent]] = {
     ),
     "sce": _map_sce,
     "model_stock": _map_model_stock,
-    "arcee_fusion": _map_arcee_fusion,
-    "nearswap": _map_nearswap,
     "passthrough": _map_passthrough,
-    "ram": _map_ram,
-    "ramplus_tl": _map_ramplus,
 }

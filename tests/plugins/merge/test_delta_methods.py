@@ -58,20 +58,6 @@ WORKED: dict[str, tuple[str, dict[str, Any], dict[str, Any], Any]] = {
     ),
     "E18": ("sce", {}, {}, [[0.4, 2.224695, 3.2], [3.6, 4.568468, 6.396267]]),
     "E19": ("sce", {"select_topk": 0.5}, {}, [[0.4, 2, 3], [3.6, 4.515931, 6]]),
-    "E22": ("arcee_fusion", {}, {"models": 1, "weights": None}, [[1, 2, 3], [4, 4.4, 6.3]]),
-    "E23": (
-        "nearswap",
-        {"t": 0.1},
-        {"models": 1, "weights": None},
-        [[1.1, 1.9, 3], [4.1, 4.9, 6.1]],
-    ),
-    "E24 ram": ("ram", {}, {}, [[1, 2.083333, 3.05], [3.983333, 4.833333, 6.233333]]),
-    "E24 ramplus_tl": (
-        "ramplus_tl",
-        {},
-        {},
-        [[1, 2.083333, 3.05], [3.983333, 4.833333, 6.233333]],
-    ),
     "E28": ("sce_unanimous", {}, {}, BASE),
 }
 # Here the weighted changes of [0, 0] cancel, 0.4 + 0.2 - 0.6, and rounding elects the sign.
@@ -130,7 +116,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any], int, Any, Any]] = {
         None,
         [[0.611128, -0.039253, 0.095592], [0.110954, -0.39697, 0.810126]],
     ),
-    "E30 emr": ("emr", {}, 2, None, [[0.4, 0.3, -0.1], [-0.4, -0.6, 0.5]]),
 }
 
 
@@ -173,12 +158,6 @@ def test_energy_weights_are_shares_of_mean_squares() -> None:  # T-E18
     stage = EnergyWeights()
     weights = stage.apply(block, [stage.measure(block, [])]).weights
     close(weights, [0.349206, 0.324074, 0.326720])
-
-
-def test_a_change_of_one_model_alone_is_kept_whole() -> None:  # T-E29
-    changes, zero = [[0.1, 0.2, 0.0], [0.0, 0.4, 0.0]], [0.0, 0.0, 0.0]
-    close(merge_one(chain("ram"), changes, zero), [0.1, 0.3, 0.0])
-    close(merge_one(chain("ramplus_tl"), changes, zero), [0.102, 0.3, 0.0])
 
 
 def test_what_is_kept_at_random_goes_by_rank() -> None:  # T-E26
@@ -242,13 +221,3 @@ def test_rescaling_restores_the_sum_of_magnitudes() -> None:
     found = merge_one(links, [delta], ZERO)
     assert found.abs().sum().item() == pytest.approx(delta.abs().sum().item())
     assert int((found != 0).sum()) == 3
-
-
-def test_emrs_masks_and_rescalers_follow_from_the_unified_change() -> None:  # T-E30
-    deltas = torch.tensor(DELTAS[:2], dtype=torch.float64)
-    unified = merge_one(chain("emr"), deltas, ZERO)
-    masks = (deltas * unified.sign() > 0).double()
-    assert masks[0].tolist() == [[1, 0, 0], [0, 1, 1]]
-    assert masks[1].tolist() == torch.ones(2, 3).tolist()
-    rescalers = deltas.abs().sum((1, 2)) / (masks * unified).abs().sum((1, 2))
-    close(rescalers, [1.0666667, 0.7608696])

@@ -35,7 +35,6 @@ ENDS: dict[str, Sequence[Stage]] = {
     "ties of nothing": chain("ties", density=0.0),
     "ties of nearly all": chain("ties", density=0.999, scale=0.7),
     "ties by count": chain("ties", density=0.3, elect="unweighted", consensus_mean="count"),
-    "ties of the model": chain("ties", density=0.3, trim_scope="model"),
     "dare of nothing": chain("dare_ties", density=0.0),
     "dare, then ties": chain("dare_ties", density=0.4),
     "dare, 1/density": chain("dare_linear", density=0.3, rescale_mode="inverse_density"),

@@ -28,14 +28,12 @@ NEEDED: dict[str, dict[str, Any]] = {
     "fisher": {"statistics": ()},
     "group": {"by": Linear()},
     "keep_base": {"keep": 0.5, "by": Linear()},
-    "nearswap": {"t": 0.1},
     "regmean": {"statistics": ()},
 }
 # How many models, whether a base, and what weights are: a share of a mean, a factor, or nothing.
 DEMANDS = {
     "drop": ("1+", "required", "unused"),
     "drop_by_rank": ("1+", "required", "unused"),
-    "emr": ("1+", "required", "scale"),
     "energy_weights": ("1+", "required", "unused"),
     "fisher": ("1+", "forbidden", "share"),
     "group": ("1+", "forbidden", "share"),  # as the strategy inside
@@ -46,14 +44,10 @@ DEMANDS = {
     "linear": ("1+", "forbidden", "share"),
     "model_stock": ("2+", "required", "unused"),
     "multi_slerp": ("1+", "forbidden", "share"),
-    "nearswap": ("1", "required", "unused"),
     "nuslerp": ("2", "optional", "unused"),
     "passthrough": ("1", "forbidden", "unused"),
-    "ram": ("1+", "required", "unused"),
-    "ramplus_tl": ("1+", "required", "unused"),
     "regmean": ("1+", "forbidden", "share"),
     "rescale": ("1+", "required", "unused"),
-    "select_important": ("1+", "required", "unused"),
     "select_variance": ("1+", "required", "unused"),
     "sequential_slerp": ("2+", "forbidden", "share"),
     "sign_consensus": ("1+", "required", "scale"),
@@ -69,12 +63,9 @@ DEMANDS = {
 NUMBERS: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {
     "drop": {"density": (1.0, (0, 1))},
     "drop_by_rank": {"density": (1.0, (0, 1)), "epsilon": (0.15, (0, 0.5))},
-    "emr": {"scale": (1.0, None)},
     "iso_c": {"scale": (1.0, None)},
     "layer_softmax": {},
     "passthrough": {"scale": (1.0, None)},
-    "ram": {"epsilon": (1e-5, None)},
-    "ramplus_tl": {"epsilon": (1e-5, None)},
     "select_variance": {"select_topk": (1.0, (0, 1))},
     "sign_consensus": {"scale": (1.0, None)},
     "slerp": {"t": (0.5, (0, 1))},
@@ -101,15 +92,12 @@ CHOICES: dict[str, dict[str, Any]] = {
     "model_stock": {**DIRECTIONS, "clamp": True},
     "multi_slerp": {**DIRECTIONS, "mode": "log", "space": "weights"},
     "nuslerp": DIRECTIONS,
-    "ramplus_tl": {"r": 0.1, "alpha": 0.2},
     "regmean": {"off_diagonal": 0.9, "ridge": 1e-6, "fallback": "linear"},
     "rescale": {"rescale_mode": "l1"},
-    "select_important": {"precise": True},
     "sequential_slerp": {**DIRECTIONS, "linear_threshold": None},
     "sign_consensus": {"normalize": True, "elect": "weighted", "consensus_mean": "weighted"},
     "slerp": {**DIRECTIONS, "linear_threshold": None},
     "task_arithmetic": {"normalize": False},
-    "trim": {"trim_scope": "tensor"},
 }
 
 
@@ -144,8 +132,6 @@ def test_models_base_and_weights(name: str) -> None:
         ("fisher", {"normalise": "none"}, {"scope": "tensor", "passes": 0}),
         ("rescale", {"rescale_mode": "none"}, {"passes": 0}),
         ("rescale", {"rescale_mode": "inverse_density"}, {"passes": 0}),
-        ("trim", {"trim_scope": "model"}, {"scope": "model"}),
-        ("trim", {"trim_scope": "layer"}, {"scope": "layer"}),
         *[("karcher", {"granularity": g}, {"scope": g, "passes": 1}) for g in ("layer", "model")],
         ("karcher", {"granularity": "row"}, {"scope": "tensor", "passes": 0}),
         ("karcher", {"granularity": "column"}, {"scope": "tensor", "passes": 1}),
@@ -199,7 +185,6 @@ def test_numbers_have_a_range(name: str, option: str, within: tuple[float, float
 
 # Named chains, and where their defaults differ from those of their links.
 CHAINS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "arcee_fusion": (("select_important", "task_arithmetic"), {}),
     "breadcrumbs": (("trim_outliers", "rescale", "task_arithmetic"), {"rescale_mode": "none"}),
     "breadcrumbs_ties": (
         ("trim_outliers", "rescale", "sign_consensus"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from emberge import Block, PerModel, Scope, Stats
+from emberge import Block, PerModel, Stats
 
 from emberge_merge.methods.ranking import Ranking
 
@@ -28,21 +27,6 @@ class Trim(Ranking):
 
     density: PerModel = PerModel(0.5, within=(0, 1))
     """Share of each model's changes that stay."""
-    trim_scope: Literal["tensor", "layer", "model"] = "tensor"
-    """Unit within which changes are ranked: mergekit ranks a tensor's, the paper's code the whole model's.
-
-    `layer` and `model` need one density for all tensors.
-    """
-
-    def __post_init__(self) -> None:
-        if self.trim_scope != "tensor" and not isinstance(self.density.plain(), float):
-            raise ValueError(
-                f"trim_scope '{self.trim_scope}' ranks tensors together and takes one density for all"
-            )
-
-    @property
-    def scope(self) -> Scope:
-        return self.trim_scope
 
     base_policy = "required"
     weight_role = "unused"
@@ -52,8 +36,7 @@ class Trim(Ranking):
         return [keep_count(share, total) for share in block.options.density.tolist()]
 
     def apply(self, block: Block, stats: Stats) -> Block:
-        limits = [cut.limit for cut in stats[-1]["cuts"]]
-        return block.keep_largest(limits, stats[-1]["offset"])
+        return block.keep_largest([cut.limit for cut in stats[-1]["cuts"]])
 
 
 def keep_count(share: float, total: int) -> int:
