@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 def fields_in(value: Any) -> Iterator[tuple[str, Any]]:
@@ -34,30 +32,6 @@ def _list_children(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((str(index), child) for index, child in enumerate(value))
-
-
-def replace_parts(value: Any, kind: type[T], change: Callable[[T], T]) -> Any:
-    """Return a component with each part of a `kind` replaced by what `change` returns for it.
-
-    Dataclasses, mappings, lists and tuples are searched; a value without such a part is returned itself.
-    """
-    if isinstance(value, kind):
-        return change(value)
-    if is_record(value):
-        changes = {
-            name: new
-            for name, part in fields_in(value)
-            if (new := replace_parts(part, kind, change)) is not part
-        }
-        return dataclasses.replace(value, **changes) if changes else value
-    if isinstance(value, Mapping):
-        parts = {key: replace_parts(part, kind, change) for key, part in value.items()}
-        return parts if any(parts[key] is not part for key, part in value.items()) else value
-    if isinstance(value, list | tuple):
-        items = [replace_parts(part, kind, change) for part in value]
-        is_same = all(new is part for new, part in zip(items, value, strict=True))
-        return value if is_same else type(value)(items)
-    return value
 
 
 def is_record(value: Any) -> bool:

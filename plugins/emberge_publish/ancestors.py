@@ -13,7 +13,6 @@ from emberge.results import (
     ancestors_outside,
     ancestry,
     read_artifact,
-    read_certificate,
     with_card,
 )
 from emberge.wording import join_some
@@ -35,8 +34,6 @@ class Ancestors:
     merged: bool = False
     declared: tuple[str, ...] = ()
     outside: tuple[Parent, ...] = ()
-    forgotten: str = ""
-    """The certificate's sentence on rows of forgotten keys, if the run has one of the model."""
 
     @property
     def licences(self) -> dict[str, str]:
@@ -105,10 +102,7 @@ def find_ancestors(
         for model in _split_adapters(outside, origin)
     )
     merged = "strategy" in artifact.details
-    return Ancestors(
-        *(tuple(licensed_models), data, merged, tuple(declared), outside_models),
-        forgotten=read_certificate(folder),
-    )
+    return Ancestors(tuple(licensed_models), data, merged, tuple(declared), outside_models)
 
 
 def expected_ancestors(

@@ -149,9 +149,8 @@ def _build_training_section(ancestors: Ancestors) -> Section:
     link = Markdown(
         f"[{SUMMARY}]({SUMMARY}) has the rows, licence, source and personal data of each set."
     )
-    forgotten = [f"Forgotten rows: {ancestors.forgotten}."] if ancestors.forgotten else []
     listed = BulletList([*items, run_line])
-    return Section("Training data of the ancestors", [listed, link, *forgotten])
+    return Section("Training data of the ancestors", [listed, link])
 
 
 def _build_overlap_section(

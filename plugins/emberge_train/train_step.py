@@ -591,7 +591,6 @@ def _describe_used_rows(
             "of": info.size,
             **_describe_origin(dataset),
             **({"bag": bags[info.name]} if info.name in bags else {}),
-            **({"part": f"{bag.part} of {bag.parts}"} if (bag := dataset.entry.bag) else {}),
         }
         for dataset in datasets
         for info in [dataset.info]

@@ -58,11 +58,6 @@ VERBS = {
         "remove old results and work that runs left in an OUT, after showing it and asking",
         "emberge clean out\nemberge clean out --yes",
     ),
-    "forget": (
-        "take the rows of keys out of a run's models: make again what was made of them, and prove it",
-        "emberge forget out --keys gone.txt --dry-run\n"
-        "emberge forget out --keys gone.txt --recipe recipe.yaml --now",
-    ),
     "merge": (
         "merge models into one folder, or as a mergekit YAML asks",
         "emberge merge ./a ./b --strategy linear --out merged\n"
@@ -104,8 +99,7 @@ VERBS = {
     "verify": (
         "check a result against its provenance: every file, its weights' headers, what it was made of",
         "emberge verify merged\nemberge verify out/boom --inputs\n"
-        "emberge verify ./copied/model --inputs ~/src/recipes\n"
-        "emberge verify out/merged --forgotten gone.txt --certificate certificate.json",
+        "emberge verify ./copied/model --inputs ~/src/recipes",
     ),
     "doctor": (
         "show what this machine has and which extras are missing: GPUs, memory, caches, token, libraries",
@@ -438,58 +432,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="also what it was made of; relative paths of its recipe start at FOLDER (default: here)",
     )
-    parser.add_argument(
-        "--forgotten",
-        type=Path,
-        metavar="KEYS",
-        help="whether it or any of its ancestors was given rows of these keys, one in each line",
-    )
-    parser.add_argument(
-        "--recipe",
-        metavar="RECIPE",
-        help="with --forgotten: the recipe's file (default: OUT's copy)",
-    )
-    parser.add_argument(
-        "--certificate",
-        type=output_file,
-        metavar="FILE",
-        help="with --forgotten: write what is known as JSON",
-    )
-
-
-def _add_forget(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
-    parser.add_argument(
-        "--keys", type=Path, required=True, metavar="FILE", help="the keys, one in each line"
-    )
-    parser.add_argument(
-        "--recipe", metavar="RECIPE", help="the recipe that was run (default: OUT's copy of it)"
-    )
-    parser.add_argument(
-        "--inputs",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="relative paths in OUT's copy of the recipe start at FOLDER (default: here)",
-    )
-    when = parser.add_mutually_exclusive_group()
-    when.add_argument(
-        "--now", action="store_true", help="first merge the members that never had the rows"
-    )
-    when.add_argument(
-        "--later",
-        action="store_true",
-        help="only note the keys: the next run leaves their rows out, on as many ranks as you like",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be made again")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument(
-        "--allow-upload",
-        action="store_true",
-        help="let steps of the recipe upload, as `publish` with `upload: true` does",
-    )
-    group = _add_machine(parser)
-    group.add_argument("--launcher", metavar="NAME", help="run steps side by side: local, ray")
 
 
 def _add_safetensors(parser: argparse.ArgumentParser) -> None:
@@ -502,7 +444,6 @@ _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "rehearse": _add_rehearse,
     "status": _add_status,
     "clean": _add_clean,
-    "forget": _add_forget,
     "merge": _add_merge,
     "diff": _add_diff,
     "convert": _add_convert,

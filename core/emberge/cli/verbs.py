@@ -298,60 +298,10 @@ def new_plugin(options: argparse.Namespace) -> int:
     return 0
 
 
-def forget(options: argparse.Namespace) -> int:
-    """Show which steps were given rows of the keys, and run them again without these rows."""
-    from emberge.recipes import Forgetting
-
-    plugins, places = _load_plugins(options), {"recipe": options.recipe, "folder": options.inputs}
-    forgetting = Forgetting.of(options.out, options.keys, plugins, **places)
-    forgetting.recipe.require_upload_allowed(options.allow_upload)
-    print("\n".join(forgetting.plan.lines()), flush=True)
-    if options.dry_run:
-        return 0
-    if not options.yes and not _ask_user("remove the old results and make them again"):
-        print("nothing was changed")
-        return 0
-    arguments: dict[str, Any] = {
-        "machine": _find_machine(options),
-        "quiet": options.quiet,
-        "launcher": options.launcher,
-        "allow_upload": options.allow_upload,
-    }
-    forgetting.remember()
-    if options.later:
-        print("the next run leaves these rows out; call this again after it, to remove old results")
-        return 0
-    if options.now and forgetting.plan.given:
-        forgetting.run_untouched(**arguments)
-        print("the untouched members are merged; the others are made again now", flush=True)
-    reports = forgetting.run_again(**arguments)
-    for report in reports:
-        print("\n".join(report.lines()))
-    for report in reports:
-        report.raise_seen()
-    return 0
-
-
-def _verify_forgotten(options: argparse.Namespace) -> int:
-    """Show whether a result or any of its ancestors was given rows of keys."""
-    from emberge.files import write_json
-    from emberge.recipes import trace_rows
-
-    places = {"recipe": options.recipe, "folder": options.inputs or Path()}
-    report = trace_rows(options.folder, options.forgotten, _load_plugins(options), **places)
-    print("\n".join(report.lines()))
-    if options.certificate is not None:
-        write_json(options.certificate, report.certificate)
-    report.raise_seen()
-    return 0
-
-
 def verify(options: argparse.Namespace) -> int:
     """Check a result against its provenance."""
     from emberge.recipes import verify_inputs, verify_result
 
-    if options.forgotten is not None:
-        return _verify_forgotten(options)
     inputs = None
     if options.inputs is not None:
         inputs = verify_inputs(options.folder, _load_plugins(options), options.inputs)

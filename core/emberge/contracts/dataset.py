@@ -42,7 +42,7 @@ class Example:
     """One row: an anchor, positives, negatives, and gold or teacher scores from 0 to 1.
 
     A row of the task `text` has only an anchor. Images and clips are references within the texts, as
-    `join_parts` writes them. `key` is the row's value in the column that the data entry names as its key.
+    `join_parts` writes them.
     """
 
     anchor: str
@@ -51,7 +51,6 @@ class Example:
     positive_scores: tuple[float, ...] | None = None
     negative_scores: tuple[float, ...] | None = None
     label: str | None = None
-    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from .catalogue_file import write_json_rows as write_json_rows
 from .data_sources import expand as expand
 from .data_sources import in_domain_tasks as in_domain_tasks
 from .dataset_loading import count_datasets as count_datasets
-from .dataset_loading import is_keyed as is_keyed
 from .dataset_loading import load_datasets as load_datasets
 from .dataset_loading import step_datasets as step_datasets
 from .dataset_store import StoredDataset as StoredDataset
@@ -33,7 +32,6 @@ from .installed_sources import parse_python as parse_python
 from .installed_sources import parse_source as parse_source
 from .plain_rows import PlainRows as PlainRows
 from .plain_rows import read_plain_rows as read_plain_rows
-from .row_keys import KeyList as KeyList
 from .rows.line_files import LINE_LIMIT as LINE_LIMIT
 from .rows.line_files import MOST_COLUMNS as MOST_COLUMNS
 from .rows.line_files import LongLineError as LongLineError

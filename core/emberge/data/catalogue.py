@@ -1,12 +1,11 @@
 """Catalogues (`datasets.yaml`): training and evaluation sets, their files, and their purposes.
 
 A catalogue is a mapping with the lists `train` and `eval` of sets, and optionally `dev` and `test`, whose
-sets have the form of training sets but are not for training. Rows of the keys in `forget`, which a catalogue
-or a set may have, are left out of these sets. Paths are relative to the catalogue. Further facts about a set,
-which emberge does not read (url, citation, counts, …), may have the names in `FREE` and names that begin with
-`x-`. Any other name is an error, so that misspelt names are found. Of a training set's `source` the facts of
-`DataOrigin` are read, and it may have any further facts; names that are nearly those of facts that are read
-are errors. The licence may be beside the set's name too.
+sets have the form of training sets but are not for training. Paths are relative to the catalogue. Further
+facts about a set, which emberge does not read (url, citation, counts, …), may have the names in `FREE` and
+names that begin with `x-`. Any other name is an error, so that misspelt names are found. Of a training set's
+`source` the facts of `DataOrigin` are read, and it may have any further facts; names that are nearly those of
+facts that are read are errors. The licence may be beside the set's name too.
 
 A plain word is text, even if YAML reads it differently (`language: no`), unless a number or flag is expected.
 """
@@ -22,7 +21,7 @@ from typing import Any, get_args
 import yaml
 
 from emberge.contracts import TASK_KINDS, DataOrigin, DataRef, Domain
-from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet, Forget
+from emberge.data.entry import Catalogue, Columns, DataEntry, EvalSet
 from emberge.data.file_summary import format_path
 from emberge.errors import DataError, closest_word, suggest
 from emberge.files import UnsoundFileError, read_regular
@@ -210,12 +209,11 @@ class _CatalogueReader(_NodeReader):
                 f"{format_path(self.path)}: the catalogue is empty; list sets under train or eval"
             )
         keys = self.mapping(root)
-        self.require_known_keys(keys, {"train", "dev", "test", "eval", "format", "forget"}, root)
+        self.require_known_keys(keys, {"train", "dev", "test", "eval", "format"}, root)
         if "format" in keys and self.text(keys["format"][1]) != "1":
             raise self.error(keys["format"][1], "this version reads catalogues of format 1")
-        forget = self.forget(keys["forget"][1]) if "forget" in keys else ()
         train, development, test = (
-            tuple(self.train(node, forget) for node in self.items(keys.get(part)))
+            tuple(self.train(node) for node in self.items(keys.get(part)))
             for part in ("train", "dev", "test")
         )
         evaluation = tuple(self.evaluation(node) for node in self.items(keys.get("eval")))
@@ -227,8 +225,7 @@ class _CatalogueReader(_NodeReader):
         self.require_unique_names("eval", evaluation, keys)
         return Catalogue(path=self.path, train=train, dev=development, test=test, eval=evaluation)
 
-    def train(self, node: yaml.Node, forget: tuple[Forget, ...] = ()) -> DataEntry:
-        """Return the entry of a training set; `forget` are the catalogue's own forgotten keys."""
+    def train(self, node: yaml.Node) -> DataEntry:
         keys = self.mapping(node)
         self.require_known_keys(keys, {*_TRAIN_READERS, "path", "file", "columns", "name"}, node)
         options = {
@@ -244,7 +241,6 @@ class _CatalogueReader(_NodeReader):
         if "columns" in keys:
             options["columns"] = self.columns(keys["columns"][1])
         options["source"] = self.origin(keys)
-        options["forget"] = forget + options.get("forget", ())
         return DataEntry(name=self.name(self.require_key(keys, "name", node)), **options)
 
     def evaluation(self, node: yaml.Node) -> EvalSet:
@@ -343,21 +339,6 @@ class _CatalogueReader(_NodeReader):
             raise self.error(node, "score_range is [lowest, highest]")
         return bounds[0], bounds[1]
 
-    def forget(self, node: yaml.Node) -> tuple[Forget, ...]:
-        keys = self.mapping(node)
-        self.require_known_keys(keys, {"keys", "file"}, node, free=False)
-        try:
-            return (
-                Forget(
-                    keys=self.names(keys["keys"][1]) if "keys" in keys else (),
-                    file=DataRef(str(self.resolve_path(keys["file"][1])))
-                    if "file" in keys
-                    else None,
-                ),
-            )
-        except ValueError as error:
-            raise self.error(node, str(error)) from None
-
     def columns(self, node: yaml.Node) -> Columns:
         keys = self.mapping(node)
         self.require_known_keys(
@@ -397,8 +378,6 @@ _TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "negatives": _CatalogueReader.negatives,
     "ind_tasks": _CatalogueReader.names,
     "language": _CatalogueReader.text,
-    "key": _CatalogueReader.text,
-    "forget": _CatalogueReader.forget,
 }
 _ORIGIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "licence": _CatalogueReader.line,

@@ -18,8 +18,6 @@ from emberge.data.dataset_store import StoredDataset
 from emberge.files import write_text
 
 FILE = "datasets.yaml"
-# Name of the column with the rows' keys in the files of written sets.
-_KEY_COLUMN = "key"
 
 
 Sets = Iterable[tuple[str, StoredDataset, Iterable[Example]]]
@@ -105,16 +103,14 @@ def _write_examples(path: Path, examples: Iterable[Example], dataset: StoredData
 
 def _build_row(example: Example, dataset: StoredDataset) -> dict[str, Any]:
     """Return an example as a row whose columns are recognised by their names."""
-    key = {} if example.key is None else {_KEY_COLUMN: example.key}
     if dataset.info.task == "text":
-        return {"text": _build_value(example.anchor), **key}
+        return {"text": _build_value(example.anchor)}
     if dataset.draws:
-        return {"text": _build_value(example.anchor), "label": example.label, **key}
+        return {"text": _build_value(example.anchor), "label": example.label}
     row: dict[str, Any] = {
         "query": _build_value(example.anchor),
         "pos": [_build_value(text) for text in example.positives],
         "neg": [_build_value(text) for text in example.negatives],
-        **key,
     }
     if example.positive_scores is not None:
         row["pos_scores"] = example.positive_scores
@@ -141,7 +137,6 @@ def _build_facts(dataset: StoredDataset, scored_by: tuple[str, ...]) -> dict[str
     if info.scores is not None:
         facts["score_range"] = [0, 1]
     optional = {
-        "key": _KEY_COLUMN if entry.key is not None else None,
         "language": entry.language,
         "instruction": entry.instruction or None,
         "prompt": dataset.prompt or None,

@@ -18,7 +18,6 @@ from emberge.data.dataset_store import FORMAT
 from emberge.data.entry import Catalogue, DataEntry
 from emberge.data.file_summary import format_path
 from emberge.data.hub_datasets import describe_hub_entry, hash_hub_rows, read_hub_rows
-from emberge.data.row_keys import KeyList, RowSelection, hash_key
 from emberge.errors import DataError, suggest
 from emberge.wording import printable
 
@@ -38,18 +37,6 @@ class DataSource:
     entry: DataEntry
     path: Path | None = None
     reader: Reader | None = None
-    forgotten: tuple[KeyList, ...] = ()
-    """The keys in the entry's `forget`."""
-
-    @property
-    def selection(self) -> RowSelection:
-        """The choice of the file's rows by their keys."""
-        return RowSelection(self.entry.bag, self.forgotten)
-
-    @property
-    def is_keyed(self) -> bool:
-        """True if the rows have keys, or if some of them may be left out."""
-        return self.entry.key is not None or self.selection.is_partial
 
     @property
     def place(self) -> str:
@@ -73,8 +60,6 @@ class DataSource:
             self.entry.score_range,
             self.entry.task == "text",
             self.entry.first,
-            self.entry.key,
-            self.selection.plain,
         ]
         return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -85,23 +70,6 @@ def expand(entry: DataEntry, *, readers: Sequence[Reader], resolve: Resolve) -> 
     Raises:
         DataError: if the entry contradicts itself, or a file is missing or has no reader.
     """
-    return [
-        dataclasses.replace(source, forgotten=_read_forgotten(source.entry, resolve))
-        for source in _list_sources(entry, readers, resolve)
-    ]
-
-
-def _read_forgotten(entry: DataEntry, resolve: Resolve) -> tuple[KeyList, ...]:
-    """Return the keys that the entry's `forget` names, a list for each file and one for the keys in it."""
-    written_keys = [hash_key(key.strip()) for forget in entry.forget for key in forget.keys]
-    paths = [resolve(forget.file) for forget in entry.forget if forget.file is not None]
-    lists = [KeyList.of(written_keys, b"")] if written_keys else []
-    return (*lists, *(KeyList.read(path) for path in paths if path is not None))
-
-
-def _list_sources(
-    entry: DataEntry, readers: Sequence[Reader], resolve: Resolve
-) -> list[DataSource]:
     _require_consistent(entry)
     if entry.path is None:
         entry = _fill_prompt(entry)
@@ -137,11 +105,6 @@ def _require_consistent(entry: DataEntry) -> None:
         count = getattr(entry, option)
         if count is not None and count < 1:
             raise DataError(f"data entry '{label}': {option} must be 1 or more, not {count}")
-    if entry.bag is not None and entry.first is not None:
-        raise DataError(
-            f"data entry '{label}': with first, the rows of a bag would depend on those before them in the "
-            "file; give limit in place of first"
-        )
     if not 0 < entry.weight < math.inf:
         raise DataError(f"data entry '{label}': weight must be above 0, not {entry.weight:g}")
     if entry.score_range is not None:
@@ -227,7 +190,6 @@ def _build_set_source(entry: DataEntry, each: DataEntry, readers: Sequence[Reade
         recipe_options["source"] = each.source.updated(entry.source)
     if each.path is not None:  # only evaluations search a file of documents
         each = dataclasses.replace(each, documents=None)
-    recipe_options["forget"] = each.forget + entry.forget
     entry = _fill_prompt(dataclasses.replace(each, **recipe_options), each.prompt)
     if entry.path is None:
         return DataSource(str(entry.name), entry)

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberge.contracts import DataRef, DatasetInfo, Reader, Workspace
-from emberge.data.catalogue import load_catalogue
-from emberge.data.catalogue_file import FILE as CATALOGUE
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import (
     StoredDataset,
@@ -20,13 +18,8 @@ from emberge.data.dataset_store import (
     require_pairs,
     write_rows,
 )
-from emberge.data.entry import Catalogue, DataEntry
-from emberge.data.file_summary import (
-    FileSummary,
-    NoRowsSelectedError,
-    decide_data,
-    parse_rows,
-)
+from emberge.data.entry import DataEntry
+from emberge.data.file_summary import FileSummary, decide_data, parse_rows
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.sampling import sample_rows
 from emberge.errors import DataError
@@ -66,22 +59,6 @@ def load_datasets(
     return _read_sources(entries, readers, resolve, load)
 
 
-def is_keyed(entry: DataEntry, resolve: Callable[[DataRef], Path]) -> bool:
-    """Return whether the entry or a set of its catalogue has keys of rows, a bag, or forgotten keys.
-
-    Raises:
-        DataError: if a catalogue or the path is missing or cannot be understood.
-    """
-    path = resolve(entry.path) if entry.path is not None else None
-    file = path / CATALOGUE if path is not None and path.is_dir() else path
-    is_catalogue = file is not None and file.suffix in (".yaml", ".yml") and file.is_file()
-    catalogue = (
-        load_catalogue(file) if is_catalogue and file is not None else Catalogue(path=Path())
-    )
-    entries = (entry, *catalogue.train, *catalogue.dev, *catalogue.test)
-    return any(e.key is not None or e.bag is not None or e.forget for e in entries)
-
-
 def _read_sources(
     entries: Sequence[DataEntry],
     readers: Sequence[Reader],
@@ -95,17 +72,11 @@ def _read_sources(
     refuse_clashes(sources)
     results: list[T] = []
     problems: list[str] = []
-    empty_sources: list[DataSource] = []
     for source in sources:
         try:
             results.append(read(source))
-        except NoRowsSelectedError:
-            empty_sources.append(source)
         except DataError as error:
             problems.append(str(error))
-    if empty_sources and not results and not problems:
-        source = empty_sources[0]
-        problems.append(f"{source.place}: no row is {source.selection.words}; take fewer parts")
     if problems:
         raise DataError("\n".join(problems))
     return results
@@ -115,10 +86,8 @@ def _load_source(source: DataSource, limit: int | None, store: Path | None) -> S
     def write(folder: Path) -> FileSummary:
         summary = FileSummary(source.place)
         media = MediaFolder(store and store / "media", source.path and source.path.parent)
-        takes = source.selection.takes
-        rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media), takes)
-        is_ordered = source.entry.bag is not None
-        return write_rows(folder, rows, summary, ordered=is_ordered, keyed=source.is_keyed)
+        rows = parse_rows(source.rows(), source.entry, summary, MediaValues(media))
+        return write_rows(folder, rows, summary)
 
     try:
         key = source.key() if store is not None else None
@@ -184,8 +153,6 @@ def _count_source(source: DataSource) -> DatasetInfo:
         task=source.entry.task,
         score_range=source.entry.score_range,
         first=source.entry.first,
-        key=source.entry.key,
-        bag=source.entry.bag,
     )
     state = (str(source.path.absolute()), status.st_size, status.st_mtime_ns)
     summary, rows_by_label = _count_rows(dataclasses.replace(source, name="", entry=entry), state)
@@ -205,7 +172,7 @@ def _count_rows(
     """Return the counts of a file's rows, and the rows of each label."""
     summary, rows_by_label = FileSummary(source.place), Counter[str]()
     media = MediaValues(MediaFolder(beside=source.path and source.path.parent))
-    for row in parse_rows(source.rows(), source.entry, summary, media, source.selection.takes):
+    for row in parse_rows(source.rows(), source.entry, summary, media):
         if summary.labelled:
             rows_by_label[str(row.label)] += 1
     return summary, rows_by_label

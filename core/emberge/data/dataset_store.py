@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import itertools
 import json
 import mmap
@@ -21,7 +19,6 @@ from typing import Any, BinaryIO
 from emberge.contracts import DatasetInfo, Example, Media, content_key, has_media, split_parts
 from emberge.data.entry import DataEntry
 from emberge.data.file_summary import DataDecisions, FileSummary
-from emberge.data.row_keys import hash_row_key, split_digests
 from emberge.data.rows.row_parser import Row
 from emberge.data.sampling import even_place
 from emberge.errors import DataError
@@ -29,8 +26,6 @@ from emberge.files import publish, write_json
 
 FORMAT = 3
 _MEDIA_FILE = "media.json"
-KEYS_FILE = "keys.bin"
-"""Name of the file with the hash of each row's key, if a set has keys, in the order of `rows.jsonl`."""
 DRAWN_NEGATIVES = 3
 
 
@@ -41,11 +36,7 @@ class Rows:
         self.summary = FileSummary(
             **json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         )
-        self._folder = folder
         self._ends = _read_numbers(folder / "ends.bin", self.summary.rows)
-        self._order = (
-            _read_numbers(folder / "order.bin", self.summary.rows) if self.summary.ordered else None
-        )
         with (folder / "rows.jsonl").open("rb") as file:
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
@@ -53,20 +44,9 @@ class Rows:
         return len(self._ends)
 
     def __getitem__(self, row: int) -> Row:
-        if self._order is not None:
-            row = self._order[row]
         start = self._ends[row - 1] if row else 0
         values = json.loads(self._bytes[start : self._ends[row]])
         return Row._make(tuple(value) if isinstance(value, list) else value for value in values)
-
-    def key_hashes(self, numbers: Sequence[int]) -> Iterator[bytes]:
-        """Yield the hash of each row's key, 16 bytes, of the rows with these `numbers`."""
-        if not (self._folder / KEYS_FILE).is_file():
-            yield from (hash_row_key(self[number]) for number in numbers)
-            return
-        digests = split_digests((self._folder / KEYS_FILE).read_bytes())
-        for number in numbers:
-            yield digests[number if self._order is None else self._order[number]]
 
 
 def _read_numbers(path: Path, count: int) -> array[int]:
@@ -133,25 +113,10 @@ def _read_stamp(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def write_rows(
-    folder: Path,
-    rows: Iterable[Row],
-    summary: FileSummary,
-    *,
-    ordered: bool = False,
-    keyed: bool = False,
-) -> FileSummary:
-    """Write rows and their end offsets; stop writing after the first bad row.
-
-    If `ordered`, the order of the rows, and so their numbers and the digest, depends on their content alone:
-    they are sorted by a hash of it. If `keyed`, the hashes of their keys are written too.
-    """
-    with contextlib.ExitStack() as files:
-        writer = _RowWriter(
-            rows=files.enter_context((folder / "rows.jsonl").open("wb")),
-            keys=files.enter_context((folder / KEYS_FILE).open("wb")) if keyed else None,
-            row_digests=[] if ordered else None,
-        )
+def write_rows(folder: Path, rows: Iterable[Row], summary: FileSummary) -> FileSummary:
+    """Write rows and their end offsets; stop writing after the first bad row."""
+    with (folder / "rows.jsonl").open("wb") as file:
+        writer = _RowWriter(file)
         for row in rows:
             if not summary.bad_row_count:
                 writer.write(row, has_media=bool(summary.media))
@@ -165,9 +130,6 @@ class _RowWriter:
     """The writer of a file's rows; digests depend on the content of media, not on their paths."""
 
     rows: BinaryIO
-    keys: BinaryIO | None
-    row_digests: list[bytes] | None
-    """A digest of each row, by which the rows are sorted; None to leave them in order."""
     digest: Any = field(default_factory=sha256)
     stored_digest: Any = field(default_factory=sha256)
     """Digest of the rows with the paths of their media."""
@@ -179,12 +141,7 @@ class _RowWriter:
         encoded, content = line.encode(), content_key(line).encode()
         self.rows.write(encoded)
         self.ends.append(len(encoded) + (self.ends[-1] if self.ends else 0))
-        if self.keys is not None:
-            self.keys.write(hash_row_key(row))
-        if self.row_digests is None:
-            self.digest.update(content)
-        else:
-            self.row_digests.append(sha256(content).digest())
+        self.digest.update(content)
         if has_media:
             self.stored_digest.update(encoded)
             self.media |= dict.fromkeys(_list_media_paths(row))
@@ -192,12 +149,6 @@ class _RowWriter:
     def finish(self, folder: Path, summary: FileSummary) -> None:
         """Write the rows' places and the summary."""
         _write_numbers(folder / "ends.bin", self.ends)
-        if self.row_digests is not None:
-            digests = self.row_digests
-            order = sorted(range(len(digests)), key=digests.__getitem__)
-            _write_numbers(folder / "order.bin", array("Q", order))
-            self.digest.update(b"".join(digests[number] for number in order))
-            summary.ordered = True
         summary.digest = self.digest.hexdigest()
         if self.media:
             summary.stored = self.stored_digest.hexdigest()
@@ -247,27 +198,6 @@ class StoredDataset:
         parts += [decisions.prompt, decisions.symmetric, list(decisions.score_range)]
         self.fingerprint = sha256(json.dumps(parts).encode()).hexdigest()
 
-    @staticmethod
-    def read_key_hashes(folder: Path) -> Sequence[bytes] | None:
-        """Return the hashes of the keys of rows stored in `folder`, 16 bytes each; None without them."""
-        try:
-            return split_digests((folder / KEYS_FILE).read_bytes())
-        except FileNotFoundError:
-            return None
-
-    @property
-    def left_out(self) -> int:
-        """Number of the file's rows that are in other bags or forgotten."""
-        return self._rows.summary.left_out
-
-    @property
-    def content(self) -> list[Any]:
-        """The content of the rows and the entry's options, as JSON values; not where the rows are."""
-        options = dataclasses.asdict(self.entry)
-        for name in ("path", "hub", "forget", "rows", "documents"):
-            del options[name]
-        return [self.fingerprint, options]
-
     @property
     def draws(self) -> bool:
         """True if rows are a text and a label, whose positives and negatives are drawn."""
@@ -275,10 +205,6 @@ class StoredDataset:
 
     def __len__(self) -> int:
         return len(self._chosen)
-
-    def key_hashes(self) -> Iterator[bytes]:
-        """Yield the hash of each row's key, 16 bytes."""
-        return self._rows.key_hashes(self._chosen)
 
     def __getitem__(self, row: int) -> Example:
         if not -len(self) <= row < len(self):
@@ -336,7 +262,7 @@ class _LabelledTexts:
             negatives.append(group[even_place(self.name, number, turn, "row") % len(group)])
         texts = (self.rows[n].anchor for n in dict.fromkeys(negatives))
         positives = (self.rows[positive].anchor,)
-        return Example(row.anchor, positives, tuple(texts), label=label, key=row.key)
+        return Example(row.anchor, positives, tuple(texts), label=label)
 
 
 def _draw_positive(same: Sequence[int], number: int, name: str) -> int:

@@ -34,42 +34,6 @@ class Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bag:
-    """One of `parts` disjoint bags of rows, numbered from 1; a hash of a row's key alone decides its bag.
-
-    All rows of a key are in the same bag, in every set and whatever other rows there are. So a training on a
-    bag is the same training after rows of another bag were removed.
-    """
-
-    parts: Count
-    """Number of bags."""
-    part: Count
-    """Number of this bag, from 1."""
-
-    def __post_init__(self) -> None:
-        if self.part > self.parts:
-            raise ValueError(
-                f"there are {self.parts} parts, and part {self.part} is not among them"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Forget:
-    """Keys whose rows are left out, as if they had never been in the file."""
-
-    keys: tuple[str, ...] = ()
-    """The keys."""
-    file: DataRef | None = None
-    """A text file with a key in each line; a line that is a JSON object means the rows with its content."""
-
-    def __post_init__(self) -> None:
-        if not self.keys and self.file is None:
-            raise ValueError("give the keys to forget, or a file that lists them")
-        if not all(key.strip() for key in self.keys):
-            raise ValueError("a key to forget is empty; give a key or leave it out")
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataEntry:
     """One entry of `data`: a file, a catalogue (its training sets, or those in `only`), a hub dataset.
 
@@ -94,11 +58,6 @@ class DataEntry:
     catalogue states it; only the estimates of a check use it. `source` states the set's licence, its
     kind of source and whether it contains personal data, which a trained model's card and its publication
     name.
-
-    `key` is the column that says whose a row is: a customer, a document, a licence. By default a row's key is
-    its content, which is its anchor and positives. `bag` keeps the rows of one of several disjoint bags, in
-    an order that depends on their content alone; `forget` leaves out the rows of keys. Both are applied to
-    what the file has before `limit` is.
     """
 
     path: DataRef | None = None
@@ -124,13 +83,6 @@ class DataEntry:
     language: str | None = None
     rows: Count | None = None
     source: DataOrigin = field(default_factory=DataOrigin)
-    key: str | None = None
-    bag: Bag | None = None
-    forget: tuple[Forget, ...] = ()
-
-    def forgetting(self, file: Path) -> DataEntry:
-        """Return the entry without the rows of the keys that a file lists, too."""
-        return replace(self, forget=(*self.forget, Forget(file=DataRef(str(file)))))
 
     @property
     def origin(self) -> DataOrigin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,6 @@ _TASK_BY_KIND: Mapping[str, TaskKind] = {
 }
 
 
-class NoRowsSelectedError(DataError):
-    """All rows of a file are in other bags or have forgotten keys."""
-
-
 @dataclass
 class FileSummary:
     """Counts over the rows of one file. `lines` maps each kind of row to its first line number.
@@ -73,10 +69,6 @@ class FileSummary:
     largest: tuple[int, int, int] | None = None
     longest: tuple[float, int] | None = None
     stored: str = ""
-    left_out: int = 0
-    """Number of rows that the entry's selection leaves out; they are in no other count."""
-    ordered: bool = False
-    """True if the order of the stored rows depends on their content alone."""
 
     def add(self, line: int, row: Row) -> None:
         """Count a row that can be used."""
@@ -160,9 +152,8 @@ def parse_rows(
     entry: DataEntry,
     summary: FileSummary,
     media: MediaValues | None = None,
-    takes: Callable[[Row], bool] | None = None,
 ) -> Iterator[Row]:
-    """Yield the usable rows, only those that `takes` selects, and count them and bad rows in the summary.
+    """Yield the usable rows, and count them and bad rows in the summary.
 
     `media` reads the rows' images and clips; by default, these need absolute paths.
 
@@ -170,7 +161,7 @@ def parse_rows(
         DataError: if the columns cannot be understood, so that no row can be used.
     """
     media = media or MediaValues()
-    understand = RowParser(entry.columns, entry.task, media, entry.key)
+    understand = RowParser(entry.columns, entry.task, media)
     for line, row in rows:
         try:
             if isinstance(row, BadRow):
@@ -181,9 +172,6 @@ def parse_rows(
             raise DataError(f"{summary.place}:{line}: {printable(error)}") from None
         except RowError as error:
             summary.refuse(line, str(error))
-            continue
-        if takes is not None and not takes(understood_row):
-            summary.left_out += 1
             continue
         if understand.layout is not None and not summary.rows:
             summary.columns = understand.layout.describe()
@@ -221,7 +209,7 @@ class DataDecisions:
         positive_scores = self._scale_scores(row.positive_scores)
         negative_scores = self._scale_scores(row.negative_scores)
         scores = (positive_scores, negative_scores)
-        return Example(row.anchor, row.positives, row.negatives, *scores, row.label, row.key)
+        return Example(row.anchor, row.positives, row.negatives, *scores, row.label)
 
     def _scale_scores(self, scores: tuple[float, ...] | None) -> tuple[float, ...] | None:
         return None if scores is None else tuple(map(self.scale_score, scores))
@@ -242,10 +230,6 @@ def decide_data(summary: FileSummary, entry: DataEntry) -> DataDecisions:
     if summary.bad_row_count:
         raise DataError("\n".join(str(problem) for problem in summary.problems()))
     if not summary.rows:
-        if summary.left_out:
-            raise NoRowsSelectedError(
-                f"{summary.place}: {summary.left_out:,} rows, none of them is taken"
-            )
         raise DataError(f"{summary.place}: there are no rows; give a file with examples")
     _require_agreement(summary)
     task, notes = _decide_task(summary, entry)

@@ -25,7 +25,6 @@ from emberge.data.dataset_store import DRAWN_NEGATIVES
 from emberge.data.entry import Columns, DataEntry
 from emberge.data.file_summary import (
     FileSummary,
-    NoRowsSelectedError,
     decide_data,
     parse_rows,
 )
@@ -38,8 +37,6 @@ from emberge.media import MediaFolder
 from emberge.wording import printable
 
 SHOWN_CHARACTERS = 100
-# Number of rows in which the first rows of a bag are searched for.
-_SEARCHED_ROWS = 100_000
 _DRAWN = ("classification", "clustering")  # tasks whose negatives are drawn among other labels
 
 
@@ -215,9 +212,7 @@ def _check_first_rows(
     other_texts: set[str] = set()
     anchor_bytes = other_bytes = other_count = 0
     try:
-        read_rows = islice(rows, _SEARCHED_ROWS if source.selection.is_partial else limit_rows)
-        taken_rows = parse_rows(read_rows, source.entry, summary, media, source.selection.takes)
-        for row in islice(taken_rows, limit_rows):
+        for row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most_negatives = max(most_negatives, len(row.negatives))
             count += 1
@@ -234,8 +229,6 @@ def _check_first_rows(
         return [Problem(str(error), severity="unseen", about="dataset")], None
     except AccessError as error:
         return [Problem(str(error), about="access")], None
-    except NoRowsSelectedError:
-        return [], None
     except DataError as error:
         return [Problem(line) for line in str(error).splitlines()], None
     assert first is not None  # decide_data refuses a file without rows

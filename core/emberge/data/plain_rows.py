@@ -24,7 +24,7 @@ _MOST_SHOWN_ROWS = 20  # largest number of bad rows that an error lists
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes content and selection.
+    """Rows of one file or hub dataset as mappings, each with its number; `key` hashes their content.
 
     `media` reads the images and clips of the rows; paths are relative to the rows' file.
     """

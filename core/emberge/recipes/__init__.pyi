@@ -15,8 +15,6 @@ from .docs.component_table import list_components as list_components
 from .docs.describe import describe_component as describe_component
 from .docs.json_schema import recipe_schema as recipe_schema
 from .docs.new_plugin import write_plugin as write_plugin
-from .forgetting.forget_run import Forgetting as Forgetting
-from .forgetting.forget_run import trace_rows as trace_rows
 from .one_merge import describe_merge as describe_merge
 from .one_merge import read_merge_file as read_merge_file
 from .one_merge import run_one_merge as run_one_merge

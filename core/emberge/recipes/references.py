@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from emberge.component_parts import parts_of
 from emberge.contracts import Artifact, DataRef, FileRef, Model, ModelRef, Reference, SearchStack
-from emberge.data import DataEntry, StoredDataset, locate_package
+from emberge.data import DataEntry, locate_package
 from emberge.errors import CheckpointError, DataError, EmbergeError, RecipeError
 from emberge.hashes import HashCache, stable_hash
 from emberge.model_folder import model_fingerprint
@@ -192,12 +192,9 @@ class Result:
 class Targets:
     """The targets of a recipe's references; the runner adds each step as it finishes."""
 
-    def __init__(self, plugins: Plugins, hashes: HashCache, store: Path | None = None) -> None:
+    def __init__(self, plugins: Plugins, hashes: HashCache) -> None:
         self.plugins = plugins
         self.hashes = hashes
-        self.store = store
-        """The folder in which rows of data are kept; None to read them into a temporary folder."""
-        self._keyed_datasets: dict[DataEntry, list[StoredDataset]] = {}
         self._steps: dict[str, Result] = {}
         self._outside: dict[ModelRef, Model] = {}
 
@@ -280,38 +277,12 @@ class Targets:
         raise RecipeError(f"'{value}' names no step of the recipe")
 
     def _describe_entry(self, entry: DataEntry) -> Any:
-        """Return the value of a data entry in a fingerprint: a hash of its files, or of the rows taken."""
-        if (rows := self._hash_taken_rows(entry)) is not None:
-            return {"rows": rows}
+        """Return the value of a data entry in a fingerprint: a hash of its files."""
         if entry.path is None:
             return None
         if entry.path.step is not None or not entry.only:
             return self.fingerprint_value(entry.path)
         return {"content": self._hash_data(locate_file(entry.path), entry.only)}
-
-    def _hash_taken_rows(self, entry: DataEntry) -> str | None:
-        """Return a hash of the entry's rows and options; None if it takes all rows of its files."""
-        datasets = self.keyed_datasets(entry)
-        if entry.bag is None and not any(dataset.left_out for dataset in datasets):
-            return None
-        return stable_hash([dataset.content for dataset in datasets])
-
-    def keyed_datasets(self, entry: DataEntry) -> list[StoredDataset]:
-        """Return the entry's datasets if any of them has keys, a bag or forgotten keys; else none.
-
-        Raises:
-            DataError: if a file is missing or cannot be understood, or rows are bad.
-        """
-        from emberge.data import is_keyed, load_datasets
-
-        if entry not in self._keyed_datasets:
-            readers = tuple(c.type() for c in self.plugins.components if c.kind == "reader")
-            self._keyed_datasets[entry] = (
-                load_datasets([entry], readers=readers, resolve=self.data, store=self.store)
-                if is_keyed(entry, self.data)
-                else []
-            )
-        return self._keyed_datasets[entry]
 
     def inputs(self, value: Any) -> list[Input]:
         """Return a step's inputs, each with the hash of its content, as `artifact.json` keeps them."""
@@ -330,18 +301,12 @@ class Targets:
         reference = value.path if isinstance(value, DataEntry) else value
         text = reference.text if reference is not None else str(entry.hub)
         name = entry.name or text.rpartition("/")[2].removeprefix("$")
-        rows = self._hash_taken_rows(entry) if isinstance(value, DataEntry) else None
-        if rows is not None:
-            yield Input(text, name, rows, "rows", entry.only)
-        if reference is None:
-            if rows is None:  # it is identified by its name and revision
-                yield Input(
-                    text, name, stable_hash([text, entry.subset, entry.revision]), "hub data"
-                )
+        if reference is None:  # it is identified by its name and revision
+            yield Input(text, name, stable_hash([text, entry.subset, entry.revision]), "hub data")
             return
         if reference.step is not None:
             yield Input(reference.text, name, self.step(reference).fingerprint, "step")
-        elif rows is None and isinstance(reference, DataRef | FileRef):
+        elif isinstance(reference, DataRef | FileRef):
             content = self._hash_data(locate_file(reference), entry.only)
             yield Input(reference.text, name, content, "data", entry.only)
 
@@ -407,7 +372,6 @@ def _list_catalogued_files(path: Path, only: Sequence[str]) -> list[Path]:
     entries = [e for e in listed if e.path is not None and (not only or e.name in only)]
     paths = [locate_file(e.path) for e in entries if e.path is not None]
     paths += [Path(e.documents) for e in entries if e.documents is not None]
-    paths += [locate_file(f.file) for e in entries for f in e.forget if f.file is not None]
     if not only:
         paths += [s.folder for s in catalogue.eval]
     missing = [p for p in paths if not p.exists()]

@@ -18,7 +18,6 @@ from .run_folder import NoRunError as NoRunError
 from .run_folder import OutFolder as OutFolder
 from .run_folder import artifact_record as artifact_record
 from .run_folder import read_artifact as read_artifact
-from .run_folder import read_certificate as read_certificate
 from .run_folder import record_text as record_text
 from .run_folder import require_sound_result as require_sound_result
 from .run_folder import with_contents as with_contents

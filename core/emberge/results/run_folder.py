@@ -91,10 +91,6 @@ class OutFolder:
         """Return the folder of the step's result, which exists once the step is finished."""
         return self.path / f"{folder_name(step)}-{fingerprint[:8]}"
 
-    def certificate(self, step: str) -> Path:
-        """Return the file that says which rows of forgotten keys the step's result and its ancestors saw."""
-        return self.path / f"forgotten-{folder_name(step)}.json"
-
     def work_of(self, step: str, fingerprint: str) -> Path:
         """Return the folder in which a step works until its result is published."""
         return self.work / self.result(step, fingerprint).name
@@ -150,25 +146,6 @@ def read_artifact(folder: Path) -> Artifact | None:
         ) from error
 
 
-def read_certificate(folder: Path) -> str:
-    """Return what the certificate of a result says of forgotten rows, with its date; "" if there is none.
-
-    Raises:
-        EmbergeError: if the certificate cannot be understood.
-    """
-    path = folder / ARTIFACT
-    try:
-        record = read_json(path)
-        path = OutFolder(folder.resolve().parent).certificate(str(record.get("step")))
-        certificate = read_json(path)
-        is_of_result = certificate["fingerprint"] == record["fingerprint"]
-        return f"{certificate['sentence']} ({certificate['date']})" if is_of_result else ""
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except (ValueError, KeyError, TypeError) as error:
-        raise EmbergeError(f"{path} is damaged ({error}); call emberge forget again") from None
-
-
 class NoRunError(EmbergeError):
     """A folder in which no recipe was run."""
 
@@ -185,14 +162,14 @@ CHANGING = ("README.md", "space.json")
 class Input:
     """An input of a step: its text in the recipe, its name in tables, its content's hash.
 
-    The content of a `step` is its fingerprint, that of `rows` the hash of those that the step takes. For a
-    catalogue of `data`, `only` names the sets that were used, unless all were used.
+    The content of a `step` is its fingerprint. For a catalogue of `data`, `only` names the sets that were
+    used, unless all were used.
     """
 
     reference: str
     name: str
     content: str
-    kind: Literal["model", "data", "hub data", "rows", "step"] = "model"
+    kind: Literal["model", "data", "hub data", "step"] = "model"
     only: tuple[str, ...] = ()
 
 

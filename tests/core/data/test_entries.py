@@ -57,7 +57,7 @@ def catalogue(folder: Path, text: str) -> Path:
 def test_an_entry_that_says_nothing_leaves_all_open() -> None:
     assert dataclasses.asdict(DataEntry()) == {
         **dict.fromkeys(("path", "hub", "name", "subset", "folder", "documents"), None),
-        **dict.fromkeys(("revision", "task", "prompt", "key", "bag"), None),
+        **dict.fromkeys(("revision", "task", "prompt"), None),
         **dict.fromkeys(
             ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
         ),
@@ -70,7 +70,6 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
         "instruction": "",
         "weight": 1.0,
         "only": (),
-        "forget": (),
         "negatives": "auto",
     }
 

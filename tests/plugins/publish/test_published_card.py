@@ -54,13 +54,6 @@ def test_nothing_of_a_folders_place_is_in_the_lineage() -> None:
     assert "/some/place" not in card(BASE, OWN)
 
 
-def test_rows_that_were_forgotten_are_named_as_their_certificate_does() -> None:
-    ancestors = Ancestors((BASE,), forgotten="none of the 5 steps was given rows of the 2 keys")
-    text = drawn(CARD, ancestors, Terms("mit"))
-    assert "Forgotten rows: none of the 5 steps was given rows of the 2 keys." in text
-    assert "Forgotten rows" not in card(BASE)
-
-
 def test_what_the_run_wrote_stays_but_for_the_licence() -> None:
     text = card(BASE)
     assert text.count("\n## Licence\n") == 1

@@ -31,14 +31,12 @@ class Row(NamedTuple):
     label: str | None = None
     prompt: str | None = None
     kind: str | None = None
-    key: str | None = None
 
 
 class RowParser:
     """The parser of one file's rows, all of which must have the same parts as the first row.
 
-    `media` reads images and clips in columns, which become references within texts. `key` is the column with
-    the row's key.
+    `media` reads images and clips in columns, which become references within texts.
     """
 
     def __init__(
@@ -46,16 +44,13 @@ class RowParser:
         columns: Columns,
         task: TaskKind | None = None,
         media: MediaValues | None = None,
-        key: str | None = None,
     ) -> None:
         self.columns = columns
         self.task = task
-        self.key = key
         self.media = media or MediaValues()
         self.layout: ColumnLayout | None = None
         self._known: dict[tuple[str, ...], ColumnLayout | str] = {}
-        named_columns = (*vars(columns).values(), key)
-        self._fields = [name for name in named_columns if name and set(name) & {".", "+"}]
+        self._fields = [name for name in vars(columns).values() if name and set(name) & {".", "+"}]
 
     def __call__(self, row: Mapping[str, Any]) -> Row:
         """Parse the row's texts, scores and label.
@@ -75,8 +70,7 @@ class RowParser:
         layout = self._known[key]
         if isinstance(layout, str):
             raise RowError(layout)
-        parsed_row = _read_row(row, layout, self.media)
-        return parsed_row if self.key is None else parsed_row._replace(key=_read_key(row, self.key))
+        return _read_row(row, layout, self.media)
 
     def find_layout(self, row: Mapping[str, Any]) -> ColumnLayout:
         """Return the part of each column in a first row.
@@ -84,20 +78,14 @@ class RowParser:
         Raises:
             LayoutError: if the columns cannot be understood.
         """
-        return self._find_layout(tuple(self._add_fields(row)))
-
-    def _find_layout(self, names: tuple[str, ...]) -> ColumnLayout:
-        """Return the layout of columns; the key's column is a part of the example only if it is named so."""
-        is_part = self.key in vars(self.columns).values()
-        names = names if is_part else tuple(name for name in names if name != self.key)
-        return find_layout(names, self.columns, self.task)
+        return find_layout(tuple(self._add_fields(row)), self.columns, self.task)
 
     def _add_fields(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**row, **_read_fields(row, self._fields)} if self._fields else row
 
     def _look(self, names: tuple[str, ...]) -> ColumnLayout | str:
         if self.layout is None:
-            self.layout = self._find_layout(names)
+            self.layout = find_layout(names, self.columns, self.task)
             return self.layout
         first = self.layout
         needed = [first.anchor, *first.positives[:1]]
@@ -110,7 +98,7 @@ class RowParser:
         if first.single:
             return first
         try:
-            layout = self._find_layout(names)
+            layout = find_layout(names, self.columns, self.task)
         except LayoutError as error:
             return str(error)
         return replace(layout, positives=()) if first.labelled else layout
@@ -173,16 +161,6 @@ def _read_row(row: Mapping[str, Any], layout: ColumnLayout, media: MediaValues) 
         _read_optional(row, layout.prompt),
         _read_optional(row, layout.kind),
     )
-
-
-def _read_key(row: Mapping[str, Any], column: str) -> str:
-    value = row.get(column)
-    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        kind = "empty" if isinstance(value, str) else _describe_kind(value)
-        raise RowError(
-            f"'{column}' must be the row's key, a word or a whole number, and is {kind}; give every row a key"
-        )
-    return str(value).strip()
 
 
 def _read_text(value: Any, column: str, media: MediaValues) -> str:

@@ -33,7 +33,6 @@ from emberge.model_folder import (
 )
 from emberge.network import request_threads
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.forgotten import without_forgotten
 from emberge.recipes.parse.shipped import to_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep, UnsoundStep, references
 from emberge.recipes.references import (
@@ -148,7 +147,6 @@ def check_recipe(
     set_torch_defaults()
     plugins = plugins or load_plugins()
     recipe = to_recipe(recipe, plugins)
-    recipe = without_forgotten(recipe, Path(out)) if out is not None else recipe
     lookup = _Lookup(recipe, plugins, deep, out)
     problems: list[Problem] = [*recipe.problems]
     for unsound in recipe.unsound:

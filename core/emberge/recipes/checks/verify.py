@@ -27,10 +27,7 @@ from emberge.wording import count_noun, human_size, join_some
 
 State = Literal["holds", "differs", "missing", "extra", "not seen"]
 _ADVICE = "get it again from where the folder came from, or run the recipe again"
-_NOT_COMPARED = {
-    "rows": "rows of keys, which `emberge verify --forgotten` selects again",
-    "hub data": "a data set on a hub, which its name and revision identify",
-}
+_NOT_COMPARED = "a data set on a hub, which its name and revision identify"
 _COMPARED_KEYS = ("fingerprint", "seed", "recipe", "versions", "plugins")
 
 
@@ -374,8 +371,8 @@ class _InputLookup:
 
     def _hash_input(self, one: Mapping[str, Any], text: str) -> str:
         kind = one.get("kind", "model")
-        if kind in ("rows", "hub data"):
-            raise CheckpointError(_NOT_COMPARED[kind])
+        if kind == "hub data":
+            raise CheckpointError(_NOT_COMPARED)
         if kind == "data":
             entry = DataEntry(path=DataRef(text, self.beside), only=tuple(one.get("only", ())))
             value = Targets(self.plugins, self.hashes).fingerprint_value(

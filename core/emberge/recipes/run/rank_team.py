@@ -15,7 +15,6 @@ from emberge.contracts import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
-from emberge.recipes.forgotten import without_forgotten
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.run.step_call import build_finished_targets
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
@@ -114,8 +113,7 @@ class RankTeam:
             out_folder = OutFolder(out or Path(call["out"]))
             out_folder.prepare()
             try:
-                steps = without_forgotten(recipe, out_folder.path).steps
-                (step,) = (step for step in steps if step.id == call["step"])
+                (step,) = (step for step in recipe.steps if step.id == call["step"])
                 _enter_step(step, call, recipe, out_folder, plugins, self.machine(machine))
             except LostRankError:
                 raise

@@ -52,7 +52,7 @@ class RunState:
         self.log = RunLog(place, plugins, recipe.steps)
         self.context = RunContext(
             place=place,
-            targets=Targets(plugins, self.hashes, place.store),
+            targets=Targets(plugins, self.hashes),
             listener=self.log,
             machine=machine,
             seed=recipe.seed,
@@ -161,7 +161,7 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
     """Return a component and all its parts as JSON values.
 
     Each component includes its full name, its `revision` and, if it is of a bare file, the file's content.
-    `refer` returns the value for a reference, and for the rows of a data entry.
+    `refer` returns the value for a reference, and for the files of a data entry.
 
     Raises:
         PluginError: if an option has no stable form.
@@ -170,7 +170,6 @@ def plain(value: Any, plugins: Plugins, refer: Callable[[Reference | DataEntry],
     def record(item: Any, inner: Callable[[Any], Any]) -> Any:
         options = {name: inner(part) for name, part in fields_in(item)}
         if isinstance(item, DataEntry):
-            del options["forget"]  # the rows that are left decide, and not the list of keys
             options["path"] = inner(refer(item))
         return {**_name_component(item, plugins), "options": options}
 

@@ -28,7 +28,6 @@ from emberge.files import (
 )
 from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.recipes.recipe import RecipeStep
-from emberge.recipes.run.row_record import write_row_record
 from emberge.recipes.run.workspace import RunContext, StepWorkspace
 from emberge.results import ARTIFACT, OutFolder, artifact_record, read_artifact
 from emberge.tensor_files import contents_of, noting_contents
@@ -105,7 +104,6 @@ def run_step(
                     artifact = step.step.run(workspace)
                 if not isinstance(artifact, Artifact):
                     raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
-                row_record = write_row_record(workspace.folder, step.step, targets, fingerprint)
                 _add_plugin_files(workspace, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
@@ -113,8 +111,7 @@ def run_step(
             seconds = time.monotonic() - began
             files = contents_of(workspace.folder, leave=(ARTIFACT,), known=notes.of)
             inputs = targets.inputs(step.step)
-            provenance = {**workspace.provenance, **row_record}
-            content = artifact_record(artifact, provenance, inputs, files, seconds)
+            content = artifact_record(artifact, workspace.provenance, inputs, files, seconds)
             folder = out_folder.publish(step.id, fingerprint, content)
             targets.hashes.learn(
                 {folder / name: file_content.hash for name, file_content in files.items()}

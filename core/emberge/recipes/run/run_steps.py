@@ -12,7 +12,6 @@ from emberge.devices import find_machine
 from emberge.errors import EmbergeError
 from emberge.files import lock_folder, write_text
 from emberge.plugins import Plugins
-from emberge.recipes.forgotten import without_forgotten
 from emberge.recipes.recipe import Recipe, RecipeStep, references
 from emberge.recipes.run.parallel import ParallelRun
 from emberge.recipes.run.run_state import RunState
@@ -57,7 +56,6 @@ def run_steps(
     out_folder = OutFolder(Path(out))
     out_folder.prepare()
     with explain_disk_full(out_folder), lock_folder(out_folder.lock):
-        recipe = without_forgotten(recipe, out_folder.path)
         if recipe.text:
             write_text(out_folder.path / "recipe.yaml", recipe.kept_text)
         loads = [name for step in recipe.steps for name in step.step.loads]

@@ -21,7 +21,6 @@ from emberge.contracts import Machine, Rehearsal
 from emberge.errors import EmbergeError, RecipeError
 from emberge.hashes import HashCache, UserHashes
 from emberge.plugins import Plugins, load_plugins
-from emberge.recipes.forgotten import without_forgotten
 from emberge.recipes.parse.parse import parse_recipe
 from emberge.recipes.recipe import Recipe, RecipeStep
 from emberge.recipes.references import Result, Targets
@@ -172,7 +171,6 @@ class StepCall:
         plugins = load_plugins([Path(file) for file in self.plugins], block=self.block)
         path = Path(self.path) if self.path else None
         recipe = parse_recipe(self.text, plugins, path=path, overrides=self.overrides)
-        recipe = without_forgotten(recipe, Path(self.out))
         matching = [step for step in recipe.steps if step.id == self.step]
         if not matching:
             raise RecipeError(f"the recipe has no step '{self.step}' here; are all plugins alike?")
@@ -198,7 +196,7 @@ def build_finished_targets(
 ) -> Targets:
     """Return the references' targets, including finished steps, for a process that runs only one step."""
     hashes = HashCache(place.store / "hashes.json", place.path, UserHashes())
-    targets = Targets(plugins, hashes, place.store)
+    targets = Targets(plugins, hashes)
     steps = {recipe_step.id: recipe_step.step for recipe_step in recipe.steps}
     for name, fingerprint in finished.items():
         folder = place.result(name, fingerprint)
