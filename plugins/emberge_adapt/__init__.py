@@ -1,7 +1,7 @@
 """A model adapted to a team's own data: one command writes a recipe, runs it, and shows what was gained.
 
 No step is here: `adapt_data` recognises data, `data_facts` measures it, `adapt_plan` chooses settings,
-`recipe_text` writes the recipe, `work_estimate` measures a training step, `adapt_outcome` reads the scores.
+`recipe_text` writes the recipe, `adapt_outcome` reads the scores.
 """
 
 import lazy_loader

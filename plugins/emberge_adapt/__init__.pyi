@@ -20,5 +20,3 @@ from .recipe_text import write_student_start as write_student_start
 from .small_model import StudentPlan as StudentPlan
 from .small_model import plan_student as plan_student
 from .small_model import read_small as read_small
-from .work_estimate import MeasuredStep as MeasuredStep
-from .work_estimate import estimate_work as estimate_work

@@ -28,8 +28,6 @@ from emberge_adapt.recipe_text import (
 if TYPE_CHECKING:
     from emberge.evaluating import Comparison, EncodingCost, Scores, Verdict
 
-    from emberge_adapt.work_estimate import MeasuredStep
-
 IN_DOMAIN = "in"
 METRIC_NAMES = {
     "ndcg_at_10": "nDCG@10",
@@ -53,7 +51,6 @@ class AdaptOutcome:
     scores: Scores
     plan: AdaptPlan
     facts: DataFacts
-    measured: MeasuredStep | None = None
     index_problem: str = ""
     """Reason why the vectors of an index were not rewritten."""
 
@@ -199,10 +196,6 @@ class AdaptOutcome:
         speed, cost = "", self.scores.encoding_costs.get(self.model)
         if cost is not None:
             speed = f"; as fast as the base: {describe_speed(cost)}"
-        elif self.measured is not None and self.facts.document_tokens.mean > 0:
-            length = min(self.facts.document_tokens.mean, self.plan.training.max_length)
-            rate = self.measured.encoded_per_second / length
-            speed = f"; as fast as the base: here about {rate:,.0f} documents a second"
         return f"{describe_weights_of(self.model_folder)}{speed}"
 
     # ── student ─────────────────────────────────────────────────────────────────────────────────
@@ -312,12 +305,10 @@ def format_difference(comparison: Comparison) -> str:
     return f"{text} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def read_outcome(
-    out: Path, plan: AdaptPlan, facts: DataFacts, measured: MeasuredStep | None = None
-) -> AdaptOutcome:
+def read_outcome(out: Path, plan: AdaptPlan, facts: DataFacts) -> AdaptOutcome:
     """Return the outcome of a finished run.
 
     Raises:
         DataError: if the run left no scores.
     """
-    return AdaptOutcome(out, read_scores(out / SCORES), plan, facts, measured)
+    return AdaptOutcome(out, read_scores(out / SCORES), plan, facts)

@@ -101,12 +101,6 @@ class AdaptPlan:
         )
 
     @property
-    def measured_batch(self) -> int:
-        """Rows of a measured step: before negatives are mined, further rows take their place in memory."""
-        negatives = self.training.hard_negatives if self.mines and not self.has_negatives else 0
-        return self.training.batch_size * (1 + negatives)
-
-    @property
     def finds_weights(self) -> bool:
         """True if the development part can tell which weights of the merge are better.
 

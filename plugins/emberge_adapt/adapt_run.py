@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emberge import (
     CheckpointError,
@@ -28,9 +27,8 @@ from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read
 from emberge.files import UnsoundFileError, disk_space_problems, open_regular, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
-from emberge.results import OutFolder
 from emberge.tensor_files import read_header
-from emberge.wording import count_noun, printable
+from emberge.wording import count_noun, human_size, printable
 
 from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
 from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
@@ -49,20 +47,14 @@ from emberge_adapt.small_model import (
     plan_student,
     require_student,
 )
-from emberge_adapt.work_estimate import (
-    MeasuredStep,
-    WorkEstimate,
-    estimate_work,
-    measure_step,
-    read_measured,
-    write_measured,
-)
 
 if TYPE_CHECKING:
     from emberge import Launcher, Machine, Plugins
 
-RECIPE_FILE, MEASURED_FILE = "recipe.yaml", "measured.json"
+RECIPE_FILE = "recipe.yaml"
 _RECIPE_BYTES = 1 << 20
+# Bytes of a parameter in a model, and in the state of the one training that is under way.
+_MODEL_BYTES, _STATE_BYTES = 4, 12
 # Errors that numpy raises for headers that are no header, and we for what is no regular file.
 _NPY_ERRORS = (
     *(ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError),
@@ -97,6 +89,12 @@ class Adaptation:
     facts: DataFacts
     parameters: int
     recipe_text: str
+
+    @property
+    def needed_space(self) -> int:
+        """Bytes of the models, and of the state of one training."""
+        models = len(self.plan.member_shares) + 1 + (self.plan.small is not None)
+        return self.parameters * (_MODEL_BYTES * models + _STATE_BYTES)
 
     def preview(self) -> Iterator[str]:
         """Yield what was understood, and what will be done, as lines for the terminal."""
@@ -357,8 +355,8 @@ def run_adaptation(
 ) -> AdaptOutcome:
     """Check and run the recipe in `out`, or go on where an earlier call stopped; return the outcome.
 
-    The preview, warnings, and the estimate are printed before the work starts, unless it is `quiet`. If
-    requirements on gain or forgetting are not met, the outcome still is complete.
+    The preview, warnings, and the disk that is needed are printed before the work starts, unless it is
+    `quiet`. If requirements on gain or forgetting are not met, the outcome still is complete.
 
     Raises:
         RecipeError: if `out` has the run of another recipe, or the check finds errors.
@@ -372,13 +370,13 @@ def run_adaptation(
     report.raise_errors()
     for warning in report.of("warning"):
         show(f"warning: {printable(warning)}")
-    measured = _measure(adaptation, out, plugins, machine)
-    expected = estimate_work(adaptation.plan, adaptation.facts, adaptation.parameters, measured)
-    show(f"needs: {expected.line}")
-    _require_space(out, expected)
+    needed = adaptation.needed_space
+    show(f"needs: {human_size(needed)} on disk")
+    for problem in disk_space_problems(needed, out, out):
+        raise RecipeError(problem)
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
-    outcome = read_outcome(out, adaptation.plan, adaptation.facts, measured)
+    outcome = read_outcome(out, adaptation.plan, adaptation.facts)
     try:
         if adaptation.plan.index is not None:
             _rewrite_index(adaptation.plan.index, out, plugins)
@@ -407,33 +405,3 @@ def _rewrite_index(vectors: str, out: Path, plugins: Plugins) -> None:
     verb.add_options(parser)
     words = [vectors, "--by", str(out / BRIDGE), "--out", str(target), "--quiet"]
     verb.call(parser.parse_args(words), plugins)
-
-
-def _measure(adaptation: Adaptation, out: Path, plugins: Plugins, machine: Machine) -> MeasuredStep:
-    """Return what an earlier call measured for this recipe and machine, or measure it now."""
-    key = _build_key(adaptation, machine)
-    measured = read_measured(out / MEASURED_FILE, key)
-    if measured is None:
-        measured = measure_step(adaptation.plan, plugins, machine)
-        OutFolder(out).prepare()
-        write_measured(out / MEASURED_FILE, key, measured)
-    return measured
-
-
-def _build_key(adaptation: Adaptation, machine: Machine) -> dict[str, Any]:
-    """Return the key under which measurements of this recipe on this machine are kept."""
-    return {
-        "recipe": hashlib.sha256(adaptation.recipe_text.encode()).hexdigest(),
-        "devices": list(machine.devices),
-        "workers": machine.workers,
-    }
-
-
-def _require_space(out: Path, expected: WorkEstimate) -> None:
-    """Refuse to start if the disk has too little space.
-
-    Raises:
-        RecipeError: if it has.
-    """
-    for problem in disk_space_problems(expected.disk, out, out):
-        raise RecipeError(problem)

@@ -32,11 +32,6 @@ def write_recipe(plan: AdaptPlan) -> str:
     return "\n".join(_RecipeWriter(plan).lines()) + "\n"
 
 
-def write_measurement(plan: AdaptPlan) -> str:
-    """Return a recipe of two training steps of the base on the data, by which time is foretold."""
-    return "\n".join(_RecipeWriter(plan).measurement_lines()) + "\n"
-
-
 def write_student_start(plan: AdaptPlan) -> str:
     """Return a recipe of the step that a student begins with, on the base, to check it."""
     return "\n".join(_RecipeWriter(plan).student_start_lines()) + "\n"
@@ -66,33 +61,6 @@ class _RecipeWriter:
             self._write_report(),
         ):
             yield from block
-
-    def measurement_lines(self) -> Iterator[str]:
-        """Yield a recipe that trains on the data as they came."""
-        training = self.plan.training
-        data = _flow(_escape(self.plan.data))
-        yield f"x-base: &base {_flow(_escape(self.plan.model))}"
-        if self.plan.learns_scores:
-            yield from self._write_kept_space()
-        yield from self._write_loss_of_pairs()
-        yield "steps:"
-        if self.plan.data_kind == "beir":
-            yield from self._write_pairs()
-            data = "$pairs"
-        elif self.plan.data_kind == "documents":
-            yield from self._write_generation()
-            data = "$generated"
-        yield "  measured:"
-        yield "    train:"
-        yield "      model: *base"
-        yield f"      data: {data}"
-        yield f"      loss: {self._write_loss()}"
-        yield f"      hard_negatives: {training.hard_negatives}"
-        yield f"      max_length: {training.max_length}"
-        yield "      precision: fast"
-        yield f"      sampler: {{batch_shuffle: {{batch_size: {self.plan.measured_batch}}}}}"
-        yield "      max_steps: 2"
-        yield "      logging_steps: 1"
 
     def student_start_lines(self) -> Iterator[str]:
         """Yield a recipe of the student's first step with the base in place of the merged model."""

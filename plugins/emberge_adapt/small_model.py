@@ -49,11 +49,6 @@ class StudentPlan:
         return _STATIC_RATE if self.layers is None else _RATE
 
     @property
-    def size(self) -> float:
-        """Share of the model's layers that a pass of the student computes."""
-        return (self.layers or 0) / max(1, self.of_layers)
-
-    @property
     def larger(self) -> str:
         """The option of the next larger student; "" if that is the model itself."""
         if self.layers is None:

@@ -252,7 +252,6 @@ class _MediaWriter:
     def training(self, name: str, contents: Sequence[_Content]) -> Mapping[str, Any]:
         """Write the training pairs, and return their entry of the catalogue."""
         copies = [(content, copy) for copy in range(self.options.copies) for content in contents]
-        copies = copies[: self._rows]
         captions = [content.caption for content, _ in copies]
         if not self.options.paired:
             captions = [captions[number] for number in self._shuffle_captions(len(captions))]
@@ -266,7 +265,6 @@ class _MediaWriter:
 
     def searches(self, contents: Sequence[_Content]) -> Iterator[Mapping[str, Any]]:
         """Write the evaluation set of each search direction, and yield its catalogue entry."""
-        contents = contents[: self._rows]
         copies = [
             (content, copy) for content in contents for copy in range(self.options.test_copies)
         ]
@@ -305,10 +303,6 @@ class _MediaWriter:
                 **counts,
                 "qrels": {"test": len(judgements)},
             }
-
-    @property
-    def _rows(self) -> int | None:
-        return self.workspace.rehearsal.rows if self.workspace.rehearsal else None
 
     def _write_media(self, folder: str, content: _Content, copy: int) -> Mapping[str, str]:
         """Write one image or clip, and return the cell of a row that names it."""

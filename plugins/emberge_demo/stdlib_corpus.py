@@ -90,17 +90,7 @@ class StdlibCorpus(Step):
         Raises:
             DataError: if the package is not installed or has no documented function.
         """
-        options = self._limit_rehearsal(workspace.rehearsal.rows) if workspace.rehearsal else self
-        return _CorpusWriter(options, workspace).corpus()
-
-    def _limit_rehearsal(self, rows: int) -> StdlibCorpus:
-        return replace(
-            self,
-            limit=min(self.limit or rows, rows),
-            test_queries=min(self.test_queries, rows),
-            dev_queries=min(self.dev_queries, rows),
-            test_documents=min(self.test_documents, 2 * rows),
-        )
+        return _CorpusWriter(self, workspace).corpus()
 
     def usable(self, documented: Iterable[Definition], seen: set[str]) -> Iterator[Definition]:
         """Yield distinct definitions that have a usable query and a body, cut to length."""

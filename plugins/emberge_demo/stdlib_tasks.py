@@ -90,7 +90,6 @@ class StdlibTasks(Step):
         for row in sorted(rows, key=lambda row: even_place("row", row["id"])):
             half = _HALVES[max(0, even_place("half", row["id"]) % 4 - 1)]
             limit = self.rows if half == "train" else self.rows // 2
-            limit = min(limit, workspace.rehearsal.rows) if workspace.rehearsal else limit
             if len(halves[half]) < limit:
                 halves[half].append({k: value for k, value in row.items() if k != "id"})
         for half, half_rows in halves.items():

@@ -101,8 +101,6 @@ class _Rows:
                 texts = self.texts.get((half, name))
                 if not texts:
                     raise DataError(f"there is no {name} for {half} in the packages; name more")
-                if workspace.rehearsal:
-                    texts = texts[: workspace.rehearsal.rows]
                 path = f"{half}/{name}.jsonl.gz"
                 count = write_json_rows(workspace.folder / path, ({"text": text} for text in texts))
                 entries.append({"name": name, "file": path, "task": "text", "rows": count})

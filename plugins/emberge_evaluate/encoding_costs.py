@@ -75,11 +75,6 @@ def measure_costs(
     """
     import torch
 
-    if workspace.rehearsal is not None:
-        rows = workspace.rehearsal.rows
-        options = CostOptions(
-            queries=min(options.queries, rows), texts=min(options.texts, rows), rounds=1
-        )
     evaluator, tasks = next(plan for plan in plans if can_be_timed(plan[0]))
     queries, texts = _choose_texts(evaluator, tasks, options, workspace)
     by_content = {model.fingerprint: model for model in models}

@@ -329,7 +329,7 @@ class Evaluate(Step):
                 "in_domain": [task.name for task in columns.tasks if task.domain == "in"],
                 "means": result.means,
                 **({"figures": figures} if figures else {}),
-                "unmet": [] if workspace.rehearsal else failed_requirements,
+                "unmet": failed_requirements,
             },
         )
 

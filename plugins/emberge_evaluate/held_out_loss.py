@@ -180,7 +180,6 @@ class HeldOutLoss(BatchOptions, Evaluator):
             seed=self.seed,
             guides=workspace.model,
             files=workspace.data,
-            rehearsal=workspace.rehearsal,
         )
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:
@@ -202,7 +201,6 @@ class HeldOutLoss(BatchOptions, Evaluator):
             dataclasses.replace(self, data=()),
             self._list_samplers(workspace),
             [workspace.model(model).fingerprint for guide in guides for model in guide.models],
-            workspace.rehearsal,
             version("emberge"),
         )
         return hashlib.sha256(repr(decisive).encode()).hexdigest()

@@ -187,7 +187,7 @@ class PrintedTable(Step):
                 for fingerprint in fingerprints
                 for value in _find_values(candidates, fingerprint, row.size, tasks)
             ]
-            if not values and not workspace.rehearsal:
+            if not values:
                 raise RecipeError(
                     f"printed_table: no evaluation scored {row.model} of row '{heading}' on '{tasks}' "
                     f"(column '{title}'); they scored {_describe(candidates)}"

@@ -224,7 +224,7 @@ class Select(Step):
         """Return (reference, model) by name in tables, with the first of models with equal content.
 
         Raises:
-            RecipeError: if there are fewer models than `top`, unless the run is a rehearsal.
+            RecipeError: if there are fewer models than `top`.
         """
         candidates: dict[str, tuple[ModelRef, Model]] = {}
         contents: set[str] = set()
@@ -237,7 +237,7 @@ class Select(Step):
                 contents.add(model.fingerprint)
                 name = free_name([model.name, f"{model.name} ({reference})"], candidates)
                 candidates[name] = reference, model
-        if len(candidates) < self.top and workspace.rehearsal is None:
+        if len(candidates) < self.top:
             raise RecipeError(self._check_count(len(candidates), same))
         return candidates
 

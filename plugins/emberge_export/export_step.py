@@ -214,7 +214,7 @@ class Export(Step):
         workspace: Workspace,
     ) -> dict[str, Any]:
         failed_requirements = []
-        if workspace.rehearsal is None and (fault := too_lossy(figures, self.most_loss)):
+        if fault := too_lossy(figures, self.most_loss):
             failed_requirements.append(f"on {probe.name} {fault}")
         return {
             "made_by": "exporting",
@@ -229,11 +229,8 @@ class Export(Step):
         }
 
     def _read_probe_set(self, workspace: Workspace) -> Probe:
-        limit = self.queries
-        if workspace.rehearsal is not None:
-            limit = min(limit, workspace.rehearsal.rows)
         path: Path | None = workspace.data(self.probe) if self.probe is not None else None
-        return read_probe(path, self.probe_set, workspace.readers, limit)
+        return read_probe(path, self.probe_set, workspace.readers, self.queries)
 
 
 def _check_static_model(context: Preflight, folder: Path) -> Iterator[Problem]:

@@ -472,8 +472,7 @@ class Mteb(Evaluator):
             return
         backbones = list_distinct(choose_backbones(self.backbone, model.folder))
         task_by_name = {task.plain_name for task in tasks}
-        rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        for local in local_sets(self.data, workspace.data, workspace.readers, rows):
+        for local in local_sets(self.data, workspace.data, workspace.readers):
             name = _build_local_name(local.set.name, local.split)
             kinds = find_local_media(local.load(workspace.readers)) if name in task_by_name else ()
             for backbone in backbones:
@@ -485,15 +484,14 @@ class Mteb(Evaluator):
         return sources[task.plain_name].texts()
 
     def _list_sources(self, workspace: Workspace) -> list[_Source]:
-        rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        local = list(local_sets(self.data, workspace.data, workspace.readers, rows))
+        local = list(local_sets(self.data, workspace.data, workspace.readers))
         sources = [self._build_local_source(one, workspace) for one in local]
         if self.tasks or self.benchmark:
             from emberge_mteb.hub_tasks import hub_tasks
 
             named_tasks = hub_tasks(self.tasks, self.benchmark, self.languages, self.only)
             in_domain = self._build_domains().inside(workspace.data)
-            sources += [self._build_named_source(task, rows, in_domain) for task in named_tasks]
+            sources += [self._build_named_source(task, in_domain) for task in named_tasks]
         for problem in _check_repeats([f"task '{s.info.name}'" for s in sources], DataError):
             raise problem
         return sources
@@ -514,17 +512,15 @@ class Mteb(Evaluator):
         asked = {"instruction": local.set.instruction, "prompt": local.set.prompt}
         return _Source(info, make, lambda: eval_texts(local.load(workspace.readers)), asked)
 
-    def _build_named_source(
-        self, task: Any, rows: int | None, in_domain: Collection[str]
-    ) -> _Source:
+    def _build_named_source(self, task: Any, in_domain: Collection[str]) -> _Source:
         from emberge_mteb.hub_tasks import instruction_of, load_task, read_task_texts
 
         def make() -> tuple[Any, int]:
-            load_task(task, rows)
+            load_task(task)
             return task, 0
 
         def texts() -> Iterator[tuple[Side, str]]:
-            load_task(task, rows)
+            load_task(task)
             return read_task_texts(task)
 
         metadata = task.metadata
@@ -532,11 +528,10 @@ class Mteb(Evaluator):
         if self._build_domains().known:
             domain = "in" if metadata.name in in_domain else "out"
         revision = dict(metadata.dataset).get("revision")
-        identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits} {rows}"
+        identity = f"{metadata.name} {revision} {task.hf_subsets} {task.eval_splits}"
         info = replace(
             _build_named_info(task),
             domain=domain,
-            note=f"at most {rows} rows" if rows else "",
             fingerprint=self._hash_task(identity),
         )
         return _Source(info, make, texts, {"instruction": instruction_of(task)})

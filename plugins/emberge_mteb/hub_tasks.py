@@ -211,8 +211,8 @@ def _list_repositories(task: Any) -> list[str]:
     return [task.metadata.dataset["path"]]
 
 
-def load_task(task: Any, rows: int | None) -> None:
-    """Load a task's data, cut to `rows` in a rehearsal.
+def load_task(task: Any) -> None:
+    """Load a task's data.
 
     Raises:
         DataError: if the data is not in the cache and cannot be downloaded.
@@ -229,8 +229,6 @@ def load_task(task: Any, rows: int | None) -> None:
                 part.load_data()
                 if hasattr(part, "convert_v1_dataset_format_to_v2"):
                     part.convert_v1_dataset_format_to_v2(None)
-                if rows is not None:
-                    cut_task(part, rows)
     except (OSError, ValueError, RuntimeError) as error:
         first_line = str(error).strip().partition("\n")[0]
         paths = ", ".join(f"'{path}'" for path in dict.fromkeys(_list_repositories(task)))
@@ -238,67 +236,6 @@ def load_task(task: Any, rows: int | None) -> None:
             f"mteb task '{name}': its data {paths} could not be loaded from the hub or its cache "
             f"({type(error).__name__}: {first_line}); run once with a network, or leave the task out"
         ) from error
-
-
-def cut_task(task: Any, rows: int) -> None:
-    """Keep about `rows` rows of every split of a loaded task, for a rehearsal."""
-    dataset = task.dataset
-    if dataset and all(hasattr(half, "select") for half in dataset.values()):
-        task.dataset = _cut_halves(task, dataset, rows)
-        return
-    for subset, halves in dataset.items():
-        if any(isinstance(half, dict) for half in halves.values()):
-            dataset[subset] = {split: _cut_search(half, rows) for split, half in halves.items()}
-        else:
-            dataset[subset] = _cut_halves(task, halves, rows)
-
-
-def _cut_halves(task: Any, halves: Any, rows: int) -> Any:
-    """Keep the first rows of each split; for classification, rows of a few labels, so that a fit works."""
-    from datasets import DatasetDict
-
-    label = getattr(task, "label_column_name", None)
-    train = getattr(task, "train_split", None)
-    if label is None or train not in halves:
-        return DatasetDict(
-            {s: half.select(range(min(rows, len(half)))) for s, half in halves.items()}
-        )
-    kept_labels = sorted({str(value) for value in halves[train][label]})[:4]
-    cut = {}
-    for split, half in halves.items():
-        fitting = [row for row, value in enumerate(half[label]) if str(value) in kept_labels]
-        cut[split] = half.select(fitting[:rows])
-    return DatasetDict(cut)
-
-
-def _cut_search(half: dict[str, Any], rows: int) -> dict[str, Any]:
-    """Keep the first queries, their judged documents, and some other documents."""
-    judgements = half["relevant_docs"]
-    queries_kept = [query for query in half["queries"]["id"] if judgements.get(query)][:rows]
-    names = set(queries_kept)
-    needed_documents = {document for query in queries_kept for document in judgements[query]}
-    top_ranked = half.get("top_ranked")
-    if top_ranked:
-        top_ranked = {
-            query: list(top_ranked[query]) for query in queries_kept if query in top_ranked
-        }
-        needed_documents.update(
-            document for documents in top_ranked.values() for document in documents
-        )
-    documents: list[int] = []
-    spare = rows
-    for row, document in enumerate(half["corpus"]["id"]):
-        if document in needed_documents or spare > 0:
-            spare -= document not in needed_documents
-            documents.append(row)
-    queries = [row for row, query in enumerate(half["queries"]["id"]) if query in names]
-    return {
-        **half,
-        "corpus": half["corpus"].select(documents),
-        "queries": half["queries"].select(queries),
-        "relevant_docs": {query: judgements[query] for query in queries_kept},
-        "top_ranked": top_ranked,
-    }
 
 
 def suggest_tasks(name: str) -> str:

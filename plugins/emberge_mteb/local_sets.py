@@ -46,19 +46,10 @@ class EvalEntry(EvalSource):
 
 @dataclass(frozen=True)
 class SetLimits:
-    """Limits on the used rows of a set; `labels` limits classes, in rehearsals only."""
+    """Limits on the used rows of a set."""
 
     queries: int | None = None
     corpus: int | None = None
-    labels: int | None = None
-
-    def tightened(self, rows: int) -> SetLimits:
-        """Return the limits, tightened for a rehearsal on `rows` rows."""
-        return SetLimits(
-            queries=min(rows, self.queries or rows),
-            corpus=min(rows, self.corpus or rows),
-            labels=4,
-        )
 
     @property
     def note(self) -> str:
@@ -116,13 +107,10 @@ def local_sets(
     entries: Sequence[EvalEntry],
     resolve: Callable[[DataRef], Path],
     readers: Sequence[Reader],
-    rehearse: int | None,
 ) -> Iterator[LocalSet]:
-    """Return every set of the entries, in order; `rehearse` is the number of rows of a rehearsal."""
+    """Return every set of the entries, in order."""
     for entry in entries:
         limits = SetLimits(entry.limit_queries, entry.limit_corpus)
-        if rehearse is not None:
-            limits = limits.tightened(rehearse)
         for eval_set in pick_sets(entry, resolve, readers):
             yield LocalSet(eval_set, entry.split, limits)
 
@@ -140,7 +128,14 @@ def cut(data: EvalData, limits: SetLimits, name: str) -> EvalData:
             }
             return type(data)(**columns_kept)
         case ClassificationData():
-            return _cut_classification(data, limits, name)
+            labels = set(data.train_labels)
+            test = [row for row, label in enumerate(data.test_labels) if label in labels]
+            test = _choose_rows(test, limits.queries, name)
+            return dataclasses.replace(
+                data,
+                test_texts=[data.test_texts[row] for row in test],
+                test_labels=[data.test_labels[row] for row in test],
+            )
 
 
 def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> RetrievalData:
@@ -162,23 +157,6 @@ def _cut_retrieval(data: RetrievalData, limits: SetLimits, name: str) -> Retriev
         {document: data.corpus[document] for document in documents},
         {query: data.queries[query] for query in queries},
         relevant,
-    )
-
-
-def _cut_classification(
-    data: ClassificationData, limits: SetLimits, name: str
-) -> ClassificationData:
-    labels = set(_choose_rows(sorted(set(data.train_labels)), limits.labels, name))
-    train = [row for row, label in enumerate(data.train_labels) if label in labels]
-    if limits.labels is not None:
-        train = _choose_rows(train, 16 * limits.labels, name)
-    test = [row for row, label in enumerate(data.test_labels) if label in labels]
-    test = _choose_rows(test, limits.queries, name)
-    return ClassificationData(
-        [data.train_texts[row] for row in train],
-        [data.train_labels[row] for row in train],
-        [data.test_texts[row] for row in test],
-        [data.test_labels[row] for row in test],
     )
 
 

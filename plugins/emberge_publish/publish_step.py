@@ -142,7 +142,7 @@ class Publish(Step):
             "table": TABLE,
         }
         commit = None
-        if self.upload and workspace.rehearsal is None:
+        if self.upload:
             publication.repository.require_token()
             remote = publication.repository.read_state()
             planned = publication.planned(remote)

@@ -190,7 +190,7 @@ class Rotate(Step):
         from emberge_smaller.rotations import fit_rotation
 
         size = self.dims or rows.shape[1]
-        if len(rows) < rows.shape[1] and not workspace.rehearsal:
+        if len(rows) < rows.shape[1]:
             raise DataError(
                 f"data: {count_noun(len(rows), 'distinct text')} to fit on, and a rotation of vectors of "
                 f"{rows.shape[1]:,} numbers needs as many or more; give more texts"

@@ -230,7 +230,6 @@ class MeasureStatistics(BatchOptions, Step):
             seed=workspace.seed,
             guides=workspace.model,
             files=workspace.data,
-            rehearsal=workspace.rehearsal,
         )
 
     def _build_artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:

@@ -439,7 +439,6 @@ class Train(FitOptions, Step):
             raise CheckpointError(
                 f"{model.name}: training starts from a whole model, not an adapter"
             )
-        rehearsal = workspace.rehearsal
         workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)
         rate = self._find_learning_rate(workspace)
@@ -448,7 +447,7 @@ class Train(FitOptions, Step):
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
         with open_trackers(
-            () if rehearsal else self.trackers,
+            self.trackers,
             run=workspace.id,
             folder=workspace.work / TRACKERS,
             metric=workspace.metric,
@@ -470,7 +469,6 @@ class Train(FitOptions, Step):
                 files=workspace.data,
                 early_stopping=stopping,
                 from_state=kept_state.folder if kept_state else None,
-                rehearsal=rehearsal,
             )
             result = fit(
                 job,
@@ -484,7 +482,7 @@ class Train(FitOptions, Step):
             )
         if (workspace.work / TRACKERS).is_dir():
             shutil.copytree(workspace.work / TRACKERS, workspace.folder / TRACKERS)
-        bags = {} if rehearsal else write_bags(workspace.folder, result.bags)
+        bags = write_bags(workspace.folder, result.bags)
         return Artifact(
             kind="model",
             size=sum(result.pool.values()),

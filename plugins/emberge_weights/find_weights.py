@@ -80,9 +80,8 @@ class FindWeights(SearchOptions):
         )
         from emberge_weights.search_result import SearchResult
 
-        rows = workspace.rehearsal.rows if workspace.rehearsal else None
         sets, elsewhere, tests = (
-            list(read_sets(entries, workspace.data, workspace.readers, self.metric, rows))
+            list(read_sets(entries, workspace.data, workspace.readers, self.metric))
             for entries in (self.data, self.elsewhere, self.tests if self.trials else ())
         )
         models = [model for reference in self.models for model in workspace.models(reference)]

@@ -91,9 +91,8 @@ def read_sets(
     resolve: Callable[[DataRef], Path | None],
     readers: Sequence[Reader],
     metric: Metric,
-    rows: int | None = None,
 ) -> Iterator[WeightSet]:
-    """Yield the sets of all readable entries; `rows` limits each in a rehearsal.
+    """Yield the sets of all readable entries.
 
     Raises:
         DataError: if data cannot be read (the message has file and line), or a set cannot be scored from
@@ -101,17 +100,13 @@ def read_sets(
     """
     for entry in entries:
         for eval_set in pick_eval_sets(entry, readers=readers, resolve=resolve, split=entry.split):
-            yield read_set(eval_set, entry, readers, metric, rows)
+            yield read_set(eval_set, entry, readers, metric)
 
 
 def read_set(
-    eval_set: EvalSet,
-    entry: SetEntry,
-    readers: Sequence[Reader],
-    metric: Metric,
-    rows: int | None = None,
+    eval_set: EvalSet, entry: SetEntry, readers: Sequence[Reader], metric: Metric
 ) -> WeightSet:
-    """Return one set of an entry, cut to the entry's limits; `rows` limits it in a rehearsal.
+    """Return one set of an entry, cut to the entry's limits.
 
     Raises:
         DataError: if its data cannot be read (the message has file and line), or it cannot be scored from
@@ -120,9 +115,7 @@ def read_set(
     fault = unusable(eval_set, metric)
     if fault is not None:
         raise DataError(fault)
-    limits = [limit for limit in (entry.limit_queries, rows) if limit is not None]
-    limit = min(limits) if limits else None
-    data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=limit)
+    data = load_eval_set(eval_set, readers=readers, split=entry.split, limit=entry.limit_queries)
     data = _limit_documents(data, entry.limit_documents, eval_set.name)
     return _make_weight_set(eval_set, entry.split, data, metric)
 

@@ -143,7 +143,7 @@ def test_models_on_tasks_beside_mteb_with_sentence_transformers(
     bench = Bench(tmp_path / "run")
     entries = _cut_sets(shared_data, tmp_path)
     evaluator = Mteb(data=tuple(entries), backbone=BACKBONE)
-    sets = list(local_sets(entries, bench.data, bench.readers, None))
+    sets = list(local_sets(entries, bench.data, bench.readers))
     names = [task.name for task in evaluator.plan(bench)]
     seconds = {name: [0.0, 0.0] for name in names}
     try:

@@ -21,8 +21,6 @@ _FENCE = re.compile(
     r"(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
-# Models and data of hubs and servers, and media of which tests have two.
-_AWAY = re.compile(r"\bhub: |hf://|s3://|\bQwen/|\bNFCorpus\b|images\.jsonl")
 _INLINE = re.compile(r"(?<!`)`(emberge [^`]+)`(?!`)")
 
 
@@ -76,18 +74,6 @@ def blocks(page: Path) -> list[Block]:
             code=found["code"],
         )
         for found in _FENCE.finditer(text)
-    ]
-
-
-def only_checked(page: Path) -> list[Block]:
-    """The recipes that no command of their page runs or rehearses, and that need nothing from elsewhere."""
-    found = [block for block in blocks(page) if not block.long]
-    commands = [words for block in found if block.is_console for words in block.commands]
-    done = {words[2] for words in commands if words[1:2] in (["run"], ["rehearse"])}
-    return [
-        block
-        for block in found
-        if block.is_recipe and block.title not in done and not _AWAY.search(block.code)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Every block of the documentation works: recipes are checked and rehearsed, commands and Python are run."""
+"""Every block of the documentation works: recipes are checked, commands and Python are run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from emberge import load_plugins
@@ -19,28 +18,18 @@ from tests.docs.pages import (
     PAGES,
     README,
     READMES,
-    Block,
     blocks,
     inline_commands,
     name,
-    only_checked,
 )
 from tests.docs.workplace import write_data, write_folder, write_models
-from tests.support.commands import environment, python
+from tests.support.commands import environment
 from tests.support.media_models import media_model
 from tests.support.places import ROOT
 
 ALL = [*PAGES, *READMES]
 WALKED = [*PAGES, README]  # the plugins' README has tests of its own
 Done = tuple[int, str, int, str]
-# Recipes whose rehearsal takes ten seconds or more, as it exports, searches or trains many models.
-SLOW = {"forgetting.yaml", "gate.yaml", "queries.yaml", "rules.yaml", "serve.yaml", "weights.yaml"}
-
-
-def steps_of(page: Path) -> list[dict[str, Any]]:
-    """A page's blocks as the walk takes them; recipes that the page only shows are rehearsed."""
-    rehearsed = [block for block in only_checked(page) if block.title not in SLOW]
-    return [{**block.plain(), "rehearse": block in rehearsed} for block in blocks(page)]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +47,9 @@ def walked(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """Each page's blocks as a reader does them, all in one process: most of the time goes to imports."""
     root = tmp_path_factory.mktemp("pages")
     folders = {name(page): write_folder(name(page), shared, root / name(page)) for page in WALKED}
-    todo = [(str(folders[name(page)]), steps_of(page)) for page in WALKED]
+    todo = [
+        (str(folders[name(page)]), [block.plain() for block in blocks(page)]) for page in WALKED
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs.walk"],
         input=json.dumps(todo),
@@ -83,16 +74,6 @@ def test_what_a_page_shows_works(page: Path, walked: dict[str, list[Done]]) -> N
         if code
     ]
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in WALKED if only_checked(p)], ids=name)
-def test_recipes_that_a_page_only_shows_are_rehearsed(
-    page: Path, walked: dict[str, list[Done]]
-) -> None:
-    rehearsed = {line for line, what, *_ in walked[name(page)] if what.startswith("rehearse ")}
-    shown = {block.line for block in only_checked(page) if block.title not in SLOW}
-    assert shown <= rehearsed
 
 
 @pytest.mark.parametrize("page", ALL, ids=name)
@@ -157,16 +138,3 @@ def test_a_newcomer_needs_at_most_ten_commands_to_a_model_of_three_fine_tunes() 
         if sum("members.draw" in word for word in command) == 3:
             break
     assert len(install) + len(path) <= 10
-
-
-LONG = [(page, block) for page in PAGES for block in blocks(page) if block.long and block.is_recipe]
-LONG += [(page, b) for page in PAGES for b in only_checked(page) if b.title in SLOW]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("page", "block"), LONG, ids=[block.title for _, block in LONG])
-def test_a_long_recipe_is_rehearsed(page: Path, block: Block, shared: Path, tmp_path: Path) -> None:
-    folder = write_folder(name(page), shared, tmp_path / "page")
-    (folder / block.title).write_text(block.code)
-    done = python(*("-m", "emberge", "rehearse", block.title, "--quiet"), cwd=folder, fails=True)
-    assert done.returncode == 0, f"{name(page)}:{block.line}\n{done.stdout}{done.stderr}"

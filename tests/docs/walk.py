@@ -1,4 +1,4 @@
-"""Walk through pages as a reader does, in one process: check and rehearse recipes, run commands and Python.
+"""Walk through pages as a reader does, in one process: check recipes, run commands and Python.
 
 Standard input has `[[folder, [block, …]], …]`, and standard output gets
 `[[folder, line, what, code, output], …]`.
@@ -38,8 +38,6 @@ def _do(block: dict[str, Any]) -> Iterator[Found]:
         file = block["title"] or f"line-{line}.yaml"
         Path(file).write_text(block["code"], "utf-8")
         yield (line, f"check {file}", *_call(["check", file, "--offline"]))
-        if block["rehearse"]:
-            yield (line, f"rehearse {file}", *_call(["rehearse", file, "--quiet"]))
     for words in block["commands"]:
         if words[0] == "emberge":
             yield (line, " ".join(words), *_call(words[1:]))

@@ -11,7 +11,7 @@ from tests.gpu.bench_run import BenchRun
 from tests.gpu.bench_table import Row
 
 PART = "merge"
-# BERT-base's shape, and one that a rehearsal builds in a second.
+# BERT-base's shape, and one that is built in a second.
 FULL = {"vocab_size": 30522, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
 SMALL: dict[str, int] = {}
 # A value is another one when it is further off than this share of its tensor's largest; of a method that

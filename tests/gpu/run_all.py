@@ -4,7 +4,7 @@
 
 runs the tests of tests/gpu, merges on the device beside the CPU's, trainings by precision and kernel, and the
 demo. It needs no network and no installation: of the interpreter that runs it, it takes what is there, and
-says of each part which packages it lacks. `--devices cpu --small` rehearses the same without a GPU.
+says of each part which packages it lacks. `--devices cpu --small` tries the same without a GPU.
 
 Exit codes: 0 nothing failed, 1 something did, 2 nothing could be run, with the reason.
 """
@@ -31,6 +31,10 @@ _MERGES = ("torch", "numpy", "pluggy", "yaml", "pydantic", "xxhash", "safetensor
 # What builds the models that are merged and trained.
 _MODELS = ("transformers", "tokenizers", "huggingface_hub", "rich")
 _TRAINS = (*_MERGES, *_MODELS, "accelerate", "peft")
+_LITTLE = (
+    *("corpus.stdlib_corpus.limit=64", "corpus.stdlib_corpus.test_documents=100"),
+    *("corpus.stdlib_corpus.test_queries=50", "probe.probe_sets={queries: 20, documents: 20}"),
+)
 _SCORES = ("datasets", "mteb", "sentence_transformers", "scipy")
 
 
@@ -43,17 +47,17 @@ class Part:
 
 
 def run_demo(run: BenchRun) -> Iterator[Row]:
-    """Yield one row: the demo's recipe on the device; of a small run, its rehearsal."""
+    """Yield one row: the demo's recipe on the device; of a small run, with little of its data."""
     out = run.folder / "demo"
     shutil.rmtree(out, ignore_errors=True)
-    verb = "rehearse" if run.small else "run"
-    words = (verb, "boom/demo", "--out", str(out), "--devices", run.devices, "--quiet")
-    done = run.emberge("demo", *words)
+    words = ("run", "boom/demo", "--out", str(out), "--devices", run.devices, "--quiet")
+    little = [word for option in _LITTLE if run.small for word in ("--set", option)]
+    done = run.emberge("demo", *words, *little)
     if done.failed:
         yield Row("demo", "boom/demo", "failed", done.reason)
         return
     scores = out / "scores" / "scores.md"
-    yield Row("demo", "boom/demo", "passed", f"{verb} in {done.seconds:.0f} s; {_shown(scores)}")
+    yield Row("demo", "boom/demo", "passed", f"run in {done.seconds:.0f} s; {_shown(scores)}")
 
 
 PARTS = {
@@ -104,8 +108,8 @@ def _rows(name: str, part: Part, run: BenchRun) -> Iterator[Row]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("make gpu", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--devices", default="cuda", help="cuda, cuda:1, or cpu to rehearse")
-    parser.add_argument("--small", action="store_true", help="models and data of a rehearsal")
+    parser.add_argument("--devices", default="cuda", help="cuda, cuda:1, or cpu to try it")
+    parser.add_argument("--small", action="store_true", help="small models and little data")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="default: out/gpu")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a command may take")
@@ -127,7 +131,7 @@ def _no_device(devices: str) -> str:
             f"torch {torch.__version__} of {sys.executable} is built without CUDA; "
             "name a Python whose torch has it: make gpu PYTHON=…"
         )
-    return f"torch {torch.__version__} finds no GPU here; rehearse with --devices cpu --small"
+    return f"torch {torch.__version__} finds no GPU here; try with --devices cpu --small"
 
 
 def _machine(devices: str) -> str:

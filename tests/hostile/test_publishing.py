@@ -72,12 +72,6 @@ def test_the_python_call_asks_for_leave_too(hub: Hub, uploading: Path) -> None:
     assert not Path("out").exists()
 
 
-def test_a_rehearsal_needs_no_leave_and_sends_nothing(hub: Hub, uploading: Path) -> None:
-    assert main(["rehearse", str(uploading), "--out", "out", "--quiet"]) == 0
-    assert not hub.asked
-    assert "me/soup" not in hub.commits
-
-
 # ── what lies in a result's folder ──────────────────────────────────────────────────────────────────
 
 

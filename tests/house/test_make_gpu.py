@@ -1,4 +1,4 @@
-"""`make gpu` works from a bare clone: rehearsed on the CPU, where nothing of emberge is installed."""
+"""`make gpu` works from a bare clone: tried on the CPU, where nothing of emberge is installed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_plugins_are_found_without_an_installation(bare: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_merges_are_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
+def test_merges_run_on_the_cpu(bare: Path, tmp_path: Path) -> None:
     words = ("--devices", "cpu", "--small", "--only", "merge")
     code, said, err = make(bare, tmp_path / "out", *words)
     assert code == 0, said + err
@@ -95,7 +95,7 @@ def test_merges_are_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_everything_is_rehearsed_on_the_cpu(bare: Path, tmp_path: Path) -> None:
+def test_everything_runs_on_the_cpu(bare: Path, tmp_path: Path) -> None:
     code, said, err = make(bare, tmp_path / "out", "--devices", "cpu", "--small")
     assert code == 0, said + err
     found = {(row[0], row[1]): row for row in rows(said)}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from emberge import Artifact, DataRef, Machine, Model, ModelRef, Plugins, Reader, load_plugins
-from emberge.contracts import Reference, Rehearsal
+from emberge.contracts import Reference
 from emberge.encoding import TextEmbedder
 from emberge.merging import whole_model
 from emberge.recipes.run.step_progress import StepProgress
@@ -42,7 +42,6 @@ class Bench:
     id: str = "scores"
     seed: int = 0
     machine: Machine = field(default_factory=Machine)
-    rehearsal: Rehearsal | None = None
     readers: Sequence[Reader] = (JsonLines(),)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     told: list[tuple[float, float, str, str]] = field(default_factory=list)

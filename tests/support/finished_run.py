@@ -24,7 +24,7 @@ from emberge import (
     Reader,
     StepRef,
 )
-from emberge.contracts import Reference, Rehearsal
+from emberge.contracts import Reference
 from emberge.results import write_bags
 from emberge_report import Report
 
@@ -54,7 +54,6 @@ class FinishedRun:
     id: str = "report"
     seed: int = 0
     machine: Machine = field(default_factory=Machine)
-    rehearsal: Rehearsal | None = None
     readers: tuple[Reader, ...] = ()
 
     @property

@@ -76,9 +76,8 @@ class Wait(Step):
     def run(self, workspace: Workspace) -> Artifact:
         done = workspace.work / "done"
         first = int(done.read_text()) if done.exists() else 0
-        ticks = workspace.rehearsal.steps if workspace.rehearsal else self.ticks
-        for tick in range(first, ticks):
-            workspace.progress(tick, ticks, "ticks", self.name)
+        for tick in range(first, self.ticks):
+            workspace.progress(tick, self.ticks, "ticks", self.name)
             workspace.metric("tick", tick, tick)
             done.write_text(str(tick))
             time.sleep(self.every)

@@ -45,11 +45,6 @@ VERBS = {
         "emberge check recipe.yaml\nemberge check boom/demo --offline\nemberge check recipe.yaml --long\n"
         "emberge check boom/static --gpu A100 --peak-share 0.4",
     ),
-    "rehearse": (
-        "run a whole recipe on two training steps and 64 rows a step, in minutes",
-        "emberge rehearse recipe.yaml\nemberge rehearse recipe.yaml --out out/rehearsal\n"
-        "emberge rehearse recipe.yaml --ranks 8",
-    ),
     "status": (
         "show what is done in an OUT and what is left, also while it is being run",
         "emberge status out",
@@ -339,12 +334,6 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 
 
-def _add_rehearse(parser: argparse.ArgumentParser) -> None:
-    _add_recipe(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep what is made, in this folder")
-    _add_side_by_side(_add_machine(parser))
-
-
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder of a run")
 
@@ -441,7 +430,6 @@ def _add_safetensors(parser: argparse.ArgumentParser) -> None:
 _ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "run": _add_run,
     "check": _add_check,
-    "rehearse": _add_rehearse,
     "status": _add_status,
     "clean": _add_clean,
     "merge": _add_merge,

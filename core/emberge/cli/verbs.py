@@ -142,23 +142,6 @@ def _show_notes(report: CheckReport) -> None:
         print("".join(f"  {line}\n" for line in lines), end="")
 
 
-def rehearse(options: argparse.Namespace) -> int:
-    """Run a recipe on very little data and show the outcome of each step."""
-    from emberge.recipes import rehearse as rehearse_recipe
-
-    with _check_run(options) as begun:
-        if begun is None:
-            return 0
-        recipe, plugins, arguments = begun
-        steps, error = rehearse_recipe(recipe, plugins, options.out, **arguments)
-    for step in steps:
-        print(f"{step.id}: {step.line}")
-        print("".join(f"  warning: {warning}\n" for warning in step.warnings), end="")
-    if error is not None:
-        raise error
-    return 0
-
-
 def status(options: argparse.Namespace) -> int:
     """Show the state of each step in an OUT."""
     from emberge.recipes import status as status_of

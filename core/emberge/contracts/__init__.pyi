@@ -122,7 +122,6 @@ from .stage import Stage as Stage
 from .step import Expected as Expected
 from .step import Machine as Machine
 from .step import Preflight as Preflight
-from .step import Rehearsal as Rehearsal
 from .step import Step as Step
 from .step import Workspace as Workspace
 from .stored_form import StoredForm as StoredForm

@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """Limits of a rehearsal, which runs all parts of a step on little data."""
-
-    steps: int = 2
-    rows: int = 64
-
-
-@dataclass(frozen=True, slots=True)
 class Machine:
     """Devices, workers and memory of a machine; they affect speed but never the bytes.
 
@@ -192,11 +184,6 @@ class Workspace(Protocol):
         ...
 
     @property
-    def rehearsal(self) -> Rehearsal | None:
-        """The limits of a rehearsal; None in a run."""
-        ...
-
-    @property
     def readers(self) -> Sequence[Reader]:
         """All installed readers of data files."""
         ...
@@ -317,7 +304,7 @@ class Step:
     def uploads_to(self) -> Sequence[str]:
         """Return the places outside this machine to which `run` sends data; default: none.
 
-        A run with such a step needs the user's permission (`--allow-upload`), and a rehearsal sends nothing.
+        A run with such a step needs the user's permission (`--allow-upload`).
         """
         return ()
 

@@ -111,18 +111,17 @@ def step_datasets(
 ) -> list[StoredDataset]:
     """Load a step's entries as datasets, kept in the store that all steps of an OUT share.
 
-    `limit` reduces each dataset to an even sample of at most `limit` rows; a rehearsal has its own limit.
+    `limit` reduces each dataset to an even sample of at most `limit` rows.
     With `warn`, decisions that an entry leaves open become warnings of the step.
 
     Raises:
         DataError: for the same reasons as `load_datasets`.
     """
-    rehearsal = workspace.rehearsal
     return load_datasets(
         entries,
         readers=workspace.readers,
         resolve=workspace.data,
-        limit=rehearsal.rows if rehearsal else limit,
+        limit=limit,
         store=workspace.store,
         warn=workspace.warn if warn else None,
     )

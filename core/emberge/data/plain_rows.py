@@ -55,11 +55,10 @@ def read_plain_rows(
     *,
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path | None],
-    limit: int | None = None,
     first: int | None = None,
     store: Path | None = None,
 ) -> PlainRows | None:
-    """Return an entry's rows, at most `limit` and the entry's limit; None if a step has not written them yet.
+    """Return an entry's rows, at most its limit; None if a step has not written them yet.
 
     If the entry has `first`, only its first rows are read, and a hub dataset is not downloaded as a whole;
     images are then decoded whole. Media that rows have as bytes are written to the folder `store`, or to a
@@ -79,8 +78,7 @@ def read_plain_rows(
     media = MediaValues(folder, thorough=first is not None)
     rows = list(_read_rows(source, media, first))
     _refuse_bad_rows(source, rows)
-    limits = [n for n in (limit, entry.limit) if n is not None]
-    row_numbers = sample_rows(len(rows), min(limits, default=None), source.name)
+    row_numbers = sample_rows(len(rows), entry.limit, source.name)
     key = "" if first is not None else source.key()
     chosen_rows = [rows[row] for row in row_numbers]
     return PlainRows(source.name, source.place, key, chosen_rows, media)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from .checks.needs import Gpu as Gpu
 from .checks.needs import RecipeNeeds as RecipeNeeds
 from .checks.preflight import CheckReport as CheckReport
 from .checks.preflight import check_recipe as check_recipe
-from .checks.rehearse import rehearse as rehearse
 from .checks.status import results_shown as results_shown
 from .checks.status import run_summary as run_summary
 from .checks.status import status as status

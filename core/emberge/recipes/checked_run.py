@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge.contracts import Launcher, Machine, Rehearsal
+from emberge.contracts import Launcher, Machine
 from emberge.interpreter import set_torch_defaults
 from emberge.plugins import Plugins, load_plugins
 from emberge.recipes.checks.preflight import CheckReport, check_recipe
@@ -32,7 +32,6 @@ def run_recipe(
     launcher: Launcher | str | None = None,
     allow_upload: bool = False,
     quiet: bool = False,
-    rehearsal: Rehearsal | None = None,
     team: RankTeam | None = None,
 ) -> dict[str, StepResult]:
     """Run a recipe's steps into the folder `out` and return each step's result by its id.
@@ -46,7 +45,7 @@ def run_recipe(
     `quiet` asks reporters to print nothing. A `launcher` (`"local"`) runs steps in parallel, each in a
     separate process; without a launcher, steps run one after another in this process. With a `team`, this
     process is its first rank, and it calls the other ranks into the steps that every rank enters. Steps that
-    upload need `allow_upload`, except in a rehearsal, which sends nothing.
+    upload need `allow_upload`.
 
     Raises:
         RecipeError: before any work, if the recipe has problems, or a step uploads and `allow_upload` is
@@ -73,7 +72,6 @@ def run_recipe(
         out,
         plugins,
         machine=machine,
-        rehearsal=rehearsal,
         quiet=quiet,
         team=team,
         launcher=launcher,

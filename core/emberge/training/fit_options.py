@@ -24,7 +24,6 @@ from emberge.contracts import (
     PerDataset,
     Positive,
     PositiveShare,
-    Rehearsal,
     Requires,
     Rows,
     Sampler,
@@ -109,10 +108,6 @@ class Averaging:
                 "window, or lower every"
             )
         return ""
-
-    def rehearsed(self) -> Averaging:
-        """Return the same mean over all steps of a training that is as short as a rehearsal."""
-        return dataclasses.replace(self, share=1.0, steps=None, every=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,11 +258,6 @@ class FitOptions(BatchOptions):
             return self.warmup_steps
         return math.ceil(self.warmup_share(steps) * steps)
 
-    def rehearsed(self) -> FitOptions:
-        """Return the options for a training that is as short as a rehearsal."""
-        average = self.average and self.average.rehearsed()
-        return dataclasses.replace(self, average=average)
-
     @classmethod
     def of(cls, options: BatchOptions, **changes: Any) -> FitOptions:
         """Return the options of a training from the options of the step that runs it.
@@ -383,5 +373,3 @@ class FitJob:
     from_state: Path | None = None
     """Folder of a state that an earlier training kept. The training begins with its weights and moments in
     place of the checkpoint's weights and an empty optimizer."""
-    rehearsal: Rehearsal | None = None
-    """Limits of rows and steps for a rehearsal, None for the whole training."""

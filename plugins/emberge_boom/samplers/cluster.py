@@ -66,10 +66,6 @@ class Cluster(StudySampler):
     def members(self, study: Study) -> Members:
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
         expected_count = self.count or self.clusters
-        if study.rehearsed:  # how many clusters two steps make means nothing
-            clusters = tuple(
-                clusters[i % len(clusters)] for i in range(max(self.number, expected_count or 0))
-            )
         if self.number > len(clusters) or (
             expected_count is not None and expected_count != len(clusters)
         ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,8 @@ def gather_study(
     linkage: Linkage = "average",
     scale: LossScale = "loss",
     ranking: Ranking = "difference",
-    rehearsed: bool = False,
 ) -> Study:
     """Build the study from the folders and artifacts of its runs.
-
-    In a rehearsal of two steps a dataset may have no step; then `paper` replaces the option `loss_protocol`.
 
     Raises:
         DataError: if losses cannot be compared.
@@ -57,9 +53,7 @@ def gather_study(
             separate_steps[names[0]] = steps
         else:
             pairs[names[0], names[1]] = steps
-    if rehearsed and not all(_contains_pair(pair, steps) for pair, steps in pairs.items()):
-        loss_protocol = "paper"
-    study = study_of(
+    return study_of(
         separate_steps,
         pairs,
         facts,
@@ -69,7 +63,6 @@ def gather_study(
         scale=scale,
         ranking=ranking,
     )
-    return replace(study, rehearsed=rehearsed)
 
 
 def study_of(
@@ -145,7 +138,3 @@ def _refuse_mixed(steps: Steps, names: list[str]) -> None:
                 f"a batch held '{name}', and a study needs batches of one dataset each; use another sampler, "
                 "such as batch_shuffle"
             )
-
-
-def _contains_pair(pair: Pair, steps: Steps) -> bool:
-    return set(pair) <= {name for name, _ in steps}

@@ -138,7 +138,6 @@ class Interactions(StudyOptions, Step):
             linkage=self.linkage,
             scale=self.scale,
             ranking=self.ranking,
-            rehearsed=workspace.rehearsal is not None,
         )
         write_study(workspace.folder, study)
         (workspace.folder / TABLE).write_text(table_of(study), encoding="utf-8")

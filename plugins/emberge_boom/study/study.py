@@ -58,8 +58,6 @@ class Study:
     loss_protocol: LossProtocol = "paper"
     scale: LossScale = "loss"
     ranking: Ranking = "difference"
-    rehearsed: bool = False
-    """True if the study is from a rehearsal, whose trainings are too short for meaningful numbers."""
 
     def __post_init__(self) -> None:
         pair_count = len(self.names) * (len(self.names) - 1) // 2
@@ -135,7 +133,6 @@ def _convert_to_json(study: Study) -> dict[str, Any]:
         "rows": study.rows,
         "loss_protocol": study.loss_protocol,
         "scale": study.scale,
-        "rehearsed": study.rehearsed,
         "distance": study.distance,
         "linkage": study.linkage,
         "ranking": study.ranking,
@@ -201,5 +198,4 @@ def _read_from_json(content: Mapping[str, Any]) -> Study:
         loss_protocol=content["loss_protocol"],
         scale=content["scale"],
         ranking=content["ranking"],
-        rehearsed=content["rehearsed"],
     )

@@ -76,8 +76,6 @@ class StudyRun(StudyOptions, Step):
             )
         sizes = {d.info.name: len(d) for d in self._load(workspace, (*self.data, *self.beside))}
         rows = sample_size(self.rows, sizes)
-        if workspace.rehearsal:
-            rows = min(rows, workspace.rehearsal.rows)
         datasets = self._load(workspace, self.data, rows)
         names = [dataset.info.name for dataset in datasets]
         narrowed = PerDataset.narrow(self, names)
@@ -94,7 +92,6 @@ class StudyRun(StudyOptions, Step):
             seed=workspace.seed,
             guides=workspace.model,
             files=workspace.data,
-            rehearsal=workspace.rehearsal,
         )
         result = fit(
             job,

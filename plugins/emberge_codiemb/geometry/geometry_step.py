@@ -238,8 +238,7 @@ class GeometryStep(GeometryOptions, Step):
                 f"the parent '{drift.parent}' is {len(parents)} models; name one of them"
             )
         parent_vectors = np.load(folder / str(parents[0].probe))
-        # A rehearsal may have too few texts.
-        count = min(drift.neighbours, len(parent_vectors) - 1)
+        count = drift.neighbours
         drift_by_model = {}
         for done_count, (model, model_folder) in enumerate(
             zip(result.models, folders, strict=True)

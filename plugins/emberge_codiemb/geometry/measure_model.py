@@ -89,8 +89,7 @@ class MeasureModel(GeometryOptions, Step):
             self._read_texts(self.data, workspace),
             self._read_texts(self.probe, workspace),
         )
-        # A rehearsal has few texts, and takes as many neighbours as there are.
-        _require_neighbours(probe, 1 if workspace.rehearsal else self.neighbours)
+        _require_neighbours(probe, self.neighbours)
         models = workspace.models(self.model)
         measured_models = [
             self._measured(model, number, sets, probe, workspace)

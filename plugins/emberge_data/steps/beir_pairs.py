@@ -70,8 +70,6 @@ class BeirPairs(Step):
 
         folder = workspace.data(self.path)
         rows = _read_pairs(folder, self.judgements, workspace.readers)
-        if workspace.rehearsal:
-            rows = rows[: workspace.rehearsal.rows]
         name = folder.resolve().name
         write_json_rows(workspace.folder / "pairs.jsonl", rows)
         entry: dict[str, Any] = {"name": name, "file": "pairs.jsonl", "task": "retrieval"}

@@ -66,7 +66,7 @@ class DataStep(Step):
         return problems, checked
 
     def load(self, workspace: Workspace) -> list[StoredDataset]:
-        """Return the sets of `data`; in a rehearsal, only the rows of each set with the lowest hashes.
+        """Return the sets of `data`.
 
         Raises:
             DataError: if rows cannot be read.

@@ -172,7 +172,7 @@ class MineHardNegatives(TaughtStep):
         paths = [workspace.data(reference) for reference in self.corpus]
         listed = ListedSet.of(dataset, workspace, read_corpora(paths, workspace.readers))
         arranged = ArrangedSet.of(listed, places_of_passages(listed))
-        if len(arranged.documents) <= self.count and workspace.rehearsal is None:
+        if len(arranged.documents) <= self.count:
             raise DataError(
                 f"dataset '{arranged.name}' has {len(arranged.documents):,} passages, too few for count "
                 f"({self.count}) beside a positive; lower count, or name a corpus"

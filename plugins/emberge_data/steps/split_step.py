@@ -189,12 +189,12 @@ class Split(DataStep):
         """Warn of a part of a set with too few rows.
 
         Raises:
-            DataError: if a part has no row, unless this is a rehearsal.
+            DataError: if a part has no row.
         """
         name = dataset.info.name
         for part, wanted_count in wanted.items():
             count = parts.count(dataset, part)
-            if not count and not workspace.rehearsal:
+            if not count:
                 raise DataError(_explain_too_large(dataset, groups, _NOUNS[part]))
             if count < wanted_count / 2:
                 workspace.warn(
@@ -202,7 +202,7 @@ class Split(DataStep):
                     "groups of rows that share texts are too large"
                 )
             small_set = describe_small_set(name, count, "row") if part == TEST else None
-            if small_set is not None and not workspace.rehearsal:
+            if small_set is not None:
                 workspace.warn(f"the test part: {small_set}")
 
     def _count_wanted(self, dataset: StoredDataset) -> dict[int, int]:

@@ -223,7 +223,6 @@ class FineTuned(TuningOptions, Evaluator):
             data[name].key,
             data[start].key if start is not None else "",
             options,
-            workspace.rehearsal,
             version("emberge"),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -234,14 +233,12 @@ class FineTuned(TuningOptions, Evaluator):
         Raises:
             DataError: for rows that do not fit.
         """
-        limit = workspace.rehearsal.rows if workspace.rehearsal else None
         data_by_name: dict[str, TaskData] = {}
         for entry in self.entries():
             task_data = load_task(
                 entry,
                 readers=workspace.readers,
                 resolve=workspace.data,
-                limit=limit,
                 store=workspace.work / "media",
             )
             assert task_data is not None  # of steps that ran

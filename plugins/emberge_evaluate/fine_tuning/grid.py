@@ -51,10 +51,9 @@ class Grid:
         workspace: Workspace,
     ) -> None:
         self.options, self.model, self.data, self.workspace = options, model, data, workspace
-        settings = [
+        self._settings = [
             Setting(rate, size) for rate in options.learning_rate for size in options.batch_size
         ]
-        self._settings = settings[:1] if workspace.rehearsal else settings
         self._origins = {task_data.entry.start for task_data in data.values()}
         self._expected: set[tuple[str, int]] = set()
         self._done: dict[tuple[str, int, Setting], Tuned] = {}
@@ -227,9 +226,6 @@ class Grid:
         )
 
     def _choose_length(self, name: str) -> TuningLength:
-        rehearsal = self.workspace.rehearsal
-        if rehearsal:
-            return TuningLength(steps=rehearsal.steps)
         return self.options.length(self.data[name].entry)
 
     def _count_steps(self, name: str, setting: Setting) -> int:
@@ -250,7 +246,7 @@ class Grid:
         parts = (
             self.data[name].key,
             None if start is None else (self.data[start].key, self._settings),
-            (options, seed, setting, self.workspace.rehearsal, self.model.fingerprint),
+            (options, seed, setting, self.model.fingerprint),
             version("emberge"),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -108,7 +108,6 @@ def load_task(
     *,
     readers: Sequence[Reader],
     resolve: Callable[[DataRef], Path | None],
-    limit: int | None = None,
     store: Path | None = None,
 ) -> TaskData | None:
     """Return a task's data with all rows checked; None while a step has not yet written some of it.
@@ -121,9 +120,7 @@ def load_task(
 
     def read(source: TaskRowSource) -> PlainRows | None:
         try:
-            return read_plain_rows(
-                source.entry, readers=readers, resolve=resolve, limit=limit, store=store
-            )
+            return read_plain_rows(source.entry, readers=readers, resolve=resolve, store=store)
         except ConnectionError as error:
             raise DataError(str(error)) from error
 
@@ -144,22 +141,19 @@ def load_task(
     )
     classes: tuple[str, ...] = ()
     if entry.head in _LABELLED:
-        # A rehearsal has only a few rows, which may lack a class.
-        used_rows = train if limit is None else [row for task_set in parsed for row in task_set]
-        classes = entry.labels or _sort_labels(used_rows)
-        if limit is None:
-            sets = {plain_sets[0].place: train, **_split_places(entry, plain_sets[1:], parsed[1:])}
-            _refuse_lacking(entry, classes, sets)
+        classes = entry.labels or _sort_labels(train)
+        sets = {plain_sets[0].place: train, **_split_places(entry, plain_sets[1:], parsed[1:])}
+        _refuse_lacking(entry, classes, sets)
     if not dev:
         train, dev = _draw_halves(entry, train)
-    key = _hash_data(entry, limit, plain_sets)
+    key = _hash_data(entry, plain_sets)
     has_media = any(row.has_media for task_set in parsed for row in task_set)
     return TaskData(entry, train, dev, test, classes, key, has_media)
 
 
-def _hash_data(entry: TaskEntry, limit: int | None, plain_sets: Sequence[PlainRows]) -> str:
+def _hash_data(entry: TaskEntry, plain_sets: Sequence[PlainRows]) -> str:
     """Return a hash of the rows, of the media that they refer to, and of the options that read them."""
-    content = [entry.name, str(limit), repr(replace(entry, columns="mean"))]
+    content = [entry.name, repr(replace(entry, columns="mean"))]
     for plain_set in plain_sets:
         content += [plain_set.key, *sorted(plain_set.media.properties_by_hash)]
     return hashlib.sha256("\x1f".join(content).encode()).hexdigest()

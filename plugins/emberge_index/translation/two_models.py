@@ -218,7 +218,7 @@ class TwoModels(Step):
         )
 
     def probes(self, workspace: Workspace) -> Probes:
-        """Return the texts of the data; in a rehearsal, only a few."""
+        """Return the texts of the data."""
         from emberge.data import step_datasets
 
         from emberge_index.translation.probes import probes_of

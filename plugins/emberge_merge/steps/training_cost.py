@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import Artifact, DataError, Expected
+from emberge import Artifact, Expected
 from emberge.results import rows_seen
 
 if TYPE_CHECKING:
@@ -220,8 +219,9 @@ def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
         return {}
     facts = cost.plain()
     if model_by_step.keys() == trainings.keys():
-        overlap_of_members = _measure_overlap(
-            [m.adapter or m.folder for m in model_by_step.values()], _sum_dataset_sizes(trainings)
+        overlap_of_members = overlap(
+            [rows_seen(m.adapter or m.folder) for m in model_by_step.values()],
+            _sum_dataset_sizes(trainings),
         )
         if overlap_of_members is not None:
             facts |= {
@@ -229,10 +229,3 @@ def cost_details(found: Sequence[tuple[ModelRef, Model]]) -> dict[str, Any]:
                 "rows_in_several": overlap_of_members.several,
             }
     return {"training_cost": facts, "trained": trainings}
-
-
-def _measure_overlap(folders: Sequence[Path], sizes: Mapping[str, int]) -> Overlap | None:
-    try:
-        return overlap([rows_seen(folder) for folder in folders], sizes)
-    except DataError:
-        return None  # a rehearsal keeps no bags

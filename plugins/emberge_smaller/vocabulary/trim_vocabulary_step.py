@@ -119,7 +119,7 @@ class TrimVocabulary(Step):
             table = require_table(checkpoint, vocabulary)
             before = self._read_whole(checkpoint, vocabulary, texts, held_out, workspace)
             counts = before.tokens.count(vocabulary.size)
-            unknown = require_known(vocabulary, counts, rehearsal=bool(workspace.rehearsal))
+            unknown = require_known(vocabulary, counts)
             named = list_named_tokens(checkpoint, vocabulary)
             kept = choose_tokens(vocabulary, counts, self.floor, named)
             trimmed = TrimmedModel(checkpoint, CutTokenizer(vocabulary, kept), table)
@@ -214,12 +214,10 @@ def _embed(encoder: Encoder, texts: Sequence[str]) -> NDArray[np.float32]:
     return TextEmbedder(encoder).embed(texts)
 
 
-def require_known(
-    vocabulary: SubwordVocabulary, counts: NDArray[np.int64], *, rehearsal: bool = False
-) -> float:
+def require_known(vocabulary: SubwordVocabulary, counts: NDArray[np.int64]) -> float:
     """Return the share of unknown tokens in a corpus, of those that are not special.
 
-    `counts` [size] is how often each token occurs. A rehearsal, which reads few texts, may need few tokens.
+    `counts` [size] is how often each token occurs.
 
     Raises:
         DataError: if the share is above a tenth, as in a language that the tokenizer does not know, or the
@@ -237,7 +235,7 @@ def require_known(
             "the model does not know its language; give texts of a language that it was trained on"
         )
     needed = int((counts[is_plain] > 0).sum())
-    if needed < LEAST_TOKENS and not rehearsal:
+    if needed < LEAST_TOKENS:
         raise DataError(
             f"data: needs {count_noun(needed, 'token')} of {len(vocabulary.ids):,}, and a vocabulary is cut "
             f"to at least {LEAST_TOKENS}; give more texts of the users' kind"

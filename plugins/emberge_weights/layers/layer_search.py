@@ -122,7 +122,6 @@ class LayerSearch:
         self, flat: Array, labelled: Sequence[LabelledTexts], units: Sequence[Places], number: int
     ) -> Array:
         work = self.embedder.workspace
-        rounds = min(ROUNDS, work.rehearsal.steps) if work.rehearsal else ROUNDS
         with work.part("fit", number, 2, "a half of the texts"):
             return fit_coefficients(
                 flat,
@@ -131,9 +130,9 @@ class LayerSearch:
                 labelled,
                 units,
                 seed=stable_seed(self.seed, f"layers {number}"),
-                rounds=rounds,
+                rounds=ROUNDS,
                 work=work.work / f"layers-{number}",
-                progress=lambda done: work.progress(done, rounds, "rounds"),
+                progress=lambda done: work.progress(done, ROUNDS, "rounds"),
             )
 
     def _make_tensor_weights(self, coefficients: Array, flat: Array) -> list[PerTensor]:

@@ -209,11 +209,10 @@ class FindMixture(ShortTrainingOptions, Step):
         if not self._runs:
             raise DataError(self._explain_missing_groups())
         groups = self._list_groups()
-        rows = workspace.rehearsal.rows if workspace.rehearsal else None
-        sets = list(read_sets(self.development, workspace.data, workspace.readers, "task", rows))
+        sets = list(read_sets(self.development, workspace.data, workspace.readers, "task"))
         for one in sets:
             few = describe_few(one.name, one.unit, len(one.queries))
-            if few is not None and rows is None:
+            if few is not None:
                 raise DataError(few)
         specialists = {
             name: [

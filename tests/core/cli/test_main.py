@@ -252,29 +252,6 @@ def test_a_signal_ends_cleanly_and_the_same_command_goes_on(number: int, code: i
     assert json.loads(Path("out/a/artifact.json").read_text())["details"] == {"went_on": True}
 
 
-def test_a_rehearsal_says_what_happened_and_leaves_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    write(
-        "steps:\n  a: {write: {warn: few rows}}\n  b: {write: {fail: bug}}\n  c: {write: {of: [$b]}}\n"
-    )
-    code, out, err = call(capsys, "rehearse", "r.yaml", "--quiet")
-    lines = out.splitlines()
-    assert code == 1
-    assert lines[0].startswith("a: done, ")
-    assert lines[1] == "  warning: few rows"
-    assert lines[2].startswith("b: failed, ")
-    assert lines[2].endswith("ValueError: a bug")
-    assert lines[3] == "c: not run"
-    assert "error: ValueError in step 'b'" in err
-    assert [p.name for p in tmp_path.iterdir()] == ["r.yaml"]
-    write("steps:\n  a: {write: {unmet: [too few rows to tell]}}\n")
-    code, out, err = call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")
-    assert (code, err) == (0, "")
-    assert Path("kept/a/config.json").is_file()
-    assert call(capsys, "rehearse", "r.yaml", "--quiet", "--out", "kept")[1] == "a: done before\n"
-
-
 def test_a_merge_of_one_line_leaves_the_model_and_no_debris(
     capsys: pytest.CaptureFixture[str],
     berts: list[Path],

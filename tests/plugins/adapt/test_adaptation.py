@@ -78,7 +78,7 @@ def test_what_was_understood_and_what_it_needs_is_told_first(run: Run) -> None:
     lines = run.text.splitlines()
     assert "300 rows for retrieval" in lines[0]
     assert "anchor = frage, positive = antwort" in lines[1]
-    assert any(line.startswith("needs: about ") and "on disk" in line for line in lines)
+    assert any(line.startswith("needs: ") and line.endswith(" on disk") for line in lines)
     assert any("warning: with" in line for line in lines) == ("90 test queries" in run.text)
 
 
@@ -179,35 +179,14 @@ def test_the_printed_recipe_is_the_same_run(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_same_command_goes_on_where_it_stopped(run: Run) -> None:
-    """Without the report's result, only the report is made again; a damaged measure is measured again."""
+    """Without the report's result, only the report is made again."""
     before = finished_folders(run.out)
-    measure = run.out / "measured.json"
-    content = measure.read_text("utf-8")
-    damaged = {"tokens_per_second": "fast", "memory": None}
-    measure.write_text(json.dumps({**json.loads(content), "measured": damaged}), "utf-8")
     shutil.rmtree((run.out / "report").resolve())
     (run.out / "report").unlink()
     code, text = run.repeat()
     assert (code, finished_folders(run.out)) == (run.code, before)
     assert (run.out / "report" / "report.html").is_file()
     assert "gain" in text
-    assert json.loads(measure.read_text("utf-8"))["measured"]["tokens_per_second"] > 0
-    measure.write_text(
-        content, "utf-8"
-    )  # other tests compare the speeds that the first run printed
-
-
-def test_the_speed_of_another_machine_is_measured_again(run: Run) -> None:
-    measure = run.out / "measured.json"
-    content = measure.read_text("utf-8")
-    key = {**json.loads(content)["key"], "workers": 99}
-    other = {"key": key, "measured": {"tokens_per_second": 1e12, "memory": None}}
-    measure.write_text(json.dumps(other), "utf-8")
-    assert run.repeat()[0] == run.code
-    found = json.loads(measure.read_text("utf-8"))
-    assert found["key"] == json.loads(content)["key"]
-    assert found["measured"]["tokens_per_second"] < 1e12
-    measure.write_text(content, "utf-8")  # as the test above
 
 
 def test_from_python_the_same_call_gives_model_scores_report_and_recipe(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from emberge.evaluating import Comparison, Scores, Task, Verdict
 from emberge.merging import FoundWeights
-from emberge_adapt import AdaptOutcome, MeasuredStep, TokenLengths
+from emberge_adapt import AdaptOutcome
 
 from tests.support.adapt_plans import FACTS, PLAN, STUDENT
 from tests.support.encoding_costs import COST as ANY_COST
@@ -49,7 +49,7 @@ def out(bert: Path, tmp_path: Path) -> Path:
 
 
 def outcome_of(out: Path, scores: Scores = SCORES) -> AdaptOutcome:
-    return AdaptOutcome(out, scores, PLAN, FACTS, MeasuredStep(1000.0, None))
+    return AdaptOutcome(out, scores, PLAN, FACTS)
 
 
 def screen_of(outcome: AdaptOutcome) -> dict[str, str]:
@@ -91,14 +91,6 @@ def test_weights_are_shown_as_shares(out: Path) -> None:
         weights={"a": 1.0, "b": 3.0}, names={"a": FIRST, "b": BASE}, facts={"clear": True}
     ).write(out / "found")
     assert screen_of(outcome_of(out))["weights"] == "bag.draw=1 0.25, me/base 0.75"
-
-
-def test_documents_a_second_are_those_of_texts_as_they_are_cut(out: Path) -> None:
-    """1,000 trained tokens a second are 3,000 encoded ones; texts of 70 tokens are cut to 64."""
-    assert screen_of(outcome_of(out))["size"].endswith("here about 47 documents a second")
-    facts = replace(FACTS, document_tokens=TokenLengths(30, 121))
-    shorter = replace(outcome_of(out), facts=facts)
-    assert screen_of(shorter)["size"].endswith("here about 100 documents a second")
 
 
 def test_the_model_is_where_the_line_that_loads_it_says(out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +11,9 @@ from emberge import load_plugins, parse_recipe
 from emberge_adapt import (
     AdaptPlan,
     DataFacts,
-    MeasuredStep,
     TokenLengths,
     Training,
     choose_training,
-    estimate_work,
     hold_out,
     write_recipe,
     write_student_start,
@@ -335,69 +332,6 @@ def test_larger_models_learn_more_slowly() -> None:
         for facts in (FACTS, scored)
     ]
     assert rates == [["7e-5", "3e-5", "1e-5"], ["1e-4", "5e-5", "2e-5"]]
-
-
-def test_an_estimate_grows_with_rows_members_and_slowness() -> None:
-    measured = MeasuredStep(tokens_per_second=5000, memory=10**9)
-    once = estimate_work(PLAN, FACTS, 22_000_000, measured)
-    assert once.memory == 10**9
-    assert (
-        estimate_work(replace(PLAN, rows=20_000), FACTS, 22_000_000, measured).seconds
-        > once.seconds
-    )
-    thorough = estimate_work(replace(PLAN, effort="thorough"), FACTS, 22_000_000, measured)
-    assert thorough.seconds > once.seconds
-    assert thorough.disk - once.disk == 3 * 4 * 22_000_000
-    slow = MeasuredStep(tokens_per_second=500, memory=None)
-    assert estimate_work(PLAN, FACTS, 22_000_000, slow).seconds > 5 * once.seconds
-
-
-def test_texts_are_trained_at_the_measured_speed_and_encoded_three_times_as_fast() -> None:
-    """1,500 rows of 10 and 64 tokens: one more pass over them, and an index of both models."""
-    measured = MeasuredStep(tokens_per_second=5000, memory=None)
-
-    def seconds(plan: AdaptPlan) -> float:
-        return estimate_work(plan, FACTS, 22_000_000, measured).seconds
-
-    tokens = 1500 * (10 + 64)
-    longer = replace(PLAN, training=replace(PLAN.training, epochs=PLAN.training.epochs + 1))
-    assert seconds(longer) - seconds(PLAN) == pytest.approx(tokens / 5000)
-    indexed = replace(PLAN, index="vectors.npy")
-    assert seconds(indexed) - seconds(PLAN) == pytest.approx(2 * tokens / 15_000)
-
-
-def test_an_estimate_grows_with_the_student_its_passes_and_its_documents() -> None:
-    measured = MeasuredStep(tokens_per_second=5000, memory=None)
-
-    def estimate(**changes: Any) -> float:
-        plan = replace(PLAN, small=replace(STUDENT, **changes))
-        return estimate_work(plan, FACTS, 22_000_000, measured).seconds
-
-    alone = estimate_work(PLAN, FACTS, 22_000_000, measured)
-    assert alone.seconds < estimate() < estimate(epochs=2 * STUDENT.epochs)
-    assert estimate() < estimate(layers=5)
-    assert estimate() < estimate(documents=10_000)
-    assert alone.seconds < estimate(layers=None) < estimate(layers=None, epochs=20)
-    assert (
-        estimate_work(replace(PLAN, small=STUDENT), FACTS, 22_000_000, measured).disk > alone.disk
-    )
-
-
-def test_negatives_to_come_take_their_room_in_the_measured_step() -> None:
-    plan = replace(PLAN, effort="thorough")
-    assert plan.mines
-    batch = plan.training.batch_size
-    assert plan.measured_batch == batch * (1 + plan.training.hard_negatives) > batch
-    assert replace(plan, has_negatives=True).measured_batch == batch
-    assert replace(plan, tasks=("sts",)).measured_batch == PLAN.measured_batch == batch
-
-
-@pytest.mark.parametrize(
-    ("speed", "memory"), [("5", None), (math.nan, None), (math.inf, None), (0, None), (5.0, -1)]
-)
-def test_measures_that_no_machine_has_are_refused(speed: Any, memory: Any) -> None:
-    with pytest.raises(ValueError, match="speed"):
-        MeasuredStep(speed, memory)
 
 
 @pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])

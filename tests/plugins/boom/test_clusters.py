@@ -23,7 +23,6 @@ from emberge import (
     run_recipe,
 )
 from emberge.cli.main import main
-from emberge.contracts import Rehearsal
 from emberge.testing import check_sampler
 from emberge_boom.samplers.cluster import Cluster
 from emberge_boom.samplers.conflict import Conflict
@@ -320,20 +319,6 @@ def test_a_wrong_number_stops_the_training_that_asks_for_it_and_no_other(data: P
     with pytest.raises(DataError, match="asks for cluster 2, and the study has 1"):
         run(text, data)
     assert (data / "out" / "members.cluster=1" / "artifact.json").is_file()
-
-
-def test_a_rehearsal_goes_through_whatever_its_study_finds(data: Path) -> None:
-    plugins = load_plugins()
-    for cut in ("threshold: 0, count: 2", "threshold: 100, count: 2"):
-        text = CLUSTERED.replace("clusters: 2, number", f"{cut}, number").partition("  page:")[0]
-        recipe = parse_recipe(text, plugins, path=data / "recipe.yaml")
-        done = folders(
-            run_recipe(
-                recipe, data / "rehearsed", plugins, rehearsal=Rehearsal(rows=12), quiet=True
-            )
-        )
-        assert read_study(done["study"]).rehearsed
-        assert (done["merged"] / "model.safetensors").is_file()
 
 
 def test_laws() -> None:

@@ -28,8 +28,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import Rehearsal
-from emberge.recipes import rehearse
 from emberge.results import read_artifact
 from emberge_codiemb.geometry.geometry_result import Geometry, MeasuredModel, MeasuredSet, table_of
 from emberge_codiemb.geometry.token_geometry import MEASURES
@@ -422,14 +420,6 @@ steps:
 """
     base, trained = run(place, plugins, text)["models"]
     assert base["sets"]["first"]["mean"] != trained["sets"]["first"]["mean"]
-
-
-def test_a_rehearsal_takes_few_texts(place: Path, plugins: Plugins) -> None:
-    text = RECIPE.replace("neighbours: 3", "neighbours: 23").partition("  page:")[0]
-    limits = Rehearsal(rows=2)
-    done, error = rehearse(recipe(place, plugins, text), plugins, limits=limits, quiet=True)
-    assert error is None
-    assert {one.state for one in done} == {"done"}
 
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────

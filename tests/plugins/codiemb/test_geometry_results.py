@@ -22,7 +22,6 @@ from emberge import (
     ModelRef,
     TokenisedText,
 )
-from emberge.contracts import Rehearsal
 from emberge_codiemb.geometry.geometry_result import (
     Drifted,
     Geometry,
@@ -520,9 +519,7 @@ def test_without_special_tokens_those_of_the_text_alone_are_measured(
         replace(whole, data=(short,)).run(bench)
 
 
-def test_a_probe_set_needs_more_texts_than_neighbours_but_in_a_rehearsal(
-    bert: Path, tmp_path: Path
-) -> None:
+def test_a_probe_set_needs_more_texts_than_neighbours(bert: Path, tmp_path: Path) -> None:
     probe = entries(tmp_path, probe=LONG)
     step = MeasureModel(
         backbone=TextEncoder(), model=ModelRef(str(bert)), probe=probe, neighbours=4
@@ -532,6 +529,3 @@ def test_a_probe_set_needs_more_texts_than_neighbours_but_in_a_rehearsal(
         step.run(bench)
     replace(step, neighbours=3).run(bench)
     replace(step, probe=()).run(bench)
-    bench.rehearsal = Rehearsal(rows=1)
-    step.run(bench)
-    assert len(np.load(bench.folder / "probe-0.npy")) == 2

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from emberge import DataEntry, DataRef, Problem, Workspace, split_parts
-from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data import JsonLines
 from emberge_demo.drawn_media import RATE, Drawing, DrawnMedia, RandomIntegers, Tones
@@ -26,8 +25,8 @@ SMALL = {"copies": 1, "test_copies": 1}
 class Place:
     """As much of a workspace as the step asks for."""
 
-    def __init__(self, folder: Path, seed: int, rehearsal: Rehearsal | None) -> None:
-        self.folder, self.seed, self.rehearsal = folder, seed, rehearsal
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
         folder.mkdir(parents=True)
 
     def progress(self, *_: object) -> None:
@@ -41,9 +40,9 @@ class Look:
         return Problem(message, option)
 
 
-def drawn(folder: Path, seed: int = 0, rehearsal: Rehearsal | None = None, **options: Any) -> Path:
+def drawn(folder: Path, seed: int = 0, **options: Any) -> Path:
     step = DrawnMedia(**{**SMALL, **options})
-    step.run(cast("Workspace", Place(folder, seed, rehearsal)))
+    step.run(cast("Workspace", Place(folder, seed)))
     return folder
 
 
@@ -158,9 +157,3 @@ def test_the_control_has_the_same_media_with_captions_of_others(one: Path, tmp_p
         assert Counter(right) == Counter(wrong)
         # About one of 60 stays by chance.
         assert sum(map(str.__eq__, right, wrong)) < len(right) / 10
-
-
-def test_a_rehearsal_draws_a_few(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "few", rehearsal=Rehearsal(rows=4, steps=1))
-    assert len(captions(folder, "drawings")) == 4
-    assert len(list(folder.rglob("*.wav"))) == 3 * 4

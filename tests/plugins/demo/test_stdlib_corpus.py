@@ -19,7 +19,6 @@ from emberge import (
     RetrievalData,
     Workspace,
 )
-from emberge.contracts import Rehearsal
 from emberge.data import load_catalogue, load_datasets, load_eval_set
 from emberge_data import JsonLines
 from emberge_demo import corpus
@@ -82,8 +81,8 @@ else:
 class Place:
     """As much of a workspace as the step asks for."""
 
-    def __init__(self, folder: Path, rehearsal: Rehearsal | None = None) -> None:
-        self.folder, self.rehearsal = folder, rehearsal
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.told: list[tuple[float, float]] = []
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -98,8 +97,8 @@ class Look:
         return Problem(message, option)
 
 
-def run(step: StdlibCorpus, folder: Path, rehearsal: Rehearsal | None = None) -> Artifact:
-    return step.run(cast("Workspace", Place(folder, rehearsal)))
+def run(step: StdlibCorpus, folder: Path) -> Artifact:
+    return step.run(cast("Workspace", Place(folder)))
 
 
 def problems(**options: Any) -> list[Problem]:
@@ -306,13 +305,6 @@ def test_a_smaller_limit_is_a_part_of_a_larger_one(two: Path, tmp_path: Path) ->
     small, large = texts(tmp_path / "small"), texts(tmp_path / "large")
     assert [len(s) for s in small] == [20, 10, 10]
     assert all(s < t for s, t in zip(small, large, strict=True))
-
-
-def test_a_rehearsal_is_small(two: Path, tmp_path: Path) -> None:
-    run(ALPHA, tmp_path / "out", Rehearsal(rows=8))
-    assert [len(side) for side in texts(tmp_path / "out")] == [8, 8, 8]
-    counts = run(ALPHA, tmp_path / "out", Rehearsal(rows=8)).details["counts"]
-    assert counts["acme_beta"]["documents"] == 16
 
 
 def filtered(installed: Path, functions: Sequence[tuple[str, str]]) -> list[str]:

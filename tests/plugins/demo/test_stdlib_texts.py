@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 from emberge import Artifact, DataEntry, DataRef, Preflight, Problem, Workspace
-from emberge.contracts import Rehearsal
 from emberge.data import load_datasets
 from emberge_data import JsonLines
 from emberge_demo.stdlib_tasks import StdlibTasks, labelled_words
@@ -21,8 +20,8 @@ from emberge_demo.stdlib_texts import StdlibTexts
 class Place:
     """As much of a workspace as the steps ask for."""
 
-    def __init__(self, folder: Path, rehearsal: Rehearsal | None = None) -> None:
-        self.folder, self.rehearsal = folder, rehearsal
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def progress(self, *_: object) -> None:
@@ -36,10 +35,8 @@ class Look:
         return Problem(message, option)
 
 
-def run(
-    step: StdlibTexts | StdlibTasks, folder: Path, rehearsal: Rehearsal | None = None
-) -> Artifact:
-    return step.run(cast("Workspace", Place(folder, rehearsal)))
+def run(step: StdlibTexts | StdlibTasks, folder: Path) -> Artifact:
+    return step.run(cast("Workspace", Place(folder)))
 
 
 def problems(step: StdlibTexts | StdlibTasks) -> list[tuple[str, str]]:
@@ -139,9 +136,3 @@ def test_every_set_of_a_task_has_every_label_and_no_row_of_another(tasks: Path) 
             assert labels[0] == labels[1] == labels[2]
             assert len(labels[0]) == 5
             assert not seen[0] & seen[2]
-
-
-def test_a_rehearsal_writes_few_rows(tmp_path: Path) -> None:
-    run(StdlibTexts(packages=("json",), held_out=0.5), tmp_path, Rehearsal(rows=2, steps=1))
-    for path in tmp_path.rglob("*.gz"):
-        assert len(list(rows(path))) <= 2

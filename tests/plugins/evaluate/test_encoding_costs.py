@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from emberge import Artifact, DataError, DataRef, Evaluator, Model, ModelRef, RecipeError
-from emberge.contracts import KeptIndex, ParameterCount, Rehearsal
+from emberge.contracts import KeptIndex, ParameterCount
 from emberge.evaluating import read_costs, read_scores
 from emberge_evaluate import Evaluate, EvaluatedModel, encoding_costs
 from emberge_evaluate.encoding_costs import CostOptions
@@ -236,12 +236,6 @@ def test_another_number_of_threads_or_backbone_is_measured_again(
     assert len(loaded) == 3
     (cost,) = read_costs(bench.folder).values()
     assert cost.threads == threads + 1
-
-
-def test_a_rehearsal_measures_one_round(catalogue: Path, bench: Bench) -> None:
-    bench.rehearsal = Rehearsal(rows=2)
-    _evaluate(catalogue, bench).run(bench)
-    assert {(c.queries, c.rounds) for c in read_costs(bench.folder).values()} == {(2, 1)}
 
 
 def test_check_says_that_no_evaluator_embeds_texts(bench: Bench) -> None:

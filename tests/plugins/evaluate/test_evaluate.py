@@ -14,7 +14,6 @@ from emberge import (
     RecipeError,
     TaskInfo,
 )
-from emberge.contracts import Rehearsal
 from emberge.evaluating import means_over_tasks, read_scores
 from emberge_evaluate.evaluate_step import Evaluate, EvaluatedModel
 from emberge_evaluate.requirements import Requirement
@@ -170,17 +169,6 @@ def test_requirements_hold_when_the_lower_bound_does(
     for requirement in result["requirements"]:
         assert requirement["lower_bound"] <= requirement["difference"] + 1e-9
         assert requirement["text"] in (workspace.folder / "scores.md").read_text()
-
-
-def test_a_rehearsal_holds_nobody_to_a_requirement(given: Given, tmp_path: Path) -> None:
-    require = Requirement(model=ModelRef("$worse"), better_than=(ModelRef("$base"),))
-    workspace = bench(tmp_path, "base", "worse")
-    workspace.rehearsal = Rehearsal()
-    artifact, result = run(
-        step("base", "worse", evaluators=(given,), require=(require,)), workspace
-    )
-    assert artifact.details["unmet"] == []
-    assert not result["requirements"][0]["met"]
 
 
 def test_equal_models_are_not_worse_and_not_better(tmp_path: Path) -> None:

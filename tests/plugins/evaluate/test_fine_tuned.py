@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from emberge import stable_seed
-from emberge.contracts import Rehearsal, TokenEncoder
+from emberge.contracts import TokenEncoder
 from emberge.training import SaveClock
 from emberge_encoder import TextEncoder
 from emberge_evaluate.fine_tuning.kinds import Reading, TextHead, TokenHead, kind_of
@@ -420,18 +420,6 @@ def test_a_killed_training_goes_on_from_its_state(euro: Path, folder: Path, tmp_
     assert tuning().run(states) == whole
     assert [step for step, _ in whole.test_curve] == list(range(3, STEPS + 1, 3))
     assert list(dict.fromkeys(taken)) == list(range(14, STEPS + 1))
-
-
-def test_a_rehearsal_takes_two_steps_on_a_few_rows(
-    euro: Path, folder: Path, tmp_path: Path
-) -> None:
-    """So few that the training rows may lack a class."""
-    bench = Bench(tmp_path, rehearsal=Rehearsal(steps=2, rows=2))
-    words = task(folder, head="tokens", text="words", label=("tags",))
-    evaluator = tuner(task(folder), replace(words, name="words"), learning_rate=(1e-3, 1e-2))
-    found = list(evaluator.evaluate(model_at(euro), evaluator.plan(bench), bench))
-    assert [one.task.name for one in found] == ["subject", "words"]
-    assert bench.told[-1][:2] == (4, 4), "two steps of one learning rate for each"
 
 
 def test_progress_counts_the_steps_of_all_trainings(

@@ -35,7 +35,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import Rehearsal
 from emberge.results import find_leftovers, read_artifact, remove_leftovers
 from emberge_evaluate.select_step import Select
 from safetensors.torch import load_file
@@ -227,12 +226,6 @@ def test_models_of_one_name_are_told_apart(berts: list[Path], tmp_path: Path) ->
     artifact = select([*berts[:1], Path("other")], top=2).run(workspace)
     assert chosen(artifact) == ["sibling1", "sibling1 (./other)"]
     assert len(set(artifact.details["checkpoints"])) == 2
-
-
-def test_a_rehearsal_has_what_there_is(berts: list[Path], tmp_path: Path) -> None:
-    workspace = bench(tmp_path, berts)
-    workspace.rehearsal = Rehearsal()
-    assert len(chosen(select(berts[:1], top=3).run(workspace))) == 1
 
 
 # ── faults, before any work ─────────────────────────────────────────────────────────────────────
@@ -566,17 +559,6 @@ def test_a_check_counts_a_training_behind_two_choices_once(place: Path, plugins:
     report = check_recipe(parse_recipe(path.read_text(), plugins, path=path), plugins)
     (note,) = [note for note in report.notes if note.title == "training cost"]
     assert note.lines[0].startswith("1 × one run on all rows")
-
-
-def test_a_rehearsal_chooses_of_what_is_kept(place: Path, plugins: Plugins) -> None:
-    path = written(place, TRAIN, PER_TASK, FUSED)
-    recipe = parse_recipe(path.read_text(), plugins, path=path)
-    made = folders(
-        run_recipe(
-            recipe, place / "out", plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal()
-        )
-    )
-    assert (made["fused"] / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

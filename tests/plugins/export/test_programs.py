@@ -371,9 +371,8 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("rehearsal", [None, SimpleNamespace(rows=4)])
 def test_a_step_leaves_the_model_its_files_and_their_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rehearsal: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -402,7 +401,6 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
         folder=out,
         whole_model=whole,
         readers="readers",
-        rehearsal=rehearsal,
         model=lambda reference: model if str(reference) == "$soup" else None,
         data=lambda reference: ("data", reference),
         progress=lambda *given: asked.append(given),
@@ -418,7 +416,7 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
     made = step.run(workspace)
     files = {"int8": "onnx/model_int8.onnx", "openvino": "openvino/openvino_model.xml"}
     assert asked == [
-        (("data", "catalogue"), "words", "readers", 9 if rehearsal is None else 4),
+        (("data", "catalogue"), "words", "readers", 9),
         (model,),
         tmp_path / "whole",
         (tmp_path / "whole", out),
@@ -450,14 +448,13 @@ def test_a_step_leaves_the_model_its_files_and_their_figures(
             "float32": {**exact, "file": "onnx/model.onnx"},
         },
         "table": "export.md",
-        **({"unmet": [unmet]} if rehearsal is None else {}),
+        "unmet": [unmet],
     }
     assert made == Artifact(kind="model", size=5, parents=("$soup",), details=details)
     model = Model("soup", Path("soup"), "content")
     (out / "export.md").unlink()
     assert Export(model=ModelRef("$soup")).run(workspace).size is None
-    limit = 200 if rehearsal is None else 4
-    assert asked[6] == (None, None, "readers", limit)
+    assert asked[6] == (None, None, "readers", 200)
     assert asked[-2][1] == {
         "float32": "onnx/model.onnx",
         "float16": "onnx/model_fp16.onnx",

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from emberge import Columns, DataError, DataRef, Model, TaskScore
-from emberge.contracts import Rehearsal
 from emberge_evaluate import statistic
 from emberge_mteb.evaluator import Mteb
 from emberge_mteb.local_sets import EvalEntry
@@ -196,17 +195,6 @@ def test_a_cut_set_keeps_what_is_relevant_and_says_so(tmp_path: Path, bert: Path
     assert score.units is not None
     assert len(score.units.values) == 5
     assert score.score > 0  # the relevant documents are still there to be found
-
-
-def test_a_rehearsal_scores_a_little_of_everything(
-    catalogue: Path, bert: Path, tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path, rehearsal=Rehearsal(steps=2, rows=6))
-    made = scored(mteb(catalogue), model_at(bert), bench)
-    assert set(made) == set(KINDS)
-    units = made["retrieval"].units
-    assert units is not None
-    assert len(units.values) == 6
 
 
 def test_progress_ends_with_every_task_done(catalogue: Path, bert: Path, tmp_path: Path) -> None:

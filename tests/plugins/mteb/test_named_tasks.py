@@ -23,9 +23,8 @@ from emberge import (
     TaskKind,
     check_recipe,
 )
-from emberge.contracts import Rehearsal
 from emberge_mteb.evaluator import Mteb
-from emberge_mteb.hub_tasks import cut_task, hub_tasks, kind_of, split_of
+from emberge_mteb.hub_tasks import hub_tasks, kind_of, split_of
 from emberge_mteb.local_sets import EvalEntry
 
 from tests.support.bench import BACKBONE, Bench, model_at, sentence, write_catalogue
@@ -66,15 +65,6 @@ def test_a_named_task_is_loaded_and_scored(sts12: Path, bert: Path, tmp_path: Pa
     assert score.units is not None
     assert len(score.units.values) == 10
     assert score.result["scores"]["test"][0]["main_score"] == score.score
-
-
-def test_a_rehearsal_cuts_a_named_task(sts12: Path, bert: Path, tmp_path: Path) -> None:
-    evaluator = Mteb(tasks=("STS12",), backbone=BACKBONE)
-    bench = Bench(tmp_path, rehearsal=Rehearsal(rows=6))
-    (score,) = evaluator.evaluate(model_at(bert), evaluator.plan(bench), bench)
-    assert score.units is not None
-    assert len(score.units.values) == 6
-    assert score.task.note == "at most 6 rows"
 
 
 def test_in_domain_names_make_the_others_out_of_domain(sts12: Path, tmp_path: Path) -> None:
@@ -191,36 +181,6 @@ def test_languages_keep_a_part_of_a_task() -> None:
 def test_a_task_of_videos_is_refused() -> None:
     with pytest.raises(DataError, match="leave it out"):
         hub_tasks(["UCF101VideoZeroShotClassification"], None, ())
-
-
-def test_a_cut_retrieval_task_keeps_the_documents_it_needs() -> None:
-    from datasets import Dataset
-
-    task = mteb.get_task("SciFact")
-    half = {
-        "corpus": Dataset.from_dict({"id": list("abcdefgh"), "text": list("abcdefgh")}),
-        "queries": Dataset.from_dict({"id": ["1", "2", "3"], "text": ["x", "y", "z"]}),
-        "relevant_docs": {"1": {"h": 1}, "2": {"g": 1}, "3": {"f": 1}},
-        "top_ranked": None,
-    }
-    task.dataset = {"default": {"test": half}}
-    cut_task(task, 2)
-    cut = task.dataset["default"]["test"]
-    assert cut["queries"]["id"][:] == ["1", "2"]
-    assert cut["corpus"]["id"][:] == ["a", "b", "g", "h"]
-    assert cut["relevant_docs"] == {"1": {"h": 1}, "2": {"g": 1}}
-
-
-def test_a_cut_classification_task_can_still_be_fitted() -> None:
-    from datasets import Dataset, DatasetDict
-
-    labels = [i // 10 for i in range(100)]
-    rows = Dataset.from_dict({"text": [str(i) for i in range(100)], "label": labels})
-    task = mteb.get_task("Banking77Classification")
-    task.dataset = DatasetDict({"train": rows, "test": rows})
-    cut_task(task, 25)
-    assert len(task.dataset["test"]) == 25
-    assert len(set(task.dataset["train"]["label"])) > 1
 
 
 CORPORA = """\

@@ -70,7 +70,7 @@ def test_a_retrieval_set_takes_no_longer_than_with_mteb_alone(
     )
     evaluator = Mteb(data=(entry,), backbone=BACKBONE)
     plan = evaluator.plan(bench)
-    (one,) = local_sets([entry], bench.data, bench.readers, None)
+    (one,) = local_sets([entry], bench.data, bench.readers)
     data = one.load(bench.readers)
 
     ours, alone = [], []

@@ -273,11 +273,9 @@ def test_a_statement_is_a_section_and_a_text(
 # ── the step ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("upload", "rehearsal"), [(True, None), (False, None), (True, "a dry run")]
-)
+@pytest.mark.parametrize("upload", [True, False])
 def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upload: bool, rehearsal: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upload: bool
 ) -> None:
     prepared = Prepared("c0", NEW)
     given: list[Any] = []
@@ -288,7 +286,6 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
         folder=tmp_path,
         store=Path(".store"),
         plugins="plugins",
-        rehearsal=rehearsal,
         model=lambda reference: SimpleNamespace(
             name=str(reference), folder=Path(str(reference).strip("$"))
         ),
@@ -326,7 +323,7 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
     }
     board = tmp_path / "mteb"
     table = (tmp_path / "published.md").read_text()
-    if upload and rehearsal is None:
+    if upload:
         commit, url = "0123456789abcdef", "https://hub/me/soup"
         facts |= {"uploaded": True, "commit": commit, "url": url, "files": 1, "size": 2}
         assert prepared.asked == ["token", "free", "upload", (board, commit)]

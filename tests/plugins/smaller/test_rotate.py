@@ -21,7 +21,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import Rehearsal
 from emberge_encoder import MultiVector, TextEncoder
 from emberge_smaller import Rotate, fit_rotation, measure_neighbours, rotations
 from emberge_smaller.rotations import list_sizes
@@ -322,14 +321,6 @@ def test_a_run_refuses_what_no_check_saw(bert: Path, data: Path, tmp_path: Path)
     save_file(flat, same / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match="gives all texts the same vector"):
         rotate(same, data, tmp_path / "flat")
-
-
-def test_a_rehearsal_needs_fewer_texts(bert: Path, tmp_path: Path) -> None:
-    few = _write(tmp_path / "few.jsonl", [{"text": text} for text in SOME[:12]])
-    bench = Bench(tmp_path / "run", rehearsal=Rehearsal())
-    entry = DataEntry(path=DataRef(str(few)), task="text")
-    Rotate(model=ModelRef(str(bert)), data=(entry,), backbone=TextEncoder()).run(bench)
-    assert embed(bench.folder).shape == (40, DIMENSION)
 
 
 def test_a_folder_with_a_module_of_that_number_keeps_it(data: Path, tmp_path: Path) -> None:

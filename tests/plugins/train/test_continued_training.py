@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from emberge import Machine, Plugins, load_plugins, parse_recipe, run_recipe
-from emberge.contracts import Rehearsal
 from emberge.errors import EmbergeError
 from emberge.recipes import check_recipe
 from safetensors.torch import load_file, save_file
@@ -120,12 +119,6 @@ def test_an_adapter_is_continued_on_its_base(place: Path, plugins: Plugins) -> N
     factors = [name for name in kept[0] if name.startswith("model.")]
     assert any("lora_B" in name and kept[0][name].abs().max() > 0 for name in factors)
     assert all(kept[0][name].equal(kept[1][name]) for name in factors)
-
-
-def test_a_rehearsal_runs_both(place: Path, plugins: Plugins) -> None:
-    text = HEADS.replace("share: 0.6", "steps: 400") + NEXT.format(model="$first", more="epochs: 1")
-    folders = ran(place, text, plugins, rehearsal=Rehearsal())
-    assert (folders["next"] / "model.safetensors").is_file()
 
 
 MISTAKES = {

@@ -23,7 +23,6 @@ from emberge import (
     parse_recipe,
     run_recipe,
 )
-from emberge.contracts import Rehearsal
 from emberge.results import read_artifact
 from safetensors.torch import load_file
 
@@ -175,13 +174,6 @@ def test_an_adapter_is_scored_on_its_base(place: Path, plugins: Plugins) -> None
     assert (folder / "adapter_config.json").is_file()
     assert not (folder / "model.safetensors").exists()
     assert len(details["scores_on_the_way"]) == len(pair_evaluator.SCORED) >= 3
-
-
-def test_a_rehearsal_scores_once(place: Path, plugins: Plugins) -> None:
-    recipe = parse_recipe(HEADS + EVALUATE, plugins, path=place / "recipe.yaml")
-    out = place / "out"
-    run_recipe(recipe, out, plugins, machine=Machine(), quiet=True, rehearsal=Rehearsal())
-    assert pair_evaluator.SCORED == ["member/step-2"]
 
 
 def test_check_names_what_cannot_be(place: Path, plugins: Plugins) -> None:

@@ -22,7 +22,7 @@ from emberge import (
     Problem,
     Reader,
 )
-from emberge.contracts import ModelWork, Rehearsal
+from emberge.contracts import ModelWork
 from emberge_boom import Bagging
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
@@ -48,7 +48,6 @@ class Room:
     id: str = "run"
     seed: int = 0
     deep: bool = True
-    rehearsal: Rehearsal | None = None
     machine: Machine = dataclasses.field(default_factory=Machine)
     readers: Sequence[Reader] = (JsonLines(),)
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -191,13 +190,6 @@ def test_what_comes_before_the_first_step_is_told(
         "the first step is measured",
     ]
     assert room.told[0][1] == "loading rows"
-
-
-def test_a_rehearsal_is_short(data: tuple[DataEntry, ...], bert: Path, tmp_path: Path) -> None:
-    room = Room(tmp_path, bert, rehearsal=Rehearsal(steps=2, rows=8))
-    artifact = _step(data, epochs=50).run(room)
-    assert artifact.details["steps"] == 2
-    assert (room.folder / "modules.json").is_file()
 
 
 def test_the_seed_decides_the_weights(

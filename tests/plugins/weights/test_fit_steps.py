@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError
-from emberge.contracts import Rehearsal
 from emberge_encoder import TextEncoder
 from emberge_merge import Linear
 from emberge_weights.layers.fit import fit_coefficients
@@ -144,10 +143,8 @@ def test_texts_come_back_in_their_order_from_chunks_of_equal_lengths(
     assert not any(tensor.requires_grad for tensor in encoder.module.parameters())
 
 
-def test_a_search_by_layer_shows_its_fits_and_takes_few_steps_in_a_rehearsal(
-    berts: list[Path], tmp_path: Path
-) -> None:
-    bench: Any = Bench(tmp_path, rehearsal=Rehearsal(steps=2))
+def test_a_search_by_layer_shows_its_fits(berts: list[Path], tmp_path: Path) -> None:
+    bench: Any = Bench(tmp_path)
     models = [model_at(folder) for folder in berts[:2]]
     blocks, forward = open_members(models, TextEncoder(), plan_members(models, Linear()), bench)
     gold = [0.1, 0.9, 0.4, 0.6]

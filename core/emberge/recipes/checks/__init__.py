@@ -1,1 +1,1 @@
-"""Checks of recipes and results: preflight, rehearsal, status, verification."""
+"""Checks of recipes and results: preflight, status, verification."""

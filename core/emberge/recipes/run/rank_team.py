@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import Machine, Rehearsal
+from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError, exits_refused
 from emberge.plugins import Plugins
 from emberge.ranks import LostRankError, Ranks, RanksError, join_ranks, leave_ranks
@@ -158,7 +158,6 @@ def _enter_step(
             listener=None,  # type: ignore[arg-type]  # nothing is recorded here
             machine=machine,
             seed=recipe.seed,
-            rehearsal=Rehearsal(**call["rehearsal"]) if call["rehearsal"] else None,
             recipe=call["recipe"],
             output=Path(output),
         )

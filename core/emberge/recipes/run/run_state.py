@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from emberge.component_parts import fields_in
-from emberge.contracts import Artifact, Machine, PerTensor, Reference, Rehearsal
+from emberge.contracts import Artifact, Machine, PerTensor, Reference
 from emberge.data import DataEntry
 from emberge.errors import EmbergeError, PluginError, RequirementError
 from emberge.hashes import HashCache, UserHashes, stable_hash
@@ -41,7 +40,6 @@ class RunState:
         place: OutFolder,
         plugins: Plugins,
         machine: Machine,
-        rehearsal: Rehearsal | None,
         loads: Iterable[str] = (),
     ) -> None:
         self.recipe, self.place, self.plugins = recipe, place, plugins
@@ -56,7 +54,6 @@ class RunState:
             listener=self.log,
             machine=machine,
             seed=recipe.seed,
-            rehearsal=rehearsal,
             recipe=recipe.hash,
         )
         self.fingerprints: dict[str, str] = {}
@@ -64,12 +61,6 @@ class RunState:
         self.finished: dict[str, Artifact] = {}
         self.failed: dict[str, Exception] = {}
         self.blocked: set[str] = set()
-
-    @property
-    def rehearsal(self) -> dict[str, Any] | None:
-        """The limits of a rehearsal as plain values; None in a real run."""
-        rehearsal = self.context.rehearsal
-        return dataclasses.asdict(rehearsal) if rehearsal else None
 
     def is_blocked(self, step: RecipeStep) -> bool:
         """Return whether a step that `step` needs has failed; if so, record that `step` cannot run."""
@@ -152,7 +143,6 @@ class RunState:
                 "step": plain(step.step, self.plugins, self.context.targets.fingerprint_value),
                 "identity": step.step.identity(),
                 "seed": self.recipe.seed,
-                "rehearsal": self.rehearsal,
             }
         )
 

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberge.contracts import Artifact, Launcher, Machine, ModelRef, Rehearsal
+from emberge.contracts import Artifact, Launcher, Machine, ModelRef
 from emberge.devices import find_machine
 from emberge.errors import EmbergeError
 from emberge.files import lock_folder, write_text
@@ -29,7 +29,6 @@ def run_steps(
     plugins: Plugins,
     *,
     machine: Machine | None = None,
-    rehearsal: Rehearsal | None = None,
     quiet: bool = False,
     team: RankTeam | None = None,
     launcher: Launcher | None = None,
@@ -42,7 +41,7 @@ def run_steps(
     `quiet` asks reporters to print nothing. With a `team`, this process is its first rank, and it calls the
     other ranks into the steps that every rank enters. A `launcher` runs steps in parallel, each in a separate
     process; without a launcher, steps run one after another in this process. Steps that upload need
-    `allow_upload`, except in a rehearsal, which sends nothing.
+    `allow_upload`.
 
     Raises:
         RecipeError: before any work, if the recipe is a draft with problems, or a step uploads and
@@ -52,7 +51,7 @@ def run_steps(
         StepsFailedError: if several steps failed; a single error is raised as it is.
     """
     recipe.require_sound()
-    recipe.require_upload_allowed(allow_upload or rehearsal is not None)
+    recipe.require_upload_allowed(allow_upload)
     out_folder = OutFolder(Path(out))
     out_folder.prepare()
     with explain_disk_full(out_folder), lock_folder(out_folder.lock):
@@ -60,7 +59,7 @@ def run_steps(
             write_text(out_folder.path / "recipe.yaml", recipe.kept_text)
         loads = [name for step in recipe.steps for name in step.step.loads]
         run = RunState(
-            *(recipe, out_folder, plugins, machine or find_machine(), rehearsal),
+            *(recipe, out_folder, plugins, machine or find_machine()),
             loads=loads if launcher is None else (),
         )
         _fetch_models(run)
@@ -139,6 +138,5 @@ def _call_other_ranks(
             "finished": run.fingerprints,
             "recipe": run.context.recipe,
             "out": str(run.place.path.absolute()),
-            "rehearsal": run.rehearsal,
         }
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emberge import errors
-from emberge.contracts import Machine, Rehearsal
+from emberge.contracts import Machine
 from emberge.errors import EmbergeError, RecipeError
 from emberge.hashes import HashCache, UserHashes
 from emberge.plugins import Plugins, load_plugins
@@ -132,7 +132,6 @@ class StepCall:
     overrides: tuple[str, ...]
     plugins: tuple[str, ...]
     block: tuple[str, ...]
-    rehearsal: Mapping[str, int] | None = None
     machine: Mapping[str, Any] | None = None
 
     @classmethod
@@ -146,7 +145,6 @@ class StepCall:
             overrides=recipe.overrides,
             plugins=tuple(os.path.abspath(file) for file in plugins.files),
             block=plugins.blocked,
-            rehearsal=dataclasses.asdict(context.rehearsal) if context.rehearsal else None,
             **call,
         )
 
@@ -186,7 +184,6 @@ class StepCall:
             listener=listener,
             machine=Machine(**{**machine, "devices": tuple(machine.get("devices", ("cpu",)))}),
             seed=recipe.seed,
-            rehearsal=Rehearsal(**self.rehearsal) if self.rehearsal else None,
             recipe=recipe.hash,
         )
 

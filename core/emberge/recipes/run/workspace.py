@@ -19,7 +19,6 @@ from emberge.contracts import (
     ModelRef,
     Reader,
     Reference,
-    Rehearsal,
 )
 from emberge.files import write_json
 from emberge.plugins import Plugins
@@ -51,7 +50,6 @@ class RunContext:
     listener: StepListener
     machine: Machine
     seed: int
-    rehearsal: Rehearsal | None = None
     recipe: str = ""
     """The hash of the recipe as it is kept in OUT, if it has a text."""
 
@@ -121,10 +119,6 @@ class StepWorkspace:
     @property
     def machine(self) -> Machine:
         return self.context.machine
-
-    @property
-    def rehearsal(self) -> Rehearsal | None:
-        return self.context.rehearsal
 
     @property
     def readers(self) -> Sequence[Reader]:

@@ -56,7 +56,7 @@ def fit(
             log("token_budget", float(session.encode_plan.token_budget), 0)
         result = train(
             session,
-            job.options.rehearsed() if job.rehearsal else job.options,
+            job.options,
             folder=folder,
             work=work,
             early_stopping=job.early_stopping,

@@ -16,7 +16,6 @@ from emberge.contracts import (
     Encoder,
     Machine,
     Pool,
-    Rehearsal,
     TokenLoss,
     TokenPredictor,
     cuts_windows,
@@ -44,10 +43,6 @@ from emberge.training.tables.batch_texts import TextSampling
 from emberge.training.tables.example_table import ExampleTable, build_tables
 from emberge.training.tables.guides import add_guides
 from emberge.training.tables.text_windows import WindowTable, build_windows
-
-# Number of rows that a rehearsal's datasets seem to have, so that its batches are as large as in a
-# training.
-REHEARSED_ROWS = 65536
 
 Progress = Callable[..., None]
 
@@ -94,7 +89,7 @@ def open_session(
             encoder = _load_encoder(job, machine, ranks)
             progress(0, 0, "", "cutting texts into windows")
             windows = _cut_windows(text_datasets, encoder, job, ranks, store or work, progress)
-        pool = _build_pool(job.datasets, windows, job.rehearsal)
+        pool = _build_pool(job.datasets, windows)
         plan = _plan_batches(job, pool, warn)
         used_datasets = [dataset for dataset in job.datasets if dataset.info.name in plan.sizes]
         settings = ranks.on_first_rank(
@@ -263,18 +258,12 @@ def _cut_windows(
     return read()
 
 
-def _build_pool(
-    datasets: Sequence[Dataset], windows: Mapping[str, WindowTable], rehearsal: Rehearsal | None
-) -> Pool:
+def _build_pool(datasets: Sequence[Dataset], windows: Mapping[str, WindowTable]) -> Pool:
     pool: dict[DatasetInfo, Sequence[int]] = {}
     for dataset in datasets:
         window_table = windows.get(dataset.info.name)
         info = dataset.info if window_table is None else window_table.info
-        rows: Sequence[int] = range(info.size)
-        if rehearsal and info.size:
-            rehearsed_rows = min(info.size, rehearsal.rows)
-            rows = [i % rehearsed_rows for i in range(REHEARSED_ROWS)]
-        pool[info] = rows
+        pool[info] = range(info.size)
     return pool
 
 
@@ -289,19 +278,18 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
             job.sampler,
             seed=job.seed,
             epochs=options.epochs or 1.0,
-            max_steps=job.rehearsal.steps if job.rehearsal else options.max_steps,
+            max_steps=options.max_steps,
             negatives=choose_negatives(options.negatives, job.backbone.kind),
         )
     if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
         raise DataError(PAIRS_ALONE)
-    average = None if job.rehearsal else options.average
-    if average is not None and (problem := average.find_problem(plan.steps)):
+    if options.average is not None and (problem := options.average.find_problem(plan.steps)):
         raise DataError(problem)
     for word in caught or ():
         assert warn is not None
         warn(str(word.message))
     warmup = options.warmup_steps or 0
-    if warn is not None and job.rehearsal is None and warmup >= plan.steps:
+    if warn is not None and warmup >= plan.steps:
         warn(
             f"the training has {plan.steps:,} steps and warmup_steps is {warmup:,}, so the learning rate "
             "never stays at its highest; lower warmup_steps, or give warmup_ratio"

@@ -276,7 +276,7 @@ class BatchPlan:
 def steps_to_keep(plan: BatchPlan, options: FitOptions) -> tuple[int, ...]:
     """Return the steps whose models are kept: every `save_steps` steps, or the ends of epochs; () for none.
 
-    A plan shorter than `save_steps`, such as a rehearsal's, keeps the model of its last step. Only the newest
+    A plan shorter than `save_steps` keeps the model of its last step. Only the newest
     `keep_last` models are kept.
     """
     if not options.keep_last:

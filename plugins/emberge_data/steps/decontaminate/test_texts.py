@@ -39,9 +39,8 @@ class EvalSets(EvalSource):
         Raises:
             DataError: if the data cannot be read; the message has file and line.
         """
-        limit = workspace.rehearsal.rows if workspace.rehearsal else None
         for eval_set, half in self._list_halves(workspace):
-            data = load_eval_set(eval_set, readers=workspace.readers, split=half, limit=limit)
+            data = load_eval_set(eval_set, readers=workspace.readers, split=half)
             yield from ((eval_set.name, side, text) for side, text in eval_texts(data))
 
     def _list_halves(self, workspace: Workspace) -> list[tuple[EvalSet, Split]]:

@@ -244,8 +244,7 @@ class GenerateQueries(Step):
         from emberge_data.steps.generate.written_query import places_to_ask, sample_places
 
         passages: Sequence[TextPassage] = [passage for group in groups for passage in group]
-        asks_nobody = workspace.rehearsal is not None
-        if self.by == "structure" or (isinstance(self.by, ChatServer) and asks_nobody):
+        if self.by == "structure":
             passages, queries = write_from_structure(
                 documents, groups, self._structure_kinds, self.per_document, self.limit
             )
@@ -259,7 +258,7 @@ class GenerateQueries(Step):
                 max_bad=self.max_bad,
                 workspace=workspace,
             )
-        if self.judge is None or (isinstance(self.judge, ChatServer) and asks_nobody):
+        if self.judge is None:
             return passages, queries
         return passages, judge_queries(self.judge, passages, queries, self.max_bad, workspace)
 
@@ -269,12 +268,8 @@ class GenerateQueries(Step):
         def progress(done: int, total: int) -> None:
             workspace.progress(done, total, "documents", "reading")
 
-        rehearsal = workspace.rehearsal
         reading = read_documents(
-            workspace.data(self.documents),
-            workspace.readers,
-            first=rehearsal.rows if rehearsal else None,
-            progress=progress,
+            workspace.data(self.documents), workspace.readers, progress=progress
         )
         for warning in reading.warnings:
             workspace.warn(warning)
@@ -366,7 +361,7 @@ class GenerateQueries(Step):
     ) -> None:
         shares: Mapping[DataPart, float] = {"dev": self.dev, "test": self.test}
         for part, share in shares.items():
-            if share and not entries[part] and workspace.rehearsal is None:
+            if share and not entries[part]:
                 workspace.warn(f"the part {part} has no query; raise {part}, or add documents")
 
 

@@ -213,20 +213,6 @@ def test_every_step_sums_on_as_many_threads_as_the_launcher_says(tmp_path: Path)
         assert made["details"]["threads"] == str(threads)
 
 
-def test_a_rehearsal_runs_side_by_side_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "r.yaml").write_text("steps: {a: {wait: {}}, b: {wait: {of: [$a]}}}")
-    words = ["rehearse", str(tmp_path / "r.yaml"), "--quiet", "--plugin", str(PLUGIN)]
-    assert main([*words, "--launcher", "{local: 2}"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in said if not line.startswith(" ")] == [
-        "a: done",
-        "b: done",
-    ]
-    assert "memory" not in said[0], "that of this process says nothing about the step's"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Idle(Launcher):
     """Say at once that a step has ended."""

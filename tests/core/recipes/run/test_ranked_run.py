@@ -262,32 +262,6 @@ def test_the_same_command_goes_on_to_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_rehearsal_is_entered_by_all_ranks(recipe: Path) -> None:
-    found = {}
-    for ranks in ("1", "2"):
-        out = recipe.parent / f"rehearsed{ranks}"
-        done = run([*EMBERGE, *words(recipe, out, "--ranks", ranks, verb="rehearse")], out)
-        assert done.code == 0, done.said
-        assert [line.split(",")[0] for line in done.said.splitlines()[-2:]] == [
-            "tuned: done",
-            "merged: done",
-        ]
-        found[ranks] = losses(out)
-    assert len(found["2"]) == 2
-    assert found["2"] == exactly(found["1"])
-
-
-@pytest.mark.slow
-def test_a_rehearsal_that_is_thrown_away_needs_no_folder(recipe: Path, tmp_path: Path) -> None:
-    line = ["rehearse", str(recipe), "--plugin", str(EXACT_PLUGIN)]
-    line += ["--devices", "cpu", "--ranks", "2"]
-    process = started([*EMBERGE, *line], tmp_path / "none", {"TMPDIR": str(tmp_path)})
-    done = ended(process, tmp_path / "none")
-    assert done.code == 0, done.said
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("emberge-")] == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [TORCHRUN, [*ACCELERATE, "--multi_gpu"]])
 def test_a_launcher_makes_the_same_bytes(launcher: list[str], recipe: Path, both: Run) -> None:
     out = recipe.parent / ("torchrun" if launcher is TORCHRUN else "accelerate")

@@ -27,7 +27,6 @@ from emberge import (
     hookimpl,
     run_recipe,
 )
-from emberge.contracts import Rehearsal
 from emberge.files import OutInUseError, lock_folder
 from emberge.recipes import StepsFailedError
 from emberge.results import read_artifact
@@ -138,13 +137,11 @@ def test_the_author_of_a_step_can_have_it_run_again(
     assert RAN == ["s"]
 
 
-def test_machine_settings_do_not_matter_and_a_rehearsal_is_another_result(tmp_path: Path) -> None:
+def test_machine_settings_do_not_matter(tmp_path: Path) -> None:
     made = recipe(a=Write())
     run_recipe(made, tmp_path, toy(), machine=Machine(workers=1))
     run_recipe(made, tmp_path, toy(), machine=Machine(workers=7, memory=10**9))
     assert RAN == ["a"]
-    run_recipe(made, tmp_path, toy(), rehearsal=Rehearsal())
-    assert RAN == ["a", "a"]
 
 
 def test_the_content_of_inputs_decides_and_not_their_place(tmp_path: Path) -> None:

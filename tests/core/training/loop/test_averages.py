@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from emberge import PerDataset
-from emberge.contracts import Rehearsal
 from emberge.encoding import PassResult
 from emberge.errors import EmbergeError
 from emberge.ranks import ALONE
@@ -348,13 +347,6 @@ def test_a_written_model_that_is_scored_is_the_mean(shaky: Path, tmp_path: Path)
     assert seen[5] == (raw / "step-5/model.safetensors").read_bytes()
     assert seen[10] == (tmp_path / "out/model.safetensors").read_bytes()
     assert seen[10] != (raw / "step-10/model.safetensors").read_bytes()
-
-
-def test_a_rehearsal_averages_its_few_steps(shaky: Path, tmp_path: Path) -> None:
-    averaging = Averaging(steps=500, every=50)
-    fitted(shaky, tmp_path, averaging, rehearsal=Rehearsal(steps=2))
-    raw = (tmp_path / "out/checkpoints/step-2/model.safetensors").read_bytes()
-    assert (tmp_path / "out/model.safetensors").read_bytes() != raw
 
 
 # ── refused ─────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDataset, PluginError
-from emberge.contracts import Rehearsal
 from emberge.training import FitOptions, FitResult
 from emberge_boom import Bagging
 from emberge_encoder import TextEncoder
@@ -354,19 +353,6 @@ class Misspelt(Loss):
 def test_columns_that_there_are_not_are_named(shaky: Path, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"'Misspelt' embeds \['anchors'\]; name some of anchor"):
         _fit(shaky, tmp_path, losses=PerDataset(default=(Misspelt(),)))
-
-
-def test_a_rehearsal_takes_two_steps_of_full_size(shaky: Path, tmp_path: Path) -> None:
-    result = _fit(
-        shaky,
-        tmp_path,
-        sampler=(BatchShuffle(batch_size=PerDataset(default=50)),),
-        options=FitOptions(epochs=5),
-        rehearsal=Rehearsal(steps=2, rows=16),
-    )
-    assert result.steps == 2
-    assert result.examples == 100
-    assert (tmp_path / "out" / "modules.json").is_file()
 
 
 def test_a_bag_tells_its_rows(shaky: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from emberge import DataRef, EmbergeError
-from emberge.contracts import DataOrigin, Rehearsal
+from emberge.contracts import DataOrigin
 from emberge.data import load_catalogue
 from emberge_data.steps.generate import chat_server
 from emberge_data.steps.generate.chat_server import ChatServer, TokenPrice
@@ -458,15 +458,6 @@ def test_a_sample_tells_about_how_many_requests_a_large_folder_needs(tmp_path: P
         assert abs(int(re.search(r"(\d+) requests", line)[1]) - 300) < 10  # type: ignore[index]
         list(step(service, folder, limit=7).check(glance))
         assert any("7 requests" in line for line in glance.notes["documents"])
-
-
-def test_a_rehearsal_sends_nothing(tmp_path: Path, handbook: Path) -> None:
-    with serving_chat() as service:
-        bench = run(
-            step(service, handbook, judge=True), tmp_path / "run", rehearsal=Rehearsal(rows=4)
-        )
-        assert service.asked == []
-    assert queries(bench)
 
 
 @pytest.mark.parametrize(

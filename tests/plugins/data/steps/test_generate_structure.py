@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pytest
 from emberge import DataEntry, DataError, DataRef, RetrievalData
-from emberge.contracts import Rehearsal
 from emberge.data import load_datasets, load_eval_set, pick_eval_sets
 from emberge_data.steps.generate.generate_step import GenerateQueries
 from emberge_data.steps.generate.written_query import is_within
@@ -177,13 +176,6 @@ def test_documents_that_offer_nothing_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(BODY)
     with pytest.raises(DataError, match="no query"):
         run(tmp_path, tmp_path / "a.txt", dev=0, test=0, kinds=("heading",))
-
-
-def test_a_rehearsal_reads_few_documents(tmp_path: Path) -> None:
-    folder = write_handbook(tmp_path / "docs", documents=40)
-    bench = Bench(tmp_path / "run", id="generated", rehearsal=Rehearsal(rows=4))
-    GenerateQueries(documents=DataRef(str(folder))).run(bench)
-    assert len({row["id"].partition("#")[0] for row in rows(bench, "documents")}) == 4
 
 
 def test_a_check_shows_passages_and_names_what_is_left_out(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def dataset(folder: Path, *rows: Any, **options: Any) -> StoredDataset:
 def workspace(folder: Path, **more: Any) -> Any:
     """What a step has around it, with the calls of its progress in `seen`."""
     seen: list[Any] = []
-    given = {"seed": 3, "rehearsal": None, "machine": SimpleNamespace(memory=None)}
+    given = {"seed": 3, "machine": SimpleNamespace(memory=None)}
     return SimpleNamespace(
         work=folder,
         readers=READERS,
@@ -304,12 +304,11 @@ def test_a_spread_is_of_finite_numbers() -> None:
     assert describe_spread(np.array([-np.inf])) == "none"
 
 
-def test_too_few_passages_are_refused_but_in_a_rehearsal(tmp_path: Path) -> None:
+def test_too_few_passages_are_refused(tmp_path: Path) -> None:
     found = dataset(tmp_path, *ROWS)
     assert len(mine(count=4).arranged(found, workspace(tmp_path)).documents) == 5
     with pytest.raises(DataError, match=r"'rows' has 5 passages, too few for count \(5\)"):
         mine(count=5).arranged(found, workspace(tmp_path))
-    mine(count=5).arranged(found, workspace(tmp_path, rehearsal=object()))
     write(tmp_path / "more.jsonl", {"text": "new"})
     more = mine(count=3, corpus=(DataRef("more.jsonl"),)).arranged(found, workspace(tmp_path))
     assert list(more.documents) == ["a", "b", "c", "new"]
