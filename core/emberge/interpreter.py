@@ -26,12 +26,6 @@ def python_command(*words: str) -> list[str]:
     return [sys.executable, "-P", *words]
 
 
-def list_import_paths() -> list[str]:
-    """Return the folders that this process imports from, except the current folder."""
-    current_folder = os.path.realpath(os.curdir)
-    return [path for path in sys.path if path and os.path.realpath(path) != current_folder]
-
-
 # Numbers of mallopt's parameters, from malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -73,8 +72,6 @@ def _wait_for_end() -> None:
 # ── ranks ───────────────────────────────────────────────────────────────────────────────────────
 
 
-SECRET = "EMBERGE_RANKS_SECRET"
-"""The environment variable with the secret that ranks sign their messages with."""
 LISTENER = "EMBERGE_RANKS_LISTENER"
 """The environment variable with the number of the open socket at which the first rank listens."""
 
@@ -230,7 +227,7 @@ class RankProcesses:
         port = self._listener.getsockname()[1]
         values_by_name = {SIZE: ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
         shared_variables = {name: str(value) for name, value in values_by_name.items()}
-        shared_variables |= {"MASTER_ADDR": HOST, SECRET: secrets.token_hex(32)}
+        shared_variables["MASTER_ADDR"] = HOST
         first_rank_variables = {
             **shared_variables,
             RANK: "0",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
-import secrets
 import signal
 import socket
 import time
@@ -44,9 +42,7 @@ class Resources:
 def connected(address: str, machine: Machine) -> Iterator[None]:
     """Connect to the cluster at `address`, or for `local` to a new cluster on this machine, in the block.
 
-    A connection that exists already is used and left open. A cluster that is started here listens only on the
-    loopback interface and requires a token that only its processes know, because whoever reaches a Ray
-    cluster can run code on it.
+    A connection that exists already is used and left open.
 
     Raises:
         EmbergeError: if Ray is missing, or no cluster answers.
@@ -63,25 +59,21 @@ def connected(address: str, machine: Machine) -> Iterator[None]:
         "logging_level": "ERROR",
         "job_config": _build_job(),
     }
-    starts_cluster = address == "local"
-    if starts_cluster:
+    if address == "local":
         gpus = [device for device in machine.devices if device != "cpu"]
         options |= {"num_cpus": machine.workers, "num_gpus": len(gpus), "include_dashboard": False}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with keep_cluster_local() if starts_cluster else contextlib.nullcontext():
-        with _keep_signal_handler():
-            try:
-                _require_answer(address)
-                ray.init(address=address, **options)
-            except (OSError, RuntimeError, ValueError) as error:
-                reason = _shorten_error(error)
-                raise EmbergeError(f"no Ray cluster at '{address}': {reason}") from error
+    with _keep_signal_handler():
         try:
-            if starts_cluster:
-                _require_loopback()
-            yield
-        finally:
-            ray.shutdown()
+            _require_answer(address)
+            ray.init(address=address, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = _shorten_error(error)
+            raise EmbergeError(f"no Ray cluster at '{address}': {reason}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _build_job() -> Any:
@@ -93,57 +85,6 @@ def _build_job() -> Any:
             return True  # the only case in which Ray adds no folder
 
     return Job()
-
-
-@contextlib.contextmanager
-def keep_cluster_local() -> Iterator[None]:
-    """Make a cluster that starts in this block listen only on the loopback interface, with its own token.
-
-    Ray has a switch for this, meant for systems whose firewall would ask the user; Ray keeps the switch's
-    value at import in a constant. If the environment already has a token, that token is used.
-    """
-    from ray._private import ray_constants
-
-    variables = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
-    if not {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    old_environment = {name: os.environ.get(name) for name in variables}
-    anywhere_default = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ.update(variables)
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    _read_token_again()
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = anywhere_default
-        for name, value in old_environment.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
-        _read_token_again()
-
-
-def _read_token_again() -> None:
-    """Make Ray forget the token and the mode that it has read from the environment."""
-    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-
-    AuthenticationTokenLoader.instance().reset_cache()
-    Config.initialize("")
-
-
-def _require_loopback() -> None:
-    """Refuse a cluster that was started here if other machines could reach it.
-
-    Raises:
-        EmbergeError: if they could; the message has the cluster's address.
-    """
-    import ray
-
-    address = str(ray.util.get_node_ip_address())
-    if not ipaddress.ip_address(address).is_loopback:
-        raise EmbergeError(
-            f"Ray has opened its ports at {address}, where other machines reach them; use --launcher local"
-        )
 
 
 def _require_answer(address: str) -> None:

@@ -29,8 +29,8 @@ class Ray(Launcher):
 
     address: str | None = None
     """Address of the cluster's head, such as 10.0.0.1:6379, or `auto` for a cluster that runs on this
-    machine. Without it, and without RAY_ADDRESS in the environment, a cluster that only this machine can
-    reach is started here, and stopped after the run."""
+    machine. Without it, and without RAY_ADDRESS in the environment, a cluster is started here, and
+    stopped after the run."""
     cpus: NonNegative | None = None
     """CPUs that a step asks for, by default as many as its threads."""
     gpus: NonNegative | None = None

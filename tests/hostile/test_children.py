@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emberge import Launch, Machine
+from emberge import Launch, Machine, load_plugins, parse_recipe, run_recipe
 from emberge.processes import RankProcesses, StepProcess
 
+from tests.support.launched import PLUGIN
 from tests.support.planted import plant, ran
+from tests.support.result_folders import folders
 from tests.support.sources import CORE, EXAMPLES, PLUGINS, ROOT, python_files
 
 
@@ -52,6 +55,24 @@ def test_ranks_import_nothing_from_the_current_folder(
     finally:
         ranks.stop()
     assert "arguments are required: RECIPE" in str(said), "it came as far as reading its command"
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_ray_cluster_import_nothing_from_the_current_folder(
+    planted: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray: pip install 'emberge[ray]'")
+    from emberge_ray import Ray
+
+    before = signal.getsignal(signal.SIGTERM)
+    plugins = load_plugins([PLUGIN])
+    recipe = parse_recipe("steps: {a: {wait: {name: a, ticks: 1}}}", plugins)
+    machine = Machine(workers=2)
+    results = folders(
+        run_recipe(recipe, tmp_path / "out", plugins, machine=machine, quiet=True, launcher=Ray())
+    )
+    assert (results["a"] / "name").read_text() == "a"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def starters(file: Path) -> Iterator[str]:

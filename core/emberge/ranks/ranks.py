@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, TCPStore, rendezvous  # type: ignore[attr-defined]
 
 from emberge.errors import EmbergeError
-from emberge.ranks.signed_store import join_store
+from emberge.processes import LISTENER
 from emberge.wording import join_some
 
 T = TypeVar("T")
@@ -317,7 +317,7 @@ def _join_group(device: str) -> Ranks:
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     try:
-        store, rank, size = join_store(PATIENCE)
+        store, rank, size = _find_store()
         if on_gpu:
             torch.cuda.set_device(torch.device(device))
         dist.init_process_group(
@@ -338,6 +338,17 @@ def _join_group(device: str) -> Ranks:
     if on_gpu:
         torch.cuda.set_device(torch.device(device))  # accelerate knows no choice of devices
     return Ranks(rank, size, device, store)
+
+
+def _find_store() -> tuple[Any, int, int]:
+    """Return the store of this process's ranks, its rank, and their number, by torchrun's variables."""
+    listener = os.environ.get(LISTENER)
+    if listener is None:
+        return next(rendezvous("env://", timeout=PATIENCE))  # type: ignore[no-any-return]
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    size = int(os.environ["WORLD_SIZE"])
+    handle = os.dup(int(listener))
+    return TCPStore(host, port, size, True, PATIENCE, master_listen_fd=handle), 0, size
 
 
 @contextlib.contextmanager

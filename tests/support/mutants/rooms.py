@@ -379,7 +379,7 @@ ROOMS: Mapping[str, Room] = {
     "mergekit": _rest_of("mergekit"),
     "moe": _rest_of("moe"),
     "mteb": _rest_of("mteb"),
-    "ray": _rest_of("ray", "tests/hostile/test_ray_cluster.py"),
+    "ray": _rest_of("ray"),
     "report_page": _rest_of("report"),
     "smaller": _rest_of("smaller"),
     "statistics": _rest_of("statistics"),

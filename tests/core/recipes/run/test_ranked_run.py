@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from emberge.cli.main import main
 from emberge.processes import adopt_launcher, rank_and_size
 
 from tests.support import exact
-from tests.support.listening import Address, listening, with_children
 from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval
 
@@ -60,7 +59,6 @@ class Run:
     out: Path
     code: int
     said: str
-    ports: Mapping[int, Address] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +164,7 @@ def alone(recipe: Path) -> Run:
 @pytest.fixture(scope="module")
 def both(recipe: Path) -> Run:
     out = recipe.parent / "both"
-    process = started([*EMBERGE, *words(recipe, out, "--ranks", "2")], out)
-    until(lambda _: reached(out) >= 1, process)
-    ports = listening(with_children(process.pid)) if Path("/proc/net/tcp").exists() else {}
-    return replace(ended(process, out), ports=ports)
+    return run([*EMBERGE, *words(recipe, out, "--ranks", "2")], out)
 
 
 @pytest.mark.slow
@@ -179,13 +174,6 @@ def test_two_ranks_give_the_losses_of_one_and_finish(alone: Run, both: Run) -> N
     assert losses(both.out) == exactly(losses(alone.out))
     assert losses(both.out)[-1] < losses(both.out)[0]
     assert contents(both.out).keys() == contents(alone.out).keys()
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
-def test_ranks_of_one_machine_listen_to_no_other(both: Run) -> None:
-    """The first has the store, and each a port of gloo's."""
-    assert len(both.ports) >= 3
-    assert {port: str(a) for port, a in both.ports.items() if not a.is_loopback} == {}
 
 
 def test_what_ranks_make_is_written_and_told_once(alone: Run, both: Run) -> None:
