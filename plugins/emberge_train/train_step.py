@@ -622,4 +622,4 @@ def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:
         details["share"] = training_preview.share
     size = sum(row_counts["rows"] for row_counts in datasets.values()) if datasets else None
     artifact = Artifact(kind="model", size=size, parents=(model.text,), details=details)
-    return Expected(artifact, training_preview.rows, training_preview.kept)
+    return Expected(artifact, training_preview.kept)

@@ -21,7 +21,7 @@ from emberge.contracts.similarity import EmbeddingKind
 from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
-    from emberge.contracts.dataset import Reader, Rows, Split, TaskKind
+    from emberge.contracts.dataset import Reader, Split, TaskKind
     from emberge.contracts.search_stack import SearchStack
     from emberge.errors import Problem
 
@@ -50,8 +50,8 @@ class Machine:
 class Expected:
     """The expected result of a step, as far as it is known before the step runs.
 
-    `artifact` contains what is known of the future artifact. `rows` are the row numbers of every dataset that
-    a training will see. `checkpoints` is the largest number of models that `$id.checkpoints` can stand for.
+    `artifact` contains what is known of the future artifact. `checkpoints` is the largest number of models
+    that `$id.checkpoints` can stand for.
     `sets` maps the name of each evaluation set to its kind of task, and `halves` are those that they have, or
     the parts of the data that can be evaluated; None if that is not known.
     `parameters` are those of a model that has others than its first parent. `stack` is the whole search that
@@ -59,7 +59,6 @@ class Expected:
     """
 
     artifact: Artifact
-    rows: Mapping[str, Rows] = field(default_factory=dict)
     checkpoints: int | None = None
     sets: Mapping[str, TaskKind] = field(default_factory=dict)
     halves: tuple[Split, ...] | None = None

@@ -9,7 +9,6 @@ from typing import Any
 
 from emberge.contracts import Rows
 from emberge.errors import DataError
-from emberge.results.run_folder import read_artifact
 
 FOLDER = "bags"
 
@@ -35,25 +34,6 @@ def write_bags(folder: Path, bags: Mapping[str, Rows]) -> dict[str, str]:
         np.save(path, np.asarray(rows, dtype=np.int64))
         file_by_dataset[name] = path.relative_to(folder).as_posix()
     return file_by_dataset
-
-
-def rows_seen(folder: Path) -> dict[str, Rows]:
-    """Read the rows that the training in `folder` used, by the dataset's name.
-
-    Rows are numbered from 0 in the dataset as the training read it, without rows that a `limit` left out. A
-    row that was drawn several times occurs several times. Files of bags are memory-mapped, so their content
-    is read when needed.
-
-    Raises:
-        DataError: if `folder` is not the result of a training, or one of its bags is missing or damaged.
-    """
-    artifact = read_artifact(folder)
-    datasets = artifact.details.get("datasets") if artifact is not None else None
-    if not isinstance(datasets, Mapping):
-        raise DataError(
-            f"{folder}: no training left it; ask for the folder of a member, not of their merge"
-        )
-    return {str(name): _read_bag(folder, name, used) for name, used in datasets.items()}
 
 
 def _read_bag(folder: Path, name: str, used: Mapping[str, Any]) -> Rows:

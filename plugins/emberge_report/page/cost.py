@@ -34,11 +34,6 @@ def _list_spent(cost: Cost) -> Iterator[str]:
         yield f"{duration(cost['seconds'])} of training"
     if "cpu_seconds" in cost:
         yield f"{duration(cost['cpu_seconds'])} of CPU time"
-    if "rows_seen" in cost:
-        seen_text = (
-            "every row" if cost["rows_seen"] == cost["of"] else f"{cost['rows_seen']:,} rows"
-        )
-        yield f"together they saw {seen_text}, {cost['rows_in_several']:,} of them in several trainings"
 
 
 def cost_section(report: ReportData, looks: Mapping[str, MarkerStyle]) -> Markup | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emberge import DataError, Plugins, load_plugins
-from emberge.results import rows_seen, write_bags
+from emberge import Plugins, load_plugins
+from emberge.results import write_bags
 
 from tests.plugins.boom.recipes import HEAD, artifact, details, faults, notes, run, write_data
 
@@ -55,7 +55,7 @@ TABLE_6: dict[str, tuple[str, str, str]] = {
 def test_check_says_what_the_papers_bags_cost(name: str, place: Path, plugins: Plugins) -> None:
     variables, bagging, expected = TABLE_6[name]
     shown = notes(place, BAGS.format(variables=variables, bagging=bagging), plugins)
-    line, parts, _ = shown["boom: training cost"]
+    line, parts = shown["boom: training cost"]
     assert line.startswith(f"{expected} one run on all rows (")
     rows, of = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?= )", line)[-2:])
     assert of == 140
@@ -81,25 +81,6 @@ def test_data_that_are_not_here_yet_have_a_cost_in_shares(place: Path, plugins: 
         bagging="{ratio: {default: 0.5, by_task: {sts: 1.0}}, draw: $draw}",
     )
     assert "boom: training cost" not in notes(place, by_task, plugins, elsewhere)
-
-
-def test_halves_share_no_row_and_check_says_so(place: Path, plugins: Plugins) -> None:
-    def overlap(variables: str, bagging: str) -> str:
-        bags = BAGS.format(variables=variables, bagging=bagging)
-        return notes(place, bags, plugins)["boom: training cost"][-1]
-
-    halves = overlap("{part: [first, rest]}", "{ratio: 0.5, part: $part}")
-    assert halves == "together the members see every row, none in several"
-    # The rest of another order is not what the first half left.
-    wrong = overlap(
-        "[{part: first, draw: 1}, {part: rest, draw: 2}]",
-        "{ratio: 0.5, part: $part, draw: $draw}",
-    )
-    seen, several = (int(n) for n in re.findall(r"(\d+) (?:of|in)", wrong))
-    assert seen + several == 140
-    assert several > 20
-    nested = overlap("{ratio: [0.5, 0.8]}", "{ratio: $ratio, nested: true}")
-    assert nested == "together the members see 112 of 140 rows, 70 in several"
 
 
 def test_ratios_may_differ_by_dataset_in_a_list(place: Path, plugins: Plugins) -> None:
@@ -135,10 +116,9 @@ def test_an_update_costs_its_new_rows_and_the_core(place: Path, plugins: Plugins
         "0.571 of all rows (80 of 140)",
         "2 steps",
     ]
-    line, parts, overlap = shown["updated: training cost"]
+    line, parts = shown["updated: training cost"]
     assert line == "1.29 × one run on all rows (180 of 140 rows)"
     assert parts == "old 0.714, update 0.571"
-    assert overlap == "together the members see every row, 40 in several"
     from_outside = UPDATE.replace("models: [$old, $update]", "models: [./bert, $update]")
     shown = notes(place, from_outside.replace("weights: size, ", ""), plugins)
     assert shown["updated: training cost"] == ["0.571 × one run on all rows (80 of 140 rows)"]
@@ -174,8 +154,6 @@ def test_what_was_foretold_is_what_was_measured(made: Mapping[str, Path]) -> Non
     assert cost["examples"] == 5 * 2 * 4, "five trainings of two steps of four rows"
     assert cost["seconds"] > 0
     assert cost["cpu_seconds"] > 0
-    assert cost["rows_seen"] == 140
-    assert 0 < cost["rows_in_several"] <= 140
     assert artifact(made["boom"]).size == 420
 
 
@@ -208,19 +186,16 @@ def test_cards_and_reports_tell_the_cost(made: Mapping[str, Path]) -> None:
     assert [row[1] for row in shown] == ["3", "4"]
 
 
-def test_the_rows_that_a_member_saw_can_be_asked_for(made: Mapping[str, Path]) -> None:
-    fifth = rows_seen(made["members.ratio=0.2"])
-    assert {name: len(rows) for name, rows in fifth.items()} == {"find": 20, "alike": 8}
-    assert len(set(fifth["find"])) == 20
-    assert set(map(int, fifth["find"])) <= set(range(100))
-    whole = rows_seen(made["members.ratio=1.0"])
-    assert {name: list(rows) for name, rows in whole.items()} == {
-        "find": list(range(100)),
-        "alike": list(range(40)),
+def test_the_rows_that_a_member_saw_are_kept_beside_it(made: Mapping[str, Path]) -> None:
+    used = details(made["members.ratio=0.2"])["datasets"]
+    bags = {name: np.load(made["members.ratio=0.2"] / one["bag"]) for name, one in used.items()}
+    assert {name: len(set(rows.tolist())) for name, rows in bags.items()} == {
+        "find": 20,
+        "alike": 8,
     }
-    assert details(made["members.ratio=0.2"])["datasets"]["find"]["bag"] == "bags/find.npy"
-    with pytest.raises(DataError, match="no training left it"):
-        rows_seen(made["boom"])
+    assert set(bags["find"].tolist()) <= set(range(100))
+    assert used["find"]["bag"] == "bags/find.npy"
+    assert "bag" not in details(made["members.ratio=1.0"])["datasets"]["find"]
 
 
 def test_names_that_files_cannot_have_are_told_apart(tmp_path: Path) -> None:
