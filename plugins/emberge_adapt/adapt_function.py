@@ -92,7 +92,6 @@ def adapt(
     columns: Mapping[str, str] | None = None,
     documents: str | os.PathLike[str] | None = None,
     test: str | os.PathLike[str] | None = None,
-    index: str | os.PathLike[str] | None = None,
     small: int | str | bool | None = None,
     seed: int = 0,
     launcher: Launcher | str | None = None,
@@ -121,7 +120,6 @@ def adapt(
         columns=read_columns(f"{part}={column}" for part, column in (columns or {}).items()),
         documents=_to_text(documents),
         test=_to_text(test),
-        index=_to_text(index),
         seed=seed,
         small=read_small(small),
     )

@@ -15,14 +15,12 @@ from emberge.wording import count_noun, human_size, join_some
 from emberge_adapt.adapt_plan import FEWEST_TEST_QUERIES, AdaptPlan
 from emberge_adapt.data_facts import DataFacts
 from emberge_adapt.recipe_text import (
-    BRIDGE,
     FORGETTING_LIMIT,
     KEPT_SHARE,
     MODEL,
     REPORT,
     SCORES,
     SMALL,
-    THRESHOLDS,
 )
 
 if TYPE_CHECKING:
@@ -51,8 +49,6 @@ class AdaptOutcome:
     scores: Scores
     plan: AdaptPlan
     facts: DataFacts
-    index_problem: str = ""
-    """Reason why the vectors of an index were not rewritten."""
 
     @property
     def base(self) -> str:
@@ -109,14 +105,6 @@ class AdaptOutcome:
         yield self._line("", f'model = SentenceTransformer("{self.model_folder}")')
         yield self._line("tables", str(self.out / SCORES / "scores.md"))
         yield self._line("report", str(self.out / REPORT / "report.html"))
-        if self.index_problem:
-            yield self._line("index", f"not rewritten: {self.index_problem}")
-        elif self.plan.index is not None:
-            yield self._line(
-                "index",
-                f"{rewritten_index(self.plan.index, self.out)} (map {self.out / BRIDGE}, thresholds "
-                f"{self.out / THRESHOLDS / 'thresholds.md'})",
-            )
         yield from self._advise_on_student()
         if any(not one.met and one.demand == "forgetting" for one in self.scores.requirements):
             yield self._line(
@@ -216,9 +204,6 @@ class AdaptOutcome:
         yield self._line("small", f"{small.summary}: {describe_weights_of(folder)}{speed}")
         yield self._line("", self._describe_share())
         yield self._line("", str(folder))
-        if self.plan.index is not None and not self.index_problem:
-            vectors = rewritten_index(self.plan.index, self.out)
-            yield self._line("", f"its queries search the model's vectors: {vectors}")
 
     def _describe_share(self) -> str:
         kept, metric = self._share_kept, self._test_units[2]
@@ -289,11 +274,6 @@ def describe_weights_of(folder: Path) -> str:
     parameters = count_parameters(Checkpoint(folder)).total
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return f"{parameters / 1e6:,.1f} M parameters, {human_size(weights)}"
-
-
-def rewritten_index(vectors: str, out: Path) -> Path:
-    """Return the file of the vectors after they were rewritten for the new model."""
-    return out / f"new-{Path(vectors).name}"
 
 
 def format_difference(comparison: Comparison) -> str:

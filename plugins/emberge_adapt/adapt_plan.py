@@ -81,7 +81,6 @@ class AdaptPlan:
     mining_corpus: str | None = None
     test: str | None = None
     test_kind: DataKind = "rows"
-    index: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     small: StudentPlan | None = None

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 from emberge import (
     CheckpointError,
     DataError,
     DataRef,
-    EmbergeError,
     EvalSource,
     ModelRef,
     RecipeError,
@@ -24,14 +21,13 @@ from emberge import (
     run_recipe,
 )
 from emberge.data import describe_small_set, load_eval_set, pick_eval_sets, read_document_rows
-from emberge.files import UnsoundFileError, disk_space_problems, open_regular, read_regular
+from emberge.files import UnsoundFileError, disk_space_problems, read_regular
 from emberge.model_folder import Checkpoint, count_parameters, read_trunk_settings
 from emberge.recipes import is_folder, locate_model
-from emberge.tensor_files import read_header
 from emberge.wording import count_noun, human_size, printable
 
 from emberge_adapt.adapt_data import AdaptData, DataKind, recognise_data
-from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome, rewritten_index
+from emberge_adapt.adapt_outcome import AdaptOutcome, read_outcome
 from emberge_adapt.adapt_plan import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
@@ -41,7 +37,7 @@ from emberge_adapt.adapt_plan import (
     hold_out,
 )
 from emberge_adapt.data_facts import DataFacts, read_facts
-from emberge_adapt.recipe_text import BRIDGE, write_recipe, write_student_start
+from emberge_adapt.recipe_text import write_recipe, write_student_start
 from emberge_adapt.small_model import (
     StudentPlan,
     plan_student,
@@ -55,13 +51,6 @@ RECIPE_FILE = "recipe.yaml"
 _RECIPE_BYTES = 1 << 20
 # Bytes of a parameter in a model, and in the state of the one training that is under way.
 _MODEL_BYTES, _STATE_BYTES = 4, 12
-# Errors that numpy raises for headers that are no header, and we for what is no regular file.
-_NPY_ERRORS = (
-    *(ValueError, TypeError, SyntaxError, TokenError, OverflowError, RecursionError, MemoryError),
-    *(OSError, UnsoundFileError),
-)
-# Formats of vectors that the verb `translate` rewrites.
-_VECTOR_SUFFIXES = (".npy", ".safetensors", ".parquet", ".faiss", ".index")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +63,6 @@ class AdaptRequest:
     columns: Mapping[str, str] = field(default_factory=dict)
     documents: str | None = None
     test: str | None = None
-    index: str | None = None
     seed: int = 0
     small: str | int | None = None
     """Kind of student: a number of layers, `half` of them, or `static`."""
@@ -122,13 +110,13 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
     """Read the data and the model's config, choose all settings, and write the recipe.
 
     Raises:
-        DataError: if the data, documents or vectors cannot be used.
+        DataError: if the data or documents cannot be used.
         CheckpointError: if the model does not exist or is no encoder, or its layers cannot be cut.
         RecipeError: if documents are given for data that has its documents, or a student would have all
             layers.
     """
     data = recognise_data(request.data, request.columns)
-    for option in (request.test, request.documents, request.index):
+    for option in (request.test, request.documents):
         if option is not None and not Path(option).exists():
             raise DataError(f"{printable(option)}: there is no such file or folder")
     if data.kind != "rows" and request.documents is not None:
@@ -137,9 +125,7 @@ def prepare(request: AdaptRequest, plugins: Plugins) -> Adaptation:
         )
     if not is_folder(request.model) and Path(request.model).is_dir():
         request = replace(request, model=f"./{request.model}")
-    folder, dimension = _locate_encoder(request.model, plugins)
-    if request.index is not None:
-        _require_index(Path(request.index), dimension)
+    folder = _locate_encoder(request.model, plugins)
     facts = read_facts(data, folder, plugins)
     if request.documents is not None:
         _require_documents(request.documents, data, plugins)
@@ -228,7 +214,6 @@ def _build_plan(
         mining_corpus=documents if _has_rows(documents) else None,
         test=test,
         test_kind="rows" if test is None else _recognise_test(test, request.columns),
-        index=request.index,
         columns=request.columns,
         seed=request.seed,
     )
@@ -259,47 +244,8 @@ def _find_corpus(folder: Path) -> str:
     return str(next(file for file in sorted(folder.iterdir()) if file.name.startswith("corpus.")))
 
 
-def _require_index(vectors: Path, dimension: int | None) -> None:
-    """Refuse vectors that are not as wide as the base's, as far as a header shows it, before any work.
-
-    The verb `translate` checks the other properties, and other formats, when it rewrites them.
-
-    Raises:
-        DataError: if the file is in no format of vectors, cannot be read, or has vectors of another width.
-    """
-    if vectors.suffix not in _VECTOR_SUFFIXES:
-        raise DataError(
-            f"{printable(vectors)}: is no file of vectors; name one in {', '.join(_VECTOR_SUFFIXES)}"
-        )
-    widths = _read_widths(vectors)
-    if dimension is not None and widths and dimension not in widths:
-        raise DataError(
-            f"{printable(vectors)}: its vectors have {widths[0]:,} numbers, and those of the base "
-            f"{dimension:,}; name the vectors' model by --model"
-        )
-
-
-def _read_widths(vectors: Path) -> list[int]:
-    """Return the widths of all tables in the file's header; none for formats that only `translate` reads."""
-    from numpy.lib.format import open_memmap
-
-    if vectors.suffix == ".safetensors":
-        specs, _ = read_header(vectors)
-        return [spec.shape[1] for spec in specs.values() if len(spec.shape) == 2]
-    if vectors.suffix != ".npy":
-        return []
-    try:
-        with open_regular(vectors):  # a pipe or a device would block
-            shape = open_memmap(vectors, mode="r").shape
-    except _NPY_ERRORS as error:
-        raise DataError(
-            f"{printable(vectors)}: is no npy file ({printable(error, 200)})"
-        ) from error
-    return list(shape[1:2])
-
-
-def _locate_encoder(model: str, plugins: Plugins) -> tuple[Path, int | None]:
-    """Return the folder of a model that embeds texts, and the size of its embeddings.
+def _locate_encoder(model: str, plugins: Plugins) -> Path:
+    """Return the folder of a model that embeds texts.
 
     Raises:
         CheckpointError: if there is no such model, or it is no encoder.
@@ -316,7 +262,7 @@ def _locate_encoder(model: str, plugins: Plugins) -> tuple[Path, int | None]:
         raise CheckpointError(
             f"{printable(model)}: {problem}; --model needs an encoder of texts, such as {DEFAULT_MODEL}"
         )
-    return folder, facts.dimension
+    return folder
 
 
 def _read_length_limit(folder: Path) -> int | None:
@@ -376,32 +322,8 @@ def run_adaptation(
         raise RecipeError(problem)
     with contextlib.suppress(RequirementError):  # the outcome names what is missing
         run_recipe(recipe, out, plugins, machine=machine, launcher=launcher, quiet=quiet)
-    outcome = read_outcome(out, adaptation.plan, adaptation.facts)
-    try:
-        if adaptation.plan.index is not None:
-            _rewrite_index(adaptation.plan.index, out, plugins)
-    except EmbergeError as error:  # the model is made, whatever the vectors are
-        outcome = replace(outcome, index_problem=str(error))
-    return outcome
+    return read_outcome(out, adaptation.plan, adaptation.facts)
 
 
 def _ignore_line(line: str) -> None:
     """Show nothing of a line."""
-
-
-def _rewrite_index(vectors: str, out: Path, plugins: Plugins) -> None:
-    """Rewrite the vectors by the verb `translate`, unless an earlier call has done so.
-
-    A result that is older than the vectors or the map is replaced.
-    """
-    target = rewritten_index(vectors, out)
-    sources = (Path(vectors), out / BRIDGE / "artifact.json")
-    if target.exists():
-        if target.stat().st_mtime_ns >= max(file.stat().st_mtime_ns for file in sources):
-            return
-        target.unlink()
-    verb = plugins.verbs["translate"]
-    parser = argparse.ArgumentParser(prog="emberge translate")
-    verb.add_options(parser)
-    words = [vectors, "--by", str(out / BRIDGE), "--out", str(target), "--quiet"]
-    verb.call(parser.parse_args(words), plugins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from emberge import EmbergeError, Launcher, RecipeError, RequirementError
+from emberge import Launcher, RecipeError, RequirementError
 from emberge.devices import find_machine
 
 from emberge_adapt.adapt_data import read_columns
@@ -29,7 +29,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         columns=read_columns(options.columns),
         documents=options.documents,
         test=options.test,
-        index=options.index,
         seed=options.seed,
         small=options.small,
     )
@@ -48,8 +47,6 @@ def run(options: argparse.Namespace, plugins: Plugins) -> int:
         quiet=options.quiet,
     )
     print("\n".join(outcome.lines()))
-    if outcome.index_problem:
-        return EmbergeError.exit_code
     return RequirementError.exit_code if outcome.unmet else 0
 
 

@@ -29,7 +29,6 @@ def register_verbs() -> Mapping[str, Verb]:
             "emberge adapt pairs.jsonl --documents docs.jsonl --test real_queries.csv --out out/faq\n"
             "emberge adapt ./handbook --model BAAI/bge-base-en-v1.5 --effort thorough --out out/handbook\n"
             "emberge adapt hub:sentence-transformers/natural-questions --effort quick --out out/nq\n"
-            "emberge adapt pairs.csv --index vectors.npy --out out/faq\n"
             "emberge adapt pairs.csv --out out/faq --small\n"
             "emberge adapt pairs.csv --print > adapt.yaml",
             add_options=_add_options,
@@ -82,9 +81,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--test",
         metavar="FILE",
         help="real queries and their documents, instead of a held-out part",
-    )
-    parser.add_argument(
-        "--index", metavar="VECTORS", help="vectors of the base to rewrite for the new model"
     )
     parser.add_argument(
         "--small",

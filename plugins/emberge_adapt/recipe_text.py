@@ -13,8 +13,8 @@ from emberge_adapt.adapt_plan import AdaptPlan
 from emberge_adapt.data_facts import COVERED_SHARE
 from emberge_adapt.small_model import TIMED_QUERIES, TIMED_ROUNDS, TIMED_TEXTS
 
-# Steps of the recipe that others read: the merged model, its scores, the report, the map of an index.
-MODEL, SCORES, REPORT, BRIDGE, THRESHOLDS = "model", "scores", "report", "bridge", "thresholds"
+# Steps of the recipe that others read: the merged model, its scores, the report.
+MODEL, SCORES, REPORT = "model", "scores", "report"
 # The student of the merged model, and the table of tokens' vectors that a static one begins at.
 SMALL, TOKENS = "small", "tokens"
 # Points that the model may lose on tasks of other domains, and the largest near copies that a split divides.
@@ -57,7 +57,6 @@ class _RecipeWriter:
             self._write_merge(),
             self._write_student(),
             self._write_evaluation(),
-            self._write_index(),
             self._write_report(),
         ):
             yield from block
@@ -386,22 +385,6 @@ class _RecipeWriter:
             return "."
         return f", or if the smaller model may have less than {KEPT_SHARE:.0%} of its score on the test."
 
-    def _write_index(self) -> Iterator[str]:
-        if self.plan.index is None:
-            return
-        pair = f"old: *base, new: ${MODEL}, data: {self.parts}"
-        yield ""
-        yield from _comment(
-            "A map from the base's vectors to the model's, so that no document is embedded again: "
-            f"`emberge translate {printable(self.plan.index)} --by OUT/{BRIDGE} --out NEW`.",
-            1,
-        )
-        yield f"  {BRIDGE}:"
-        yield f"    translate: {{{pair}}}"
-        yield from _comment("Thresholds of cosine under the model, at equal false positives.", 1)
-        yield f"  {THRESHOLDS}:"
-        yield f"    thresholds: {{{pair}}}"
-
     def _write_report(self) -> Iterator[str]:
         made = ["$generated"] if self.plan.data_kind == "documents" else ["$unique", "$parts"]
         made += ["$clean", *(["$mined"] if self.plan.mines else []), *self.members]
@@ -410,7 +393,6 @@ class _RecipeWriter:
         if self.plan.small is not None:
             made += [*([f"${TOKENS}"] if self.plan.small.layers is None else []), f"${SMALL}"]
         made += [f"${SCORES}"]
-        made += [f"${BRIDGE}", f"${THRESHOLDS}"] if self.plan.index is not None else []
         yield ""
         yield from _comment("OUT/report/report.html", 1)
         yield f"  {REPORT}:"

@@ -179,7 +179,6 @@ class HeldOutLoss(BatchOptions, Evaluator):
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=self.seed,
             guides=workspace.model,
-            files=workspace.data,
         )
 
     def _load(self, workspace: Workspace) -> Sequence[Dataset]:

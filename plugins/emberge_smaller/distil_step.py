@@ -12,7 +12,6 @@ from emberge import (
     Backbone,
     DataEntry,
     Expected,
-    FileRef,
     Guide,
     Loss,
     ModelRef,
@@ -51,10 +50,9 @@ class Distil(FitOptions, Step):
     of its teacher that keeps the last one begins nearest to the teacher (step `cut_layers`).
 
     Several teachers are an ensemble. If they share a space, being trained from one base, their vectors of
-    length one are averaged; the space is the first teacher's. Vectors of another space are translated into
-    it by `translations` (steps `translate` from each such teacher to the first). Without translations only
-    their scores can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for
-    data with negatives.
+    length one are averaged; the space is the first teacher's. Of teachers of different spaces only the scores
+    can be averaged, for losses of scores: `similarity_distillation`, or `kl_distillation` for data with
+    negatives.
 
     With `embedding_distillation` a student learns the teacher's space, so that its queries can search the
     teacher's index. If the size of its vectors differs from the teacher's, give a transformer a linear layer:
@@ -81,8 +79,6 @@ class Distil(FitOptions, Step):
     """Files, catalogues or steps that make data; labels and scores are not read."""
     loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")
     """A weighted sum of losses for every task or dataset, which get the teachers as their guide."""
-    translations: tuple[FileRef, ...] = ()
-    """Steps `translate`, one for each teacher whose space is not the first one's."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle")
     """A chain that selects rows and, last, groups them into batches."""
     backbone: Backbone = component("text_encoder")
@@ -103,8 +99,6 @@ class Distil(FitOptions, Step):
         super().__post_init__()
         if not self.teachers:
             raise ValueError("teachers names no model")
-        if self.translations and len(self.teachers) < 2:
-            raise ValueError("translations are for several teachers")
 
     def check(self, context: Preflight) -> Iterable[Problem]:
         student = self.student.preview(context, self.teachers[0])
@@ -154,12 +148,12 @@ class Distil(FitOptions, Step):
     def _check_spaces(self, context: Preflight, widths: Sequence[int | None]) -> Iterator[Problem]:
         """Yield a problem if teachers are known to be of different spaces, and their vectors are learned."""
         known_widths = {width for width in widths if width is not None}
-        if len(known_widths) < 2 or self.translations or not self._compares_vectors():
+        if len(known_widths) < 2 or not self._compares_vectors():
             return
         sizes = " and ".join(f"{width:,}" for width in sorted(known_widths))
         yield context.problem(
-            f"the teachers have vectors of {sizes} numbers, so they share no space; name translations (steps "
-            f"translate with new: {self.teachers[0]}), or take a loss of scores: similarity_distillation",
+            f"the teachers have vectors of {sizes} numbers, so they share no space; take a loss of scores: "
+            "similarity_distillation",
             "teachers",
         )
 
@@ -176,7 +170,6 @@ class Distil(FitOptions, Step):
         return Guide(
             model=self.teachers[0],
             ensemble=self.teachers[1:],
-            translations=self.translations,
             combine=self._learned,
             backbone=self.teacher_backbone,
             max_length=self.teacher_length or self.max_length.default,

@@ -229,7 +229,6 @@ class MeasureStatistics(BatchOptions, Step):
             options=FitOptions.of(self, dropout=False, precision="float32"),
             seed=workspace.seed,
             guides=workspace.model,
-            files=workspace.data,
         )
 
     def _build_artifact(self, named: tuple[ModelRef, ...], details: dict[str, Any]) -> Artifact:

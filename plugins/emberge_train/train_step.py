@@ -466,7 +466,6 @@ class Train(FitOptions, Step):
                 options=options,
                 seed=workspace.seed,
                 guides=workspace.model,
-                files=workspace.data,
                 early_stopping=stopping,
                 from_state=kept_state.folder if kept_state else None,
             )

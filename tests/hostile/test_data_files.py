@@ -22,7 +22,6 @@ from emberge.data import (
     load_datasets,
     load_eval_set,
     read_plain_rows,
-    read_texts,
 )
 from emberge.data.evaluation import beir_files
 from emberge.data.rows import line_files, row_parser
@@ -107,7 +106,7 @@ def test_catalogues_are_regular_files_of_bounded_size(tmp_path: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_texts_and_corpora_are_regular_files(tmp_path: Path, kind: str) -> None:
+def test_corpora_are_regular_files(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.jsonl"
     if kind == "fifo":
         os.mkfifo(path)
@@ -115,8 +114,6 @@ def test_texts_and_corpora_are_regular_files(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(DataError, match="not a regular file"):
-        read_texts(path)
     with pytest.raises(DataError, match="not a regular file"):
         list(read_corpora([path], READERS))
 
@@ -167,8 +164,6 @@ def test_a_packed_line_without_end_stops_at_the_limit(tmp_path: Path) -> None:
     pieces += [packer.compress(b"a" * MILLION) for _ in range(40)]
     path.write_bytes(b"".join(pieces))  # it has no end, which nobody comes to
     assert faults(JsonLines(), path) == [(1, f"the line is {line_files.LongLineError()}")]
-    with pytest.raises(DataError, match=r"bomb\.jsonl\.gz:1: the line is longer than 33.6 MB"):
-        read_texts(path)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz"])
@@ -193,7 +188,6 @@ def test_a_packed_corpus_of_any_size_is_read(
     lines = [json.dumps({"text": f"text {number} of many"}) for number in range(5000)]
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
     assert len(list(JsonLines().rows(path))) == 5000
-    assert read_texts(path)[4999] == "text 4999 of many"
 
 
 @pytest.mark.usefixtures("short_lines")
@@ -444,35 +438,6 @@ def test_a_catalogue_names_the_line_of_what_is_unsound(
     assert f"datasets.yaml:{3 if not name else 4}: " in str(caught.value)
     assert words in str(caught.value)
     assert "\x1b" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (b'{"text": null}', "'text' is None"),
-        (b'{"text": 5}', "'text' is 5"),
-        (b'{"text": true}', "'text' is True"),
-        (b'{"text": NaN}', "'text' is nan"),
-        (b'{"text": ["a"]}', "'text' is"),
-        (b'{"body": "a"}', "there is no 'text'"),
-        (b'["a"]', "not a list"),
-        (b'"a"', "not a str"),
-        (b"a", "not JSON"),
-        (b"\xff", "UTF-8"),
-    ],
-)
-def test_texts_of_an_index_are_texts(tmp_path: Path, row: bytes, words: str) -> None:
-    path = json_file(tmp_path, {"text": "a"}, b"", row)
-    with pytest.raises(DataError, match=r"rows\.jsonl:3: ") as caught:
-        read_texts(path)
-    assert words in str(caught.value)
-
-
-def test_texts_are_lines_or_rows(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes("\ufeffone\r\n\ntwo\u2028half\n".encode())
-    assert read_texts(path) == ["one", "two\u2028half"]
-    assert read_texts(json_file(tmp_path, {"text": "a\u2028"}, {"text": ""})) == ["a\u2028", ""]
 
 
 @pytest.mark.parametrize("escaped", ["query\x1b[2J", "pos\u202e", "x\ny"])

@@ -9,16 +9,14 @@ from typing import Annotated, Any
 import pytest
 from emberge import NumberRange, RecipeError, Requires, load_plugins, parse_recipe
 from emberge.recipes.options.option_forms import options_of
-from emberge_index import plan_vectors
 
 IDLE = {
     "shingle": ("deduplicate", "data: ./d.jsonl", "`jaccard`"),
     "cosine": ("deduplicate", "data: ./d.jsonl", "`teacher`"),
     "decay_share": ("train", "model: ./m", "`schedule: warmup_stable_decay`"),
-    "rank": ("translate", "old: ./a", "`kind: low_rank`"),
     "vocabulary": ("random_model", "config: {model_type: bert}", "`data`"),
 }
-VALUES = {"shingle": 5, "cosine": 0.9, "decay_share": 0.2, "rank": 8, "vocabulary": 9000}
+VALUES = {"shingle": 5, "cosine": 0.9, "decay_share": 0.2, "vocabulary": 9000}
 
 
 def refused(text: str) -> str:
@@ -31,7 +29,6 @@ def refused(text: str) -> str:
 def test_an_option_without_the_one_that_it_belongs_to_is_refused(option: str) -> None:
     kind, rest, other = IDLE[option]
     more = {
-        "translate": ["new: ./b", "data: ./d.jsonl"],
         "train": ["data: ./d", "backbone: text_encoder", "loss: infonce", "sampler: batch_shuffle"],
     }
     needed = "".join(f"      {line}\n" for line in more.get(kind, ()))
@@ -86,16 +83,9 @@ def test_one_of_several_is_enough_and_limits_stay() -> None:
     assert kind.__metadata__ == (NumberRange(least=1), mark)
 
 
-def test_a_column_of_a_file_without_columns_is_refused(tmp_path: Path) -> None:
-    for name in ("v.npy", "v.index"):
-        (tmp_path / name).write_bytes(b"")
-        with pytest.raises(RecipeError, match="--column"):
-            plan_vectors(tmp_path / name, "embedding", dimension=2)
-
-
 def test_one_token_of_a_text_is_no_length() -> None:
     text = (
-        "steps:\n  a:\n    thresholds: {old: ./a, new: ./b}\n"
-        "  b:\n    thresholds:\n      old: ./a\n      new: ./b\n      max_length: 1\n"
+        "steps:\n  a:\n    train:\n      model: ./m\n      data: ./d.jsonl\n      loss: infonce\n"
+        "      max_length: 1\n"
     )
-    assert "r.yaml:8: option 'max_length'" in refused(text)
+    assert "r.yaml:7: option 'max_length'" in refused(text)

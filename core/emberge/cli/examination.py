@@ -25,7 +25,6 @@ PURPOSES = {
     "audio": "sounds that are no WAV files, and mteb's tasks of sound",
     "demo": "the demo's model and corpora, which need no network",
     "export": "ONNX files",
-    "index": "faiss, for the indexes that are translated",
     "pdf": "documents that are PDF files",
     "ray": "steps on a Ray cluster",
     "remote": "merges of models in buckets",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from emberge.contracts.backbone import Backbone, EncoderFacts
 from emberge.contracts.dataset import DatasetInfo
 from emberge.contracts.option import AnyNumber, PerDataset, Share, TextLength
-from emberge.contracts.reference import FileRef, ModelRef
+from emberge.contracts.reference import ModelRef
 from emberge.contracts.similarity import COSINE, EmbeddingKind, Similarity, describe_kinds
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ class Guide:
     limit.
 
     With an `ensemble` of further models, the embeddings are combined, each scaled to length one. With
-    `combine: vectors` they are the mean of the models' vectors, scaled to length one again. The models must
-    then share a space, or have a translation into the space of `model` among the `translations`, which are
-    results of steps `translate`. With `combine: scores` the cosine of two embeddings is the mean of the
-    models' cosines, whatever their spaces are; only losses that read the guide's scores can use them.
+    `combine: vectors` they are the mean of the models' vectors, scaled to length one again; the models must
+    then share a space. With `combine: scores` the cosine of two embeddings is the mean of the models'
+    cosines, whatever their spaces are; only losses that read the guide's scores can use them.
 
     With `ahead` all texts of the data are embedded before the first step. Their embeddings are kept on disk,
     where later trainings with the same models and data find them.
@@ -45,7 +44,6 @@ class Guide:
     backbone: Backbone | None = None
     max_length: TextLength | None = None
     ensemble: tuple[ModelRef, ...] = ()
-    translations: tuple[FileRef, ...] = ()
     combine: Literal["vectors", "scores"] = "vectors"
     ahead: bool = False
 
@@ -459,8 +457,8 @@ def _guide_problems(losses: Sequence[AnyLoss]) -> Iterator[str]:
         if guide is not None and guide.combine == "scores" and loss.compares_with_guide:
             yield (
                 f"loss {type(loss).__name__} compares embeddings with its guide's, which has scores alone "
-                "(combine: scores); give it models of one space, or translations, or take a loss of scores "
-                "such as similarity_distillation"
+                "(combine: scores); give it models of one space, or take a loss of scores such as "
+                "similarity_distillation"
             )
 
 

@@ -29,5 +29,4 @@ from .token_pass import TokenScores as TokenScores
 from .token_pass import corrupted as corrupted
 from .token_pass import predict_and_backward as predict_and_backward
 from .token_pass import score_texts as score_texts
-from .translation import SpaceMap as SpaceMap
 from .translation import read_space_map as read_space_map

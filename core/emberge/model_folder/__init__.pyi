@@ -17,7 +17,6 @@ from .copies import copy_template as copy_template
 from .copies import origin_line as origin_line
 from .copies import published_files as published_files
 from .copies import remarks as remarks
-from .fingerprints import content_fingerprints as content_fingerprints
 from .fingerprints import hashed_files as hashed_files
 from .fingerprints import model_fingerprint as model_fingerprint
 from .folder_files import TOKENIZER_FILES as TOKENIZER_FILES

@@ -1,50 +1,14 @@
-"""Fingerprints of models: of all files that decide embeddings, or of weights and tokenizer only."""
+"""Fingerprints of models: hashes of all files that decide embeddings."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from emberge.errors import CheckpointError
 from emberge.hashes import HashCache, stable_hash
-from emberge.model_folder.checkpoint import Checkpoint
-from emberge.model_folder.folder_files import FOLDERS, TOKENIZER_FILES, rule_of
+from emberge.model_folder.folder_files import FOLDERS, rule_of
 from emberge.model_folder.st_layout import read_chain
-from emberge.tensor_files import FileContent, RemoteFile, current_notes
-
-
-def content_fingerprints(folder: Path) -> tuple[str, str]:
-    """Return hashes of a model's tensors, independent of shards, and of its tokenizer's files.
-
-    Raises:
-        CheckpointError: if weights cannot be read.
-    """
-    checkpoint = Checkpoint(folder)
-    files = {spec.file for spec in checkpoint.specs.values()}
-    hashes_by_file = {file: _read_content(file).tensors for file in files}
-    weights = hashlib.sha256()
-    for name, spec in sorted(checkpoint.specs.items()):
-        hashes = hashes_by_file[spec.file]
-        stored_name = next((n for n in hashes if n == name or name.endswith(f".{n}")), name)
-        weights.update(
-            f"{name} {spec.dtype} {list(spec.shape)} {hashes.get(stored_name)}\n".encode()
-        )
-    tokenizer = hashlib.sha256()
-    for path in (checkpoint.tokenizer_folder / name for name in TOKENIZER_FILES):
-        if path.is_file():
-            tokenizer.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return weights.hexdigest(), tokenizer.hexdigest()
-
-
-def _read_content(file: Path) -> FileContent:
-    """Return the hashes of a file's content, from notes if they have them, else by reading the file."""
-    notes = current_notes()
-    content = notes.of(file) if notes else None
-    if content is None:
-        content = FileContent.of_file(file)
-        if notes:
-            notes.note(file, content)
-    return content
+from emberge.tensor_files import RemoteFile
 
 
 def hashed_files(folder: Path) -> list[Path]:

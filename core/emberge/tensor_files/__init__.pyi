@@ -2,7 +2,6 @@
 
 from .content_hashes import FileContent as FileContent
 from .content_hashes import contents_of as contents_of
-from .content_hashes import current_notes as current_notes
 from .content_hashes import noting_contents as noting_contents
 from .derived_tensor import DerivedTensor as DerivedTensor
 from .derived_tensor import RowReader as RowReader

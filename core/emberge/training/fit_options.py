@@ -15,7 +15,6 @@ from emberge.contracts import (
     Count,
     Dataset,
     EmbeddingKind,
-    FileRef,
     Model,
     ModelRef,
     Negatives,
@@ -367,8 +366,6 @@ class FitJob:
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None
     """A function from a guide's reference to its model, needed if losses name guides."""
-    files: Callable[[FileRef], Path] | None = None
-    """A function from a reference to its file, needed if guides have translations."""
     early_stopping: EarlyStopping | None = None
     from_state: Path | None = None
     """Folder of a state that an earlier training kept. The training begins with its weights and moments in

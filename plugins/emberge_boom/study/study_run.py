@@ -91,7 +91,6 @@ class StudyRun(StudyOptions, Step):
             options=FitOptions.of(narrowed),
             seed=workspace.seed,
             guides=workspace.model,
-            files=workspace.data,
         )
         result = fit(
             job,

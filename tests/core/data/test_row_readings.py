@@ -19,7 +19,6 @@ from emberge.data import (
     check_entries,
     hub_datasets,
     load_datasets,
-    read_texts,
     write_catalogue,
 )
 from emberge.data.data_sources import DataSource
@@ -350,25 +349,6 @@ def test_places_are_even_and_stay() -> None:
     assert even_place("a1") != even_place("a", 1) != even_place("a", "1", "")
     found = sample_labelled([f"l{row % 3}" for row in range(30)], 16, "a")
     assert list(found) == [0, 2, 5, 6, 12, 14, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29]
-
-
-def test_every_ending_of_json_lines_is_known(tmp_path: Path) -> None:
-    import gzip
-
-    for ending in (".jsonl", ".ndjson", ".jsonl.gz", ".NDJSON.GZ"):
-        path = tmp_path / f"a{ending}"
-        content = b'{"text": "a"}\n'
-        path.write_bytes(gzip.compress(content) if ending.lower().endswith("gz") else content)
-        assert read_texts(path) == ["a"]
-    (tmp_path / "a.txt").write_bytes(b'{"text": "a"}\n')
-    assert read_texts(tmp_path / "a.txt") == ['{"text": "a"}']
-
-
-def test_what_cannot_be_opened_is_named_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"none\.txt: cannot be opened \(No such file or directory\)"
-    ):
-        read_texts(tmp_path / "none.txt")
 
 
 @dataclasses.dataclass

@@ -11,10 +11,8 @@ from io import StringIO
 from pathlib import Path
 
 import emberge
-import numpy as np
 import pytest
 from emberge.cli.main import main
-from safetensors.numpy import save_file
 
 from tests.support import tiny
 from tests.support.tiny import WORDS
@@ -49,16 +47,10 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from sentence_transformers import SentenceTransformer
-
     folder = tmp_path_factory.mktemp("adapt")
     pairs = write_pairs(folder / "pairs.csv", 300)
-    with pairs.open(encoding="utf-8") as file:
-        documents = [row[1] for row in csv.reader(file, delimiter=";")][1:61]
-    vectors = SentenceTransformer(str(bert), device="cpu").encode(documents)
-    np.save(folder / "vectors.npy", vectors)
     words = ["adapt", str(pairs), "--columns", "query=frage,document=antwort"]
-    words += ["--model", str(bert), "--index", str(folder / "vectors.npy"), "--small"]
+    words += ["--model", str(bert), "--small"]
     return Run([*words, "--out", str(folder / "out")], folder / "out")
 
 
@@ -114,54 +106,8 @@ def test_the_student_has_fewer_layers_and_embeds_texts_nearly_like_the_model(run
     page = (run.out / "report" / "report.html").read_text("utf-8")
     assert "small" in page
     lines = run.text.splitlines()
-    place = lines.index(f"            {run.out / 'small'}")
-    assert str(run.out / "new-vectors.npy") in lines[place + 1]
+    assert f"            {run.out / 'small'}" in lines
     assert any("then a smaller model of the result: 1 of 3 layers" in line for line in lines)
-
-
-def test_the_index_is_rewritten_for_the_model(run: Run) -> None:
-    old = np.load(run.out.parent / "vectors.npy")
-    new = np.load(run.out / "new-vectors.npy")
-    assert new.shape == old.shape
-    assert not np.allclose(old, new)
-
-
-def test_vectors_that_changed_are_rewritten_again_or_refused_and_the_model_is_shown(
-    run: Run,
-) -> None:
-    """The vectors change after the run, so that only the rewriting is done again."""
-    vectors, new = run.out.parent / "vectors.npy", run.out / "new-vectors.npy"
-    content, expected = vectors.read_bytes(), np.load(new)
-    np.save(vectors, 3 * np.load(vectors))  # no encoder of unit vectors makes these
-    code, text = run.repeat()
-    assert code == 1
-    assert "index       not rewritten" in text
-    assert "gain  " in text
-    vectors.write_bytes(content)
-    assert run.repeat()[0] == run.code
-    assert np.array_equal(np.load(new), expected)
-
-
-def test_vectors_of_another_width_are_refused_before_any_work(
-    tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pairs = write_pairs(tmp_path / "pairs.csv", 60)
-    words = [str(pairs), "--columns", "query=frage,document=antwort", "--model", str(bert)]
-    words += ["--out", str(tmp_path / "out"), "--index"]
-    np.save(tmp_path / "narrow.npy", np.zeros((3, 5), np.float32))
-    (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY\x01\x00")
-    (tmp_path / "vectors.bin").write_bytes(b"")
-    save_file({"vectors": np.zeros((3, 5), np.float32)}, tmp_path / "narrow.safetensors")
-    for name, fault in {
-        "narrow.npy": "have 5 numbers",
-        "narrow.safetensors": "have 5 numbers",
-        "torn.npy": "no npy file",
-        "vectors.bin": "no file of vectors",
-    }.items():
-        error = refuse([*words, str(tmp_path / name)], capsys)
-        assert name in error
-        assert fault in error
-    assert not (tmp_path / "out").exists()
 
 
 def finished_folders(out: Path) -> set[str]:
@@ -198,7 +144,6 @@ def test_from_python_the_same_call_gives_model_scores_report_and_recipe(
         out=run.out,
         model=str(bert),
         columns={"query": "frage", "document": "antwort"},
-        index=folder / "vectors.npy",
         small=True,
         quiet=True,
     )

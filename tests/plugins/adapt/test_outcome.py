@@ -183,13 +183,6 @@ def test_the_student_has_its_size_speed_share_and_folder_below_the_models(out: P
     assert with_student(out).members == (FIRST, REST), "the student is no part of the merge"
 
 
-def test_the_student_searches_the_rewritten_index(out: Path) -> None:
-    text = screen_of(with_student(out, index="old/vectors.npy"))["small"]
-    assert f"its queries search the model's vectors: {out / 'new-vectors.npy'}" in text
-    failed = replace(with_student(out, index="old/vectors.npy"), index_problem="no unit rows")
-    assert "its queries" not in screen_of(failed)["small"]
-
-
 def test_a_student_that_keeps_too_little_is_told_with_the_next_larger_one(out: Path) -> None:
     outcome = with_student(out, replace(KEPT, met=False, lower_bound=0.85))
     assert outcome.unmet == (KEPT.text,)

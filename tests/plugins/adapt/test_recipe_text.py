@@ -216,13 +216,6 @@ def test_a_beir_set_is_judged_by_its_own_test() -> None:
     assert mined["mine_hard_negatives"]["corpus"] == "scifact/corpus.jsonl"
 
 
-def test_an_index_is_mapped_with_its_thresholds() -> None:
-    steps = steps_of(replace(PLAN, index="vectors.npy"))
-    assert steps["bridge"]["translate"]["new"] == "$model"
-    assert steps["thresholds"]["thresholds"]["old"] == "./base"
-    assert "$bridge" in steps["report"]["report"]["of"]
-
-
 @pytest.mark.parametrize("effort", ["quick", "normal", "thorough"])
 def test_a_student_of_the_model_is_scored_compared_and_held_to_a_share_of_it(effort: Any) -> None:
     plan = replace(PLAN, effort=effort, small=STUDENT)

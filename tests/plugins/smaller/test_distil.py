@@ -338,7 +338,7 @@ def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
     [
         (_student(student="{model: ./narrow}"), "its guide has embeddings of 32 numbers"),
         (_student("./narrow", "{model: ./teacher}"), "dense: 16"),
-        (_student("[./teacher, ./narrow]"), "share no space; name translations"),
+        (_student("[./teacher, ./narrow]"), "share no space; take a loss of scores"),
         (_student(student="{layers: [2, 0]}"), r"write [0, 2]"),
         (_student(student="{layers: [0, 7]}"), "has no layer 7"),
         (_student(student="{layers: [0], model: ./b}"), "either a 'model' or 'layers'"),
@@ -351,7 +351,6 @@ def test_losses_of_single_datasets_read_the_teachers_too(place: Path) -> None:
         (_student(more="backbone: {text_encoder: {lora: {rank: 2}}}"), "lora: {fold: true}"),
         (_student(student="{model: ./mute}"), "has no tokenizer"),
         (_student("./mute"), "has no tokenizer"),
-        (_student(more="translations: ./map"), "translations are for several teachers"),
     ],
 )
 def test_mistakes_are_found_before_the_work(place: Path, text: str, message: str) -> None:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from emberge import (
     DataError,
-    FileRef,
     Guide,
     Loss,
     Machine,
@@ -28,7 +27,6 @@ from emberge.encoding import TextEmbedder
 from emberge.numerics import unit_rows
 from emberge.training import FitJob, FitOptions, open_session
 from emberge_encoder import TextEncoder
-from emberge_index import SpaceOf
 from emberge_train import (
     BatchShuffle,
     EmbeddingDistillation,
@@ -45,7 +43,6 @@ from tests.support.losses import random_batch
 from tests.support.ranked_fit import Training
 from tests.support.tolerance import exactly
 from tests.support.training_data import InMemory, retrieval, texts
-from tests.support.translations import expected, write_translation
 
 OLD = ModelRef("./old")
 
@@ -221,43 +218,8 @@ def test_an_average_of_foreign_vectors_is_refused(
     other = tiny.checkpoint(tmp_path / "other", "xlm-roberta", seed=5, hidden_size=size)
     job = _job(berts[2], {"./old": bert, "./b": other}, EmbeddingDistillation(guide=_guide("./b")))
     with pytest.raises(
-        DataError, match=r"./b and ./old have vectors of different spaces.*translat"
+        DataError, match=r"./b and ./old have vectors of different spaces.*similarity_distil"
     ):
-        _teacher_vectors(job, tmp_path)
-
-
-def test_a_translation_leads_into_the_first_teachers_space(
-    bert: Path, berts: Sequence[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tiny.checkpoint(tmp_path / "other", "xlm-roberta", seed=5, hidden_size=16)
-    spaces = SpaceOf("b", "./b" * 64, "", 16, True), SpaceOf("old", "./old" * 64, "", 32, True)
-    translation = write_translation(tmp_path / "map", 16, 32)
-    header = dataclasses.replace(translation.header, source=spaces[0], target=spaces[1])
-    dataclasses.replace(translation, header=header).write(tmp_path / "map", {})
-    guide = _guide("./b", translations=(FileRef("map"),))
-    places = {"./old": bert, "./b": other}
-    job = _job(
-        berts[2], places, EmbeddingDistillation(guide=guide), files=lambda _: tmp_path / "map"
-    )
-    with pytest.raises(DataError, match="different spaces"):  # the map is a random one
-        _teacher_vectors(job, tmp_path)
-    monkeypatch.setattr("emberge.training.tables.guides._find_each", lambda *_: True)
-    found, anchors = _teacher_vectors(job, tmp_path)
-    own = unit_rows(_embedder(bert).embed(anchors))
-    mapped = expected(translation, _embedder(other).embed(anchors))
-    assert np.allclose(found, unit_rows(own + mapped), atol=1e-5)
-
-
-def test_a_translation_of_other_models_is_refused(
-    bert: Path, berts: Sequence[Path], tmp_path: Path
-) -> None:
-    write_translation(tmp_path / "map", 32)
-    guide = _guide("./b", translations=(FileRef("map"),))
-    places = {"./old": bert, "./b": berts[0]}
-    job = _job(
-        berts[2], places, EmbeddingDistillation(guide=guide), files=lambda _: tmp_path / "map"
-    )
-    with pytest.raises(DataError, match=r"does not lead from one of ./b to ./old.*step translate"):
         _teacher_vectors(job, tmp_path)
 
 

@@ -10,7 +10,6 @@ MERGE = "tests/plugins/merge"
 TRAIN = "tests/plugins/train"
 STEPS = "plugins/emberge_data/steps"
 STEP_TESTS = "tests/plugins/data/steps"
-INDEX, INDEX_SOURCES = "tests/plugins/index", "plugins/emberge_index"
 
 
 @dataclass(frozen=True)
@@ -201,53 +200,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{STEP_TESTS}/test_teacher_prompts.py",
         ),
     ),
-    "index": Room(
-        (
-            f"{INDEX_SOURCES}/query_changes.py",
-            f"{INDEX_SOURCES}/refresh_*.py",
-            f"{INDEX_SOURCES}/threshold_map.py",
-            f"{INDEX_SOURCES}/translation/arms.py",
-            f"{INDEX_SOURCES}/translation/folds.py",
-            f"{INDEX_SOURCES}/translation/maps.py",
-            f"{INDEX_SOURCES}/translation/translation_file.py",
-            f"{INDEX_SOURCES}/vectors/*.py",
-        ),
-        (
-            f"{INDEX}/test_diff_queries.py",
-            f"{INDEX}/test_killed_translation.py",
-            f"{INDEX}/test_maps.py",
-            f"{INDEX}/test_measures.py",
-            f"{INDEX}/test_refresh.py",
-            f"{INDEX}/test_refreshed_codes.py",
-            f"{INDEX}/test_refused_vectors.py",
-            f"{INDEX}/test_thresholds.py",
-            f"{INDEX}/test_translate_files.py",
-            "tests/hostile/test_translations.py",
-            "tests/hostile/test_vectors.py",
-        ),
-    ),
-    "index_models": Room(
-        (
-            f"{INDEX_SOURCES}/diff_queries.py",
-            f"{INDEX_SOURCES}/space/*.py",
-            f"{INDEX_SOURCES}/thresholds_verb.py",
-            f"{INDEX_SOURCES}/thresholds_step.py",
-            f"{INDEX_SOURCES}/translation/*bridge*.py",
-            f"{INDEX_SOURCES}/translation/probes.py",
-            f"{INDEX_SOURCES}/translation/translate_step.py",
-            f"{INDEX_SOURCES}/translation/two_models.py",
-        ),
-        (
-            f"{INDEX}/test_comparisons.py",
-            f"{INDEX}/test_diff_queries.py",
-            f"{INDEX}/test_passport_of_result.py",
-            f"{INDEX}/test_space.py",
-            f"{INDEX}/test_thresholds.py",
-            f"{INDEX}/test_thresholds_step.py",
-            f"{INDEX}/test_translate_step.py",
-            "tests/house/test_steps.py",
-        ),
-    ),
     "templates": Room(
         (
             "core/emberge/model_folder/config_fields.py",
@@ -373,7 +325,6 @@ ROOMS: Mapping[str, Room] = {
     "demo": _rest_of("demo"),
     "encoder": _rest_of("encoder"),
     "evaluate": _rest_of("evaluate"),
-    "index_faces": _rest_of("index"),
     "local": Room(("plugins/emberge_local/*.py",), ("tests/core/recipes/run/test_launchers.py",)),
     "merge_steps": _rest_of("merge"),
     "mergekit": _rest_of("mergekit"),

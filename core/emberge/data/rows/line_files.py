@@ -153,36 +153,3 @@ def parse_json_row(line: bytes, number: int) -> Mapping[str, Any] | BadRow:
             f"the line has {half}, half a surrogate pair, which is no character; correct the line"
         )
     return row
-
-
-_JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
-
-
-def read_texts(path: Path) -> list[str]:
-    """Return a file's texts: its non-empty lines, or the field `text` of each row of a .jsonl file.
-
-    Raises:
-        DataError: if the file cannot be read or has no text, or if a row's `text` is not a text; names the
-            row's line.
-    """
-    lines = ((number, line) for number, line in read_text_lines(path) if line)
-    if path.name.lower().endswith(_JSON_SUFFIXES):
-        texts = [_read_text(line, number, path) for number, line in lines if line.strip()]
-    else:
-        texts = [line for _, line in lines]
-    if not texts:
-        raise DataError(f"{printable(path)}: has no text; give a line for each")
-    return texts
-
-
-def _read_text(line: str, number: int, path: Path) -> str:
-    row = parse_json_row(line.encode(), number)
-    if isinstance(row, BadRow):
-        raise DataError(f"{printable(path)}:{number}: {row.message}")
-    text = row.get("text")
-    if not isinstance(text, str):
-        reason = f"'text' is {printable(text, 40)}" if "text" in row else "there is no 'text'"
-        raise DataError(
-            f"{printable(path)}:{number}: {reason}; every row needs a text there, so correct or remove it"
-        )
-    return text

@@ -119,7 +119,6 @@ def open_session(
                 pair_datasets,
                 objective,
                 model_of=job.guides,
-                file_of=job.files,
                 backbone=job.backbone,
                 device=ranks.device,
                 store=store or work,

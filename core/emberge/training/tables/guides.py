@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from emberge.contracts import Backbone, Dataset, Encoder, FileRef, Guide, Model, ModelRef
-from emberge.encoding import EmbeddingStore, SpaceMap, TextEmbedder, read_space_map
+from emberge.contracts import Backbone, Dataset, Encoder, Guide, Model, ModelRef
+from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge.errors import CheckpointError, DataError
 from emberge.numerics import unit_rows
 from emberge.ranks import ALONE, Ranks
@@ -73,7 +73,6 @@ def add_guides(
     objective: Objective,
     *,
     model_of: Callable[[ModelRef], Model] | None,
-    file_of: Callable[[FileRef], Path] | None = None,
     backbone: Backbone,
     device: str,
     store: Path,
@@ -112,7 +111,7 @@ def add_guides(
         reading = _GuideReading(
             guide, guided_datasets, stored_names, backbone, device, store, ranks, progress
         )
-        for name, reader in reading.read(model_of, file_of).items():
+        for name, reader in reading.read(model_of).items():
             guided_tables[name] = dataclasses.replace(guided_tables[name], guide=reader)
     return guided_tables
 
@@ -151,9 +150,7 @@ class _GuideReading:
     progress: Callable[..., None] | None
 
     def read(
-        self,
-        model_of: Callable[[ModelRef], Model],
-        file_of: Callable[[FileRef], Path] | None,
+        self, model_of: Callable[[ModelRef], Model]
     ) -> dict[str, GuideReader | EnsembleReader]:
         """Return the reader of each dataset's embeddings.
 
@@ -161,15 +158,8 @@ class _GuideReading:
             DataError: if the models do not share a space, and their vectors are to be averaged.
         """
         models = [model_of(reference) for reference in self.guide.models]
-        if self.guide.translations and file_of is None:
-            raise DataError("a guide has translations, and the job has no `files` to find them by")
-        files = [file_of(file) for file in self.guide.translations] if file_of is not None else []
-        space_maps = match_translations(models, list(map(read_space_map, files)))
         probes: dict[str, tuple[str, NDArray[np.float32]]] = {}
-        parts = [
-            self._read_by(model, space_map, probes)
-            for model, space_map in zip(models, space_maps, strict=True)
-        ]
+        parts = [self._read_by(model, probes) for model in models]
         if len(parts) == 1:
             return dict(parts[0])
         return {
@@ -178,17 +168,14 @@ class _GuideReading:
         }
 
     def _read_by(
-        self,
-        model: Model,
-        space_map: SpaceMap | None,
-        probes: dict[str, tuple[str, NDArray[np.float32]]],
+        self, model: Model, probes: dict[str, tuple[str, NDArray[np.float32]]]
     ) -> dict[str, GuideReader]:
         """Return one model's reader of each dataset; a model that stores them all is then unreferenced.
 
         `probes` are the first model's name and vectors of some texts, by dataset; that model adds them.
         """
         backbone = self.guide.choose_backbone(self.beside)
-        loaded_model = _LoadedModel.of(model, backbone, self.device, space_map)
+        loaded_model = _LoadedModel.of(model, backbone, self.device)
         compares = bool(self.guide.ensemble) and self.guide.combine == "vectors"
         readers = {}
         for dataset in self.datasets:
@@ -207,37 +194,22 @@ class _GuideReading:
         embedded = loaded_model.embed_on_demand(table)
         if table.info.name in self.stored_names:
             embedded = loaded_model.store_vectors(table, self.store, self.ranks, self.progress)
-        return GuideReader(table, embedded, loaded_model.dimension, self.device)
+        return GuideReader(table, embedded, loaded_model.encoder.dimension, self.device)
 
 
 @dataclass(frozen=True)
 class _LoadedModel:
-    """Loaded model of a guide; `content` has all facts on which its embeddings depend.
-
-    `space_map` translates its vectors into the space of the guide's first model.
-    """
+    """Loaded model of a guide; `content` has all facts on which its embeddings depend."""
 
     name: str
     encoder: Encoder
     content: str
-    space_map: SpaceMap | None
 
     @classmethod
-    def of(
-        cls, model: Model, backbone: Backbone, device: str, space_map: SpaceMap | None
-    ) -> _LoadedModel:
+    def of(cls, model: Model, backbone: Backbone, device: str) -> _LoadedModel:
         encoder = backbone.load(_find_folder(model), device=device, dtype="float32")
         encoder.module.requires_grad_(False)
-        return cls(model.name, encoder, f"{model.fingerprint} {backbone!r}", space_map)
-
-    @property
-    def dimension(self) -> int:
-        """The size of vectors after the translation."""
-        return (
-            self.encoder.dimension
-            if self.space_map is None
-            else int(self.space_map.matrix.shape[1])
-        )
+        return cls(model.name, encoder, f"{model.fingerprint} {backbone!r}")
 
     def embed_on_demand(self, table: ExampleTable) -> EmbedSequences:
         """Return the function that embeds sequences of a table on demand."""
@@ -246,7 +218,7 @@ class _LoadedModel:
             texts = [table.sequences[int(sequence)] for sequence in sequences]
             return TextEmbedder(self.encoder).embed_tokens(texts)
 
-        return _with_translation(embedded, self.space_map)
+        return embedded
 
     def store_vectors(
         self,
@@ -270,15 +242,7 @@ class _LoadedModel:
             name=self.name,
             progress=report,
         )
-        # Stored vectors are the model's own, so that any ensemble finds them.
-        return _with_translation(vectors.embed_tokens(table.sequences).__getitem__, self.space_map)
-
-
-def _with_translation(embedded: EmbedSequences, space_map: SpaceMap | None) -> EmbedSequences:
-    if space_map is None:
-        return embedded
-    apply = space_map.apply
-    return lambda sequences: apply(embedded(sequences))
+        return vectors.embed_tokens(table.sequences).__getitem__
 
 
 def _choose_probes(table: ExampleTable) -> NDArray[np.int64]:
@@ -306,31 +270,9 @@ def _require_one_space(
     if is_comparable and (len(vectors) < 2 or _find_each(vectors, first_vectors)):
         return
     raise DataError(
-        f"{name} and {first} have vectors of different spaces, so a mean of their vectors is of no use; name "
-        f"a translation (a step translate with old: {name} and new: {first}), or take a loss of scores, such "
-        "as similarity_distillation"
+        f"{name} and {first} have vectors of different spaces, so a mean of their vectors is of no use; take "
+        "a loss of scores, such as similarity_distillation"
     )
-
-
-def match_translations(
-    models: Sequence[Model], space_maps: Sequence[SpaceMap]
-) -> list[SpaceMap | None]:
-    """Return each model's translation into the space of the first model, None for models without one.
-
-    Raises:
-        DataError: if a translation has another source than one of the models, or another target than the
-            first one.
-    """
-    fingerprints = [model.fingerprint for model in models]
-    for space_map in space_maps:
-        if space_map.target != fingerprints[0] or space_map.source not in fingerprints[1:]:
-            raise DataError(
-                f"a translation does not lead from one of {', '.join(m.name for m in models[1:])} to "
-                f"{models[0].name}, the first model of the ensemble; fit it by a step translate with old: "
-                f"the other model and new: {models[0].name}"
-            )
-    by_source = {space_map.source: space_map for space_map in space_maps}
-    return [by_source.get(fingerprint) for fingerprint in fingerprints]
 
 
 def _find_each(vectors: NDArray[np.float32], others: NDArray[np.float32]) -> bool:
