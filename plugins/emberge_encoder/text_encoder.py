@@ -164,10 +164,6 @@ class TextEncoder(Backbone):
     def leaves_adapter(self) -> bool:
         return self.lora is not None and not self.lora.fold
 
-    @property
-    def folds_adapter(self) -> bool:
-        return self.lora is not None and self.lora.fold
-
     def for_route(self, route: str) -> Backbone:
         return dataclasses.replace(self, route=route)
 

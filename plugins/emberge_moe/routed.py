@@ -76,10 +76,6 @@ class Routed(Backbone):
     def leaves_adapter(self) -> bool:
         return self.inner.leaves_adapter
 
-    @property
-    def folds_adapter(self) -> bool:
-        return self.inner.folds_adapter
-
     def describe(self, checkpoint: Path, *, predicts: bool = False) -> EncoderFacts:
         """Return the inner backbone's facts; report a model without routers, but not its training."""
         facts = self.inner.describe(checkpoint, predicts=predicts)

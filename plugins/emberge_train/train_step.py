@@ -40,7 +40,7 @@ from emberge.contracts import (
     prediction_problems,
 )
 from emberge.results import write_bags
-from emberge.training import Averaging, FitOptions, FitResult, KeptState, choose_negatives
+from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
 from emberge_train.trackers import open_trackers, tracker_problems
@@ -76,8 +76,7 @@ class Train(FitOptions, Step):
 
     The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset from which
     the sampler selected only some rows, the row numbers in `bags/<dataset>.npy`. If the backbone trains an
-    adapter, the result is the adapter, and `$id` means the model with the adapter. A kept state is in
-    `training_state`, which is left out where the model is loaded, merged or published.
+    adapter, the result is the adapter, and `$id` means the model with the adapter.
 
     Example:
         trained:
@@ -110,9 +109,6 @@ class Train(FitOptions, Step):
     learning_rate_of: StepRef | None = None
     """Step whose learning rate is used instead: a training, or a `select` step, which gives the learning rate
     of the training that it chose."""
-    from_state: bool = False
-    """Continue from the weights and the optimizer's moments that `model` kept (`keep_state`), not from its
-    average; by default without warm-up. Batches are those of this training's data, from its first step."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
@@ -122,29 +118,12 @@ class Train(FitOptions, Step):
     def adapts(self) -> ModelRef | None:
         return self.model if self.backbone.leaves_adapter else None
 
-    def identity(self) -> str:
-        """Return a hash of the state that a model from outside kept; a step's own fingerprint implies it."""
-        from emberge.hashes import HashCache
-
-        if not self.from_state or self.model.step is not None:
-            return ""
-        text = self.model.adapter or self.model.main
-        state = self.model.folder / Path(text).expanduser() / KeptState.FOLDER
-        return HashCache().of_tree(state) if state.is_dir() else ""
-
-    def _choose_options(self, **changes: Any) -> FitOptions:
-        """Return the options of the loop; a training that continues has no warm-up unless it states one."""
-        if self.from_state and self.warmup_ratio is None and self.warmup_steps is None:
-            changes = {"warmup_ratio": 0.0, **changes}
-        return FitOptions.of(self, **changes)
-
     def check(self, context: Preflight) -> Iterable[Problem]:
         from emberge.data import check_datasets
         from emberge.training import TrainingPreview
 
-        self._expect_result(context, TrainingPreview())
+        context.expect(expected_of(TrainingPreview(), self.model))
         yield from self._check_model(context)
-        yield from self._check_state(context)
         yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
             sampler_note = (
@@ -156,7 +135,7 @@ class Train(FitOptions, Step):
             )
             return
         yield from self._check_guides(context)
-        for option, warning in option_warnings(self._choose_options()):
+        for option, warning in option_warnings(self):
             yield context.warning(warning, option)
         for warning in loss_warnings(self.loss):
             yield context.warning(warning, "loss")
@@ -188,7 +167,7 @@ class Train(FitOptions, Step):
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
-        if self.model.adapter is not None and not self.from_state:
+        if self.model.adapter is not None:
             yield context.problem("training starts from a whole model, not an adapter", "model")
         elif folder is not None:
             facts = self.backbone.describe(folder)
@@ -198,41 +177,6 @@ class Train(FitOptions, Step):
                 yield context.problem(message, "loss")
             if facts.changes:
                 context.note("not native", facts.changes)
-
-    def _check_state(self, context: Preflight) -> Iterator[Problem]:
-        """Yield the problems of the state that the result keeps, and of the one to continue from."""
-        if self.keep_state and self.backbone.folds_adapter:
-            yield context.problem(
-                "keep_state: factors that are folded into the model cannot be continued; take fold out of "
-                "lora, and fold the adapter by a merge",
-                "keep_state",
-            )
-        for message in self._list_state_problems(context) if self.from_state else ():
-            yield context.problem(message, "from_state")
-
-    def _list_state_problems(self, context: Preflight) -> list[str]:
-        """Return why this training cannot continue from the state that its model kept or will keep."""
-        if self.model.step is not None:
-            state = self._expect_state(context)
-            if state is None:
-                return [
-                    f"from_state: {self.model} keeps no state; name a training with keep_state: true"
-                ]
-            return list(state.find_problems(self._choose_options()))
-        folder = context.adapter(self.model) or context.model(self.model)
-        try:
-            state = KeptState.find(folder) if folder is not None else None
-        except CheckpointError as error:
-            return [str(error)]
-        return [] if state is None else list(state.find_problems(self._choose_options()))
-
-    def _expect_state(self, context: Preflight) -> KeptState | None:
-        """Return the state that the step `model` will keep; None if it keeps none."""
-        expected_result = context.expected(self.model)
-        if expected_result is None or self.model.part is not None:
-            return None
-        facts = expected_result.artifact.details.get(KeptState.FOLDER)
-        return KeptState(facts) if facts else None
 
     def _check_guides(self, context: Preflight) -> Iterator[Problem]:
         for loss in self._list_losses():
@@ -283,7 +227,7 @@ class Train(FitOptions, Step):
         yield from self._check_head(context, checked)
         yield from self._check_media(context, checked)
         yield from self._check_prompts(context, checked)
-        for option, warning in data_warnings(self._choose_options(), checked):
+        for option, warning in data_warnings(self, checked):
             yield context.warning(warning, option)
 
     def _check_sets(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
@@ -344,7 +288,7 @@ class Train(FitOptions, Step):
                 resolve=context.data,
                 sampler=sampler,
                 losses=self.loss,
-                options=self._choose_options(negatives=negatives),
+                options=FitOptions.of(self, negatives=negatives),
                 seed=self.seed or 0,
             )
         except EmbergeError as error:
@@ -356,25 +300,8 @@ class Train(FitOptions, Step):
                 yield context.problem(fault, "loss")
         if training_preview.lines:
             context.note("training", training_preview.lines)
-        yield from self._check_window(context, training_preview.steps)
-        self._expect_result(context, training_preview)
+        context.expect(expected_of(training_preview, self.model))
         self._expect_work(context, checked, training_preview)
-
-    def _check_window(self, context: Preflight, steps: int | None) -> Iterator[Problem]:
-        """Yield a problem if the window of averages does not fit a known number of steps."""
-        if self.average is not None and steps and (fault := self.average.find_problem(steps)):
-            yield context.problem(fault, "average")
-
-    def _expect_result(self, context: Preflight, ahead: TrainingPreview) -> None:
-        """Announce the model, and what a later training can continue from."""
-        expected = expected_of(ahead, self.model)
-        details = {**expected.artifact.details, **self._describe_state(self._choose_options())}
-        artifact = dataclasses.replace(expected.artifact, details=details)
-        context.expect(dataclasses.replace(expected, artifact=artifact))
-
-    def _describe_state(self, options: FitOptions) -> dict[str, Any]:
-        """Return the artifact's detail about the state that the result keeps, if it keeps one."""
-        return {KeptState.FOLDER: KeptState.of(options).facts} if options.keep_state else {}
 
     def _expect_work(
         self, context: Preflight, checked: CheckedData, ahead: TrainingPreview
@@ -393,9 +320,9 @@ class Train(FitOptions, Step):
                 model=self.model,
                 tokens=tokens,
                 flops=flops,
-                # float32 weights, gradients, AdamW's two means, and the average
-                memory=4 if adapts else 16 + 4 * (self.average is not None),
-                disk=0 if adapts else 4 * (1 + self.keep_last + 3 * self.keep_state),
+                # float32 weights, gradients, and AdamW's two means
+                memory=4 if adapts else 16,
+                disk=0 if adapts else 4 * (1 + self.keep_last),
                 unknown=unknown,
             )
         )
@@ -434,15 +361,14 @@ class Train(FitOptions, Step):
         from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
-        kept_state = KeptState.find(model.adapter or model.folder) if self.from_state else None
-        if model.adapter is not None and kept_state is None:
+        if model.adapter is not None:
             raise CheckpointError(
                 f"{model.name}: training starts from a whole model, not an adapter"
             )
         workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)
         rate = self._find_learning_rate(workspace)
-        options = self._choose_options(learning_rate=rate)
+        options = FitOptions.of(self, learning_rate=rate)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
@@ -467,7 +393,6 @@ class Train(FitOptions, Step):
                 seed=workspace.seed,
                 guides=workspace.model,
                 early_stopping=stopping,
-                from_state=kept_state.folder if kept_state else None,
             )
             result = fit(
                 job,
@@ -491,8 +416,6 @@ class Train(FitOptions, Step):
                     model, result, _describe_used_rows(datasets, result, bags), workspace.seed
                 ),
                 "learning_rate": rate,
-                **self._describe_state(options),
-                **({"average": _describe_average(self.average)} if self.average else {}),
                 "sampler": [repr(part) for part in sampler],
                 **(_read_adapter_ranks(workspace.folder) if adapts else {}),
             },
@@ -549,16 +472,6 @@ def _list_changed_options(backbone: Backbone) -> dict[str, Any]:
             nested = is_dataclass(value) and not isinstance(value, type)
             changed[option.name] = dataclasses.asdict(value) if nested else value
     return {**changed, **inner}
-
-
-def _describe_average(average: Averaging) -> dict[str, Any]:
-    """Return the options of an average that have an effect."""
-    options = {
-        name: value for name, value in dataclasses.asdict(average).items() if value is not None
-    }
-    return (
-        options if average.weights == "ema" else {k: v for k, v in options.items() if k != "decay"}
-    )
 
 
 def _average_last_losses(losses: Sequence[tuple[str, float]]) -> float:

@@ -13,8 +13,6 @@ from emberge.training import FitOptions
 _LARGEST_RATE = 1.0
 # A warm-up longer than all that comes after it.
 _LONGEST_WARMUP = 0.5
-# Steps of a training whose number is not known, to say what share of it something takes.
-_ASSUMED_STEPS = 1000
 # Rates that an exponent without its minus turns into thousands and more.
 _SIGN_FORGOTTEN = 1e3
 
@@ -35,19 +33,6 @@ def option_warnings(options: FitOptions) -> Iterator[tuple[str, str]]:
                 f"rate rises: {_describe_remainder(warmup)}; 0.05 to 0.1 of the steps is usual"
             ),
         )
-    if options.average is not None and options.schedule != "constant":
-        yield "average", _describe_damping(options)
-
-
-def _describe_damping(options: FitOptions) -> str:
-    from emberge.training import measure_damping
-
-    removed = measure_damping(options, options.max_steps or _ASSUMED_STEPS)
-    return (
-        f"the schedule {options.schedule} lowers the learning rate, and the average damps the updates of its "
-        f"window a second time: they count {removed:.0%} less than the schedule alone gives them; write "
-        "schedule: constant, or leave average out"
-    )
 
 
 def _describe_rate(rate: float) -> str:

@@ -182,54 +182,46 @@ class HeldOut:
 class ChosenWeighting:
     """Index of the chosen weighting, and its held-out gain over equal weights.
 
-    `worth` is, for each member, the gain of a choice with it over a choice without it. `over_base` is the
-    gain of equal weights over the base alone, if it decided between these and a larger share of the base.
+    `over_base` is the gain of equal weights over the base alone, if it decided between these and a larger
+    share of the base.
     """
 
     place: int
     gain: HeldOut
-    worth: Sequence[HeldOut] = ()
     over_base: HeldOut | None = None
 
 
 def choose(
     weights: Array, scores: Sequence[UnitScores], seed: int, cautious: int | None = None
 ) -> ChosenWeighting:
-    """Return the chosen weighting, and the worth of each member.
+    """Return the chosen weighting.
 
     The units of every set are halved at random ten times. Weights chosen on one half are compared on the
-    other half (cross-fitting) with equal weights, and with weights chosen among weightings without one of the
-    members (leave one out). If the gain over equal weights is clear, the result is the weighting nearest to
-    equal weights within one standard error of the best (Breiman et al., 1984); else it is equal weights. If
-    `cautious` is given, it takes the place of equal weights that are not clearly better than the base alone.
+    other half (cross-fitting) with equal weights. If the gain over equal weights is clear, the result is the
+    weighting nearest to equal weights within one standard error of the best (Breiman et al., 1984); else it
+    is equal weights. If `cautious` is given, it takes the place of equal weights that are not clearly better
+    than the base alone.
     """
-    weightings_without = [np.flatnonzero(member == 0) for member in weights.T]
-
-    def rivals(seen: Sequence[Array]) -> list[int]:
-        return [EQUAL, *(simplest(weights, seen, among) for among in weightings_without)]
-
-    gain, *worths = held_out(scores, lambda seen: simplest(weights, seen), rivals, seed)
+    gain = held_out(scores, lambda seen: simplest(weights, seen), seed)
     if gain.clear:
         contributions = [set_scores.contributions() for set_scores in scores]
-        return ChosenWeighting(simplest(weights, contributions), gain, worths)
+        return ChosenWeighting(simplest(weights, contributions), gain)
     if cautious is None:
-        return ChosenWeighting(EQUAL, gain, worths)
+        return ChosenWeighting(EQUAL, gain)
     over_base = compare(scores, [weights.shape[1], EQUAL])  # the base is the last member alone
-    return ChosenWeighting(EQUAL if over_base.clear else cautious, gain, worths, over_base)
+    return ChosenWeighting(EQUAL if over_base.clear else cautious, gain, over_base)
 
 
-def simplest(weights: Array, contributions: Sequence[Array], allowed: Places | None = None) -> int:
+def simplest(weights: Array, contributions: Sequence[Array]) -> int:
     """Return the index of the weighting nearest to equal weights within a standard error of the best."""
-    places = np.arange(len(weights)) if allowed is None else allowed
-    parts = [part[places] for part in contributions]
-    means = mean_score(parts)
+    means = mean_score(contributions)
     best = int(means.argmax())
-    errors = standard_error([part - part[best] for part in parts])
+    errors = standard_error([part - part[best] for part in contributions])
     is_close = means >= means[best] - errors
     is_close[best] = True
-    distance = np.where(is_close, from_equal(weights)[places], np.inf)
+    distance = np.where(is_close, from_equal(weights), np.inf)
     # Of equally simple ones the better.
-    return int(places[np.lexsort((-means, np.round(distance, 9)))[0]])
+    return int(np.lexsort((-means, np.round(distance, 9)))[0])
 
 
 def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
@@ -239,34 +231,22 @@ def compare(scores: Sequence[UnitScores], pair: Sequence[int]) -> HeldOut:
 
 
 def held_out(
-    scores: Sequence[UnitScores],
-    rule: Callable[[Sequence[Array]], int],
-    rivals: Callable[[Sequence[Array]], Sequence[int]],
-    seed: int,
-) -> list[HeldOut]:
-    """Return the gain of a rule's choice over each rival's choice, on units that no rule has seen.
+    scores: Sequence[UnitScores], rule: Callable[[Sequence[Array]], int], seed: int
+) -> HeldOut:
+    """Return the gain of a rule's choice over equal weights, on units that the rule has not seen.
 
     `rule` takes the contributions of the seen units and returns the index of the weighting that it chooses.
-    `rivals` takes the same contributions and returns the indices that all rivals choose.
     """
-    totals: list[Array] = []
+    gains = [np.zeros((1, len(set_scores))) for set_scores in scores]
     for seen, unseen in halves([len(set_scores) for set_scores in scores], seed):
         seen_contributions = [
             set_scores.contributions(units) for set_scores, units in zip(scores, seen, strict=True)
         ]
-        places = np.array([rule(seen_contributions), *rivals(seen_contributions)])
-        totals = totals or [np.zeros((len(places) - 1, len(set_scores))) for set_scores in scores]
-        for total, set_scores, units in zip(totals, scores, unseen, strict=True):
-            choice, *rival_choices = set_scores.select(places).contributions(units)
-            total[:, units] += (choice - np.stack(rival_choices)) / HALVINGS
-    return mean_differences(totals)
-
-
-def mean_differences(differences: Sequence[Array]) -> list[HeldOut]:
-    """Return each choice's mean over sets and standard error, from sets' differences [choices, units]."""
-    errors = CHOSEN_ERROR * standard_error(differences)
-    pairs = zip(mean_score(differences), errors, strict=True)
-    return [HeldOut(float(difference), float(error)) for difference, error in pairs]
+        places = [rule(seen_contributions), EQUAL]
+        for gain, set_scores, units in zip(gains, scores, unseen, strict=True):
+            choice, equal = set_scores.select(places).contributions(units)
+            gain[0, units] += (choice - equal) / HALVINGS
+    return HeldOut(float(mean_score(gains)[0]), CHOSEN_ERROR * float(standard_error(gains)[0]))
 
 
 def halves(sizes: Sequence[int], seed: int) -> Iterator[tuple[list[Places], list[Places]]]:

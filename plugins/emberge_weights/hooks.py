@@ -9,7 +9,4 @@ from emberge import hookimpl
 
 @hookimpl
 def register_steps() -> Mapping[str, str]:
-    return {
-        "find_weights": "emberge_weights.find_weights:FindWeights",
-        "find_mixture": "emberge_weights.mixture.find_mixture:FindMixture",
-    }
+    return {"find_weights": "emberge_weights.find_weights:FindWeights"}

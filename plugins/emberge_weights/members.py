@@ -34,26 +34,12 @@ class SideVectors:
     documents: VectorRows
 
 
-@dataclass(frozen=True)
-class Prompting:
-    """Prompts for an evaluation: a `template` before queries, or the model's own prompts (`own`)."""
-
-    template: str | None
-    own: Mapping[str, str]
-
-    def of(self, weight_set: WeightSet, side: str) -> str:
-        """Return the prompt of a side of a set; both sides of a symmetric set have the queries' prompt."""
-        if self.template is not None:
-            if side == "document" and not weight_set.alike:
-                return ""
-            text = self.template
-            for name, value in weight_set.asked.items():
-                text = text.replace(f"{{{name}}}", value)
-            return text
-        names = [side, "passage"] if side == "document" else [side]
-        return next(
-            (self.own[name] for name in ([] if weight_set.alike else names) if name in self.own), ""
-        )
+def find_prompt(prompts: Mapping[str, str], weight_set: WeightSet, side: str) -> str:
+    """Return a model's own prompt for the side `query` or `document` of a set; "" for pairs."""
+    if weight_set.gold:
+        return ""
+    names = [side, "passage"] if side == "document" else [side]
+    return next((prompts[name] for name in names if name in prompts), "")
 
 
 def before_length_one(backbone: Backbone) -> Backbone:
@@ -67,20 +53,18 @@ def before_length_one(backbone: Backbone) -> Backbone:
     return backbone
 
 
-def member_inputs(
-    models: Sequence[Model], weights: Sequence[float | PerTensor]
-) -> list[MergeInput]:
-    """Return the models with a weight other than 0, or with weights by tensor, as inputs of a merge."""
+def member_inputs(models: Sequence[Model], weights: Sequence[float]) -> list[MergeInput]:
+    """Return the models with a weight other than 0, as inputs of a merge."""
     return [
         MergeInput(
             f"{model.name} ({number})",
             model.folder,
-            weight=PerTensor(weight) if isinstance(weight, float) else weight,
+            weight=PerTensor(weight),
             fingerprint=model.fingerprint,
             adapter=model.adapter,
         )
         for number, (model, weight) in enumerate(zip(models, weights, strict=True), 1)
-        if not isinstance(weight, float) or weight != 0
+        if weight != 0
     ]
 
 
@@ -99,8 +83,8 @@ def plan_problems(plan: MergePlan) -> Iterator[str]:
         )
 
 
-def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
-    """Return the plan of a merge of members whose folders all exist.
+def require_members(models: Sequence[Model], strategy: Stage) -> None:
+    """Require members, whose folders all exist, that can be merged and whose ensemble predicts the merge.
 
     Raises:
         CheckpointError: if there are fewer than two members, if a member occurs twice, or if models do not
@@ -118,16 +102,14 @@ def plan_members(models: Sequence[Model], strategy: Stage) -> MergePlan:
     plan = plan_of(member_inputs(models, [1.0] * len(models)), strategy)
     for fault in plan_problems(plan):
         raise CheckpointError(fault)
-    return plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetEmbedder:
-    """Embedder of sets, one model at a time; `prompt` is a template before queries."""
+    """Embedder of sets, one model at a time."""
 
     sets: Sequence[WeightSet]
     backbone: Backbone
-    prompt: str | None
     max_length: int | None
     workspace: Workspace
 
@@ -155,20 +137,15 @@ class SetEmbedder:
             name=name,
             progress=self.workspace.progress,
         )
-        prompting = Prompting(self.prompt, encoder.prompts)
 
         def embed(weight_set: WeightSet, texts: Sequence[str], side: str) -> VectorRows:
-            prompt = prompting.of(weight_set, side)
+            prompt = find_prompt(encoder.prompts, weight_set, side)
             return store.embed(texts, prompt=prompt, max_length=self.max_length)
 
         vectors_by_set = []
         for number, weight_set in enumerate(self.sets, 1):
             with self.workspace.part("set", number, len(self.sets), weight_set.name):
                 queries = embed(weight_set, weight_set.queries, "query")
-                documents = (
-                    queries
-                    if weight_set.itself
-                    else embed(weight_set, weight_set.documents, "document")
-                )
+                documents = embed(weight_set, weight_set.documents, "document")
             vectors_by_set.append(SideVectors(queries, documents))
         return vectors_by_set

@@ -30,13 +30,11 @@ from emberge import (
     component,
 )
 from emberge.data import check_eval_sets, lacking_half, pick_eval_sets
-from emberge.merging import MergeInput, MergePlan
+from emberge.merging import MergeInput
 from emberge.model_folder import read_settings
-from emberge.wording import human_size
 
 from emberge_weights.members import plan_of, plan_problems
 from emberge_weights.weight_sets import (
-    Metric,
     SetEntry,
     WeightSet,
     describe_few,
@@ -44,24 +42,10 @@ from emberge_weights.weight_sets import (
     unusable,
 )
 
-# Fewer have no rank correlation to speak of.
-FEWEST_TRIALS = 5
 # Share of queries up to which sets may have some in common.
 SHARED = 0.05
-# Options of backbones under which parameters are not those of the checkpoint, or are built into code.
-_UNFIT = ("lora", "torch_compile")
 # Hashes of queries by the name of their set.
 Keys = Mapping[str, frozenset[bytes]]
-# Steps of a fit, each with a batch of every set.
-ROUNDS = 40
-# Queries, or pairs, of a batch; documents that belong to a query, and others that are near it.
-QUERIES = 16
-PAIRS = 32
-OWN = 2
-NEAR = 3
-# Texts of a batch at most, and those that run together, whose activations are in memory at once.
-TEXTS = max(QUERIES * (1 + OWN + NEAR), 2 * PAIRS)
-CHUNK = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +63,8 @@ class SearchOptions(Step):
     """Evaluation sets to choose by; their `dev` halves are used."""
     elsewhere: tuple[SetEntry, ...] = ()
     """Sets of other domains: each weighting's gain in `data` is shown with its loss on these sets."""
-    tests: tuple[SetEntry, ...] = ()
-    """Sets on which the result will be reported; `data` must share no queries with them."""
-    metric: Metric = "task"
     candidates: Count = 1000
     """Number of weightings to score."""
-    anchors: WholeNumber = 5
-    """Weightings to merge for real, including equal weights; their real scores correct the predicted ones."""
-    trials: WholeNumber = 0
-    """Random weightings to merge as well, which show how well scores are predicted.
-
-    The table has the rank correlation of predicted and real scores. On `tests` it compares the choice with
-    the best of the trials, the result of a plain sweep of as many merges."""
-    layers: bool = False
-    """Fit weights by layer with gradients, and use them if they are better than one weight for all layers."""
-    prompt: str | None = None
-    """Text before queries, with the set's `{instruction}` and `{prompt}`; by default the models' prompts."""
     max_length: TextLength | None = None
     """Largest number of tokens of a text; by default the models' own limit."""
     backbone: Backbone = component("text_encoder")
@@ -109,50 +79,23 @@ def problems(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     """Yield problems of the options, the sets and the models of a search."""
     if not step.data:
         yield context.problem("data names no evaluation set", "data")
-    yield from _check_trials(step, context)
-    if step.layers:
-        yield from _check_layers(step, context)
     yield from _check_sets(step, context)
     yield from _check_models(step, context)
 
 
-def _check_trials(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield problems with the number of trials, which are drawn from the random candidates."""
-    from emberge_weights.candidates import fixed_candidates
-
-    if step.trials and step.trials < FEWEST_TRIALS:
-        yield context.problem(
-            f"trials is 0, or {FEWEST_TRIALS} and more to rank, not {step.trials}", "trials"
-        )
-    if step.trials and not step.anchors:
-        yield context.problem(
-            "anchors is 0, and trials are compared with the choice, which is one of them: raise it",
-            "anchors",
-        )
-    random = step.candidates - len(
-        fixed_candidates(len(step.models), step.base is not None, step.base_share)
-    )
-    if step.trials > 0 and random < step.trials:
-        yield context.problem(
-            f"{step.trials} trials are drawn among the random candidates, of which there are "
-            f"{max(0, random)}: raise `candidates`",
-            "candidates",
-        )
-
-
 def _check_sets(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
     keys: dict[str, Keys] = {}
-    for option in ("data", "elsewhere", "tests"):
+    for option in ("data", "elsewhere"):
         entries: Sequence[SetEntry] = getattr(step, option)
-        faults = list(_set_faults(step, entries, context))
+        faults = list(_set_faults(entries, context))
         yield from (context.problem(fault, option) for fault in faults)
-        sets = [] if faults else list(read_seen_sets(entries, step.metric, context))
+        sets = [] if faults else list(_read_seen_sets(entries, context))
         keys[option] = {weight_set.name: weight_set.keys for weight_set in sets}
         if option == "data" and not faults:
             few = (one.describe_few() for one in sets)
             yield from (context.problem(fault, option) for fault in few if fault)
             keys["their test halves"] = _test_halves(step, context)
-    for option in ("elsewhere", "tests", "their test halves"):
+    for option in ("elsewhere", "their test halves"):
         for fault, severe in _check_overlaps(keys["data"], keys.get(option, {}), option):
             yield context.problem(fault, "data") if severe else context.warning(fault, "data")
     if any(entry.split == "test" for entry in step.data):
@@ -170,8 +113,7 @@ def _test_halves(step: SearchOptions, context: Preflight) -> Keys:
             names = [*_list_with_test_half(entry, context)]
             test_entries += [replace(entry, only=tuple(names), split="test")] if names else []
     return {
-        weight_set.name: weight_set.keys
-        for weight_set in read_seen_sets(test_entries, step.metric, context)
+        weight_set.name: weight_set.keys for weight_set in _read_seen_sets(test_entries, context)
     }
 
 
@@ -201,9 +143,7 @@ class SeenSet:
         return describe_few(self.name, self.unit, self.count)
 
 
-def read_seen_sets(
-    entries: Sequence[SetEntry], metric: Metric, context: Preflight
-) -> Iterator[SeenSet]:
+def _read_seen_sets(entries: Sequence[SetEntry], context: Preflight) -> Iterator[SeenSet]:
     """Yield the sets of entries; steps of one recipe that share a set read it once."""
     for entry in entries:
         for eval_set in pick_eval_sets(
@@ -211,30 +151,27 @@ def read_seen_sets(
         ):
             files = [file for _, file in eval_set.files()]
             state = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
-            yield _read_seen_set(entry, eval_set, metric, tuple(context.readers), state)
+            yield _read_seen_set(entry, eval_set, tuple(context.readers), state)
 
 
 @functools.lru_cache(maxsize=256)
 def _read_seen_set(
     entry: SetEntry,
     eval_set: EvalSet,
-    metric: Metric,
     readers: tuple[Reader, ...],
     state: tuple[tuple[str, int, int], ...],  # noqa: ARG001 - changed files are read again
 ) -> SeenSet:
-    weight_set = read_set(eval_set, entry, readers, metric)
+    weight_set = read_set(eval_set, entry, readers)
     return SeenSet(
         weight_set.name, weight_set.unit, len(weight_set.queries), _hash_queries(weight_set)
     )
 
 
-def _set_faults(
-    step: SearchOptions, entries: Sequence[SetEntry], context: Preflight
-) -> Iterator[str]:
+def _set_faults(entries: Sequence[SetEntry], context: Preflight) -> Iterator[str]:
     for entry in entries:
         sets, faults = check_eval_sets(context, entry, entry.split)
         yield from faults
-        yield from (fault for weight_set in sets if (fault := unusable(weight_set, step.metric)))
+        yield from (fault for weight_set in sets if (fault := unusable(weight_set)))
 
 
 def _hash_queries(weight_set: WeightSet) -> frozenset[bytes]:
@@ -279,18 +216,8 @@ def _check_models(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
             inputs.append(MergeInput(reference.text, folder, adapter=context.adapter(reference)))
             yield from _check_model(step, reference, folder, context)
     if len({model.name for model in inputs}) > 1:
-        yield from _check_together(step, inputs, context)
-
-
-def _check_together(
-    step: SearchOptions, inputs: Sequence[MergeInput], context: Preflight
-) -> Iterator[Problem]:
-    """Yield problems of the models together, and note the cost of weights by layer."""
-    plan = plan_of(inputs, step.strategy)
-    for fault in plan_problems(plan):
-        yield context.problem(fault, "models")
-    if step.layers and not plan.problems:
-        _describe_layers(plan, len(inputs), context)
+        for fault in plan_problems(plan_of(inputs, step.strategy)):
+            yield context.problem(fault, "models")
 
 
 def _check_model(
@@ -304,40 +231,3 @@ def _check_model(
         yield context.warning(
             f"{reference} compares by {similarity}, and here all are compared by cosine", "models"
         )
-
-
-def _check_layers(step: SearchOptions, context: Preflight) -> Iterator[Problem]:
-    """Yield problems of options that do not go with weights by layer."""
-    if step.metric != "task":
-        yield context.problem(
-            f"weights by layer are fitted to labels, which 'metric: {step.metric}' does without; leave "
-            "'layers' out, or take 'metric: task'",
-            "layers",
-        )
-    if step.strategy.plain() != "linear":
-        yield context.problem(
-            "weights by layer are fitted for the strategy 'linear'; leave 'strategy' or 'layers' out",
-            "layers",
-        )
-    for option in _UNFIT:
-        if getattr(step.backbone, option, None):
-            yield context.problem(
-                f"an encoder with '{option}' cannot compute with parameters that it is given; take it out of "
-                "the backbone, or leave 'layers' out",
-                "layers",
-            )
-
-
-def _describe_layers(plan: MergePlan, members: int, context: Preflight) -> None:
-    """Note for the terminal the cost of weights by layer in passes, memory and disk."""
-    bytes_ = 4 * sum(tensor.out.elements for tensor in plan.tensors if tensor.action == "merge")
-    context.note(
-        "weights by layer",
-        [
-            f"time        2 fits of {ROUNDS} rounds, each of up to {TEXTS} texts of every set: for a set "
-            f"{2 * ROUNDS * TEXTS:,} texts forward twice and back once; then 2 merges, embedded and scored",
-            f"memory      about {human_size(3 * bytes_)} for parameters and their gradient, and the "
-            f"activations of {CHUNK} texts",
-            f"disk        {human_size(members * bytes_)} in the work folder until the step is done",
-        ],
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +26,6 @@ TOP = 10
 # Cosines in memory at once, and documents that are searched at once.
 CELLS = 8 << 20
 SEARCHED = 8192
-# From cosines [weightings, queries, documents] to values [weightings, queries].
-Measure = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +98,12 @@ def score_set(
     members: Sequence[SideVectors],
     weights: Array,
     pool: Array,
-    *,
-    peers: int | None = None,
 ) -> UnitScores:
     """Return the scores of weightings [n, members] on a set, unit by unit.
 
     In a ranked set, a query is compared only with documents that belong to it or that are among its first
     hundred by a weighting of `pool`; in any mixture of these weightings, other documents come after the first
-    ten. Without labels, weightings are compared with the mean of the first `peers` members, by default of
-    all.
+    ten.
     """
     terms = quadratic(weights)
     values = np.empty((len(weights), len(weight_set.queries)), np.float32)
@@ -125,22 +120,12 @@ def score_set(
             np.asarray(weight_set.gold),
         )
     documents, is_document = _pool_documents(weight_set, members, pool)
-    targets = (
-        _read_gains(weight_set, documents, is_document)
-        if weight_set.metric == "ndcg_at_10"
-        else None
-    )
+    gains, ideal = _read_gains(weight_set, documents, is_document)
     for part, products in yield_products(members, documents):
-        is_known = torch.from_numpy(is_document[part])
-        if targets is not None:
-            measure = _make_ndcg(targets[0][part], targets[1][part])
-        else:
-            peer = quadratic(np.eye(len(members))[:peers])
-            measure = _measure_consensus(
-                weight_set.metric, products.cosines(peer).mean(0), is_known
-            )
+        is_padding = ~torch.from_numpy(is_document[part])
         for rows, cosines in _yield_cosines(products, terms):
-            values[rows, part] = measure(cosines.masked_fill_(~is_known, -2.0)).numpy()
+            ranked = cosines.masked_fill_(is_padding, -2.0)
+            values[rows, part] = _compute_ndcg(ranked, gains[part], ideal[part]).numpy()
     return UnitScores(weight_set.name, weight_set.statistic, weight_set.unit, values)
 
 
@@ -159,7 +144,7 @@ def _pool_documents(
     nearest_by_weighting = [first_documents(weight_set, members, weights) for weights in pool]
     rows = []
     for query in range(len(weight_set.queries)):
-        relevant = list(weight_set.relevant[query]) if weight_set.relevant else []
+        relevant = list(weight_set.relevant[query])
         rows.append(
             np.unique(
                 np.concatenate(
@@ -179,10 +164,8 @@ def first_documents(
     weight_set: WeightSet, members: Sequence[SideVectors], weights: Array
 ) -> NDArray[np.int64]:
     """Return the indices of each query's nearest documents by one weighting [queries, 100 or all]."""
-    count, depth = (
-        len(weight_set.documents),
-        min(DEPTH, len(weight_set.documents) - weight_set.itself),
-    )
+    count = len(weight_set.documents)
+    depth = min(DEPTH, count)
     queries = _sum_unit_rows(
         [m.queries for m in members], weights, slice(0, len(weight_set.queries))
     )
@@ -191,9 +174,6 @@ def first_documents(
     for start in range(0, count, SEARCHED):
         part = slice(start, min(start + SEARCHED, count))
         scores = queries @ _sum_unit_rows([m.documents for m in members], weights, part).T
-        if weight_set.itself:
-            query_numbers = torch.arange(part.start, part.stop)
-            scores[query_numbers, query_numbers - part.start] = -2.0
         numbers = torch.arange(part.start, part.stop).expand(len(queries), -1)
         best = torch.cat([best, scores], 1)
         places = torch.cat([places, numbers], 1)
@@ -224,43 +204,10 @@ def _read_gains(
     return torch.from_numpy(gains), torch.from_numpy(ideal)
 
 
-def _make_ndcg(gains: Tensor, ideal: Tensor) -> Measure:
-    """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002) of each query."""
-
-    def measure(cosines: Tensor) -> Tensor:
-        depth = min(TOP, cosines.shape[2])
-        order = cosines.topk(depth, dim=2).indices
-        top_gains = gains.expand(len(cosines), -1, -1).gather(2, order)
-        discounts = torch.arange(2, depth + 2).float().log2().reciprocal()
-        return (top_gains @ discounts) / ideal.clamp_min(1e-9)
-
-    return measure
-
-
-def _measure_consensus(metric: str, kernel: Tensor, is_document: Tensor) -> Measure:
-    """Return agreement with the members' mean kernel on each query's documents, or on the ten nearest."""
-
-    def correlation(cosines: Tensor) -> Tensor:
-        return _compute_correlation(cosines, kernel, is_document)
-
-    def shared(cosines: Tensor) -> Tensor:
-        depth = min(TOP, int(is_document.sum(1).min()))
-        nearest = kernel.masked_fill(~is_document, -2.0).topk(depth, dim=1).indices
-        is_nearest = torch.zeros_like(kernel).scatter_(1, nearest, 1.0)
-        order = cosines.topk(depth, dim=2).indices
-        return is_nearest.expand(len(cosines), -1, -1).gather(2, order).mean(2)
-
-    return correlation if metric == "agreement" else shared
-
-
-def _compute_correlation(cosines: Tensor, kernel: Tensor, is_document: Tensor) -> Tensor:
-    """Return the correlation [weightings, queries] of cosines with a kernel over the known documents."""
-    count = is_document.sum(1)
-
-    def centred(values: Tensor) -> Tensor:
-        values = values * is_document
-        return (values - (values.sum(-1) / count)[..., None]) * is_document
-
-    x, y = centred(cosines), centred(kernel)
-    spread = x.square().sum(-1) * y.square().sum(-1)
-    return (x * y).sum(-1) * spread.clamp_min(1e-20).rsqrt()
+def _compute_ndcg(cosines: Tensor, gains: Tensor, ideal: Tensor) -> Tensor:
+    """Return nDCG@10 with linear gains (Järvelin and Kekäläinen, 2002), [weightings, queries]."""
+    depth = min(TOP, cosines.shape[2])
+    order = cosines.topk(depth, dim=2).indices
+    top_gains = gains.expand(len(cosines), -1, -1).gather(2, order)
+    discounts = torch.arange(2, depth + 2).float().log2().reciprocal()
+    return (top_gains @ discounts) / ideal.clamp_min(1e-9)

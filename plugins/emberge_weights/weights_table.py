@@ -15,10 +15,8 @@ def table(facts: Facts) -> str:
     parts = [
         _write_head(facts),
         _write_members(facts),
-        _write_layers(facts),
         _write_sets(facts),
-        _write_anchors(facts),
-        _write_trials(facts),
+        _write_merges(facts),
         _write_front(facts),
     ]
     return "\n".join(line for part in parts for line in part).rstrip() + "\n"
@@ -33,15 +31,16 @@ def _write_head(facts: Facts) -> Iterator[str]:
     kept = "." if is_cautious else ", so the equal weights stay."
     conclusion = "weights were chosen." if facts["clear"] else f"that is no more than chance{kept}"
     yield (
-        f"Choosing among {facts['candidates']:,} weightings gains {show_change(headroom)} points over equal "
+        f"Choosing among {facts['candidates']:,} weightings gains {_show_change(headroom)} points over equal "
         f"weights on queries that were not chosen by: {conclusion}"
     )
     if facts["clear"]:
-        kind = "merged for real" if score["real"] is not None else "foretold"
-        yield f"On all queries, {kind}, the choice gains {show_change(score['over_equal'])}."
+        yield (
+            f"On all queries, merged for real, the choice gains {_show_change(score['over_equal'])}."
+        )
     if is_cautious:
         yield (
-            f"Equal weights gain {show_change(over_base)} over the base alone, which is no more than chance "
+            f"Equal weights gain {_show_change(over_base)} over the base alone, which is no more than chance "
             "either, so the base has a half."
         )
     yield ""
@@ -49,47 +48,10 @@ def _write_head(facts: Facts) -> Iterator[str]:
 
 def _write_members(facts: Facts) -> Iterator[str]:
     rows = [
-        [
-            member["name"],
-            f"{member['weight']:.3f}",
-            _format_points(member["alone"]),
-            show_change(member["worth"]),
-            f"{member['examples']:,}" if "examples" in member else "",
-            f"{member['seconds']:,.0f} s" if "seconds" in member else "",
-            member.get("licence", ""),
-        ]
+        [member["name"], f"{member['weight']:.3f}", _format_points(member["alone"])]
         for member in facts["members"]
     ]
-    head = ["member", "weight", "alone", "worth", "examples", "training", "licence"]
-    yield from _write_rows(head, rows)
-    yield "Worth is what is lost without the member, weights being chosen anew, with its 95 % interval."
-    yield ""
-
-
-def _write_layers(facts: Facts) -> Iterator[str]:
-    layers = facts.get("layers")
-    if layers is None:
-        return
-    conclusion = (
-        "these are the weights, and those above their means."
-        if layers["clear"]
-        else "that is no more than chance, so each member keeps one weight."
-    )
-    yield "## By layer"
-    yield ""
-    yield (
-        f"Weights by layer gain {show_change(layers['gain'])} points over one for all layers on queries "
-        f"that they were not fitted to: {conclusion}"
-    )
-    yield ""
-    if layers["clear"]:
-        names = list(layers["weights"])
-        blocks = list(next(iter(layers["weights"].values())))
-        rows = [
-            [block, *(f"{layers['weights'][name][block]:.2f}" for name in names)]
-            for block in blocks
-        ]
-        yield from _write_rows(["layer", *names], rows)
+    yield from _write_rows(["member", "weight", "alone"], rows)
 
 
 def _write_sets(facts: Facts) -> Iterator[str]:
@@ -105,9 +67,7 @@ def _write_sets(facts: Facts) -> Iterator[str]:
     yield from _write_rows(["set", "queries or pairs", "equal weights", "chosen"], rows)
 
 
-def _write_anchors(facts: Facts) -> Iterator[str]:
-    if not facts["anchors"]:
-        return
+def _write_merges(facts: Facts) -> Iterator[str]:
     names = [entry["name"] for entry in facts["members"]]
     rows = [
         [
@@ -115,44 +75,13 @@ def _write_anchors(facts: Facts) -> Iterator[str]:
             _format_points(entry["foretold"]),
             _format_points(entry["real"]),
         ]
-        for entry in facts["anchors"]
+        for entry in facts["merges"]
     ]
     yield "## Merged for real"
     yield ""
     yield from _write_rows([*names, "foretold", "real"], rows)
     yield f"What is foretold is corrected by the mean difference, {100 * facts['correction']:+.2f}."
     yield ""
-
-
-def _write_trials(facts: Facts) -> Iterator[str]:
-    trials = facts["trials"]
-    if trials is None:
-        return
-    yield "## Random weightings, merged for real"
-    yield ""
-    yield (
-        f"Of {trials['count']} random weightings, foretold and real scores have a rank correlation of "
-        f"{trials['rank_correlation']:.2f}; the largest error is {_format_points(trials['largest_error'])}."
-    )
-    yield ""
-    tests = trials["tests"]
-    if tests is None:
-        return
-    rows = [
-        ["equal weights", _format_points(tests["equal"]), ""],
-        ["chosen", _format_points(tests["chosen"]), ""],
-        [
-            "the best of them in the data",
-            _format_points(tests["swept"]),
-            show_change(tests["over_swept"]),
-        ],
-        [
-            "the best of them in the tests",
-            _format_points(tests["best"]),
-            show_change(tests["over_best"]),
-        ],
-    ]
-    yield from _write_rows(["weights", "tests", "the choice over it"], rows)
 
 
 def _write_front(facts: Facts) -> Iterator[str]:
@@ -180,7 +109,7 @@ def _format_points(score: float) -> str:
     return f"{100 * score:.2f}"
 
 
-def show_change(gain: Mapping[str, float]) -> Markdown:
+def _show_change(gain: Mapping[str, float]) -> Markdown:
     """Return a difference in points with its interval."""
     low, high = 100 * gain["low"], 100 * gain["high"]
     return Markdown(f"{100 * gain['difference']:+.2f} [{low:+.2f}, {high:+.2f}]")

@@ -25,7 +25,7 @@ SEARCHES = """steps:
     find_weights:
       models: [./a, ./b]
       data: {path: ./sets, only: [retrieval, sts], split: test}
-      tests: {path: ./sets, only: [pair_classification], split: test}
+      elsewhere: {path: ./sets, only: [pair_classification], split: test}
       seed: $seed
   member:
     foreach: {seed: [1, 2, 3, 4]}

@@ -62,7 +62,7 @@ def test_a_set_without_a_score_from_similarities_is_refused_by_name_where_it_is_
 ) -> None:
     entry = SetEntry(path=DataRef(str(write_catalogue(tmp_path))), split="test")
     with pytest.raises(DataError, match=r"set .* is of kind .* leave it out"):
-        list(read_sets([entry], lambda one: Path(one.text), [JsonLines()], "task"))
+        list(read_sets([entry], lambda one: Path(one.text), [JsonLines()]))
 
 
 def test_a_check_counts_what_was_not_looked_at_and_lists_it_if_asked(

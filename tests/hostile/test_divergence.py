@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from emberge import CheckpointError, DataRef
@@ -17,7 +14,6 @@ from emberge.encoding import EmbeddingStore, TextEmbedder
 from emberge_encoder import TextEncoder
 from emberge_evaluate import FineTuned
 from emberge_mteb import EvalEntry, Mteb
-from emberge_weights import fit_coefficients
 from safetensors.torch import load_file, save_file
 
 from tests.support.bench import Bench, model_at, write_catalogue
@@ -58,30 +54,6 @@ def test_a_rate_that_diverges_is_not_among_those_to_choose_from(
         (False, False),
         (True, True),
     ]
-
-
-class Loud:
-    """A set whose loss is no number in its third batch."""
-
-    name = "loud"
-    asked = 0
-
-    def batches(self, units: Any, rng: Any) -> Iterator[Any]:
-        while True:
-            yield units
-
-    def loss(self, embed: Any, units: Any) -> torch.Tensor:
-        self.asked += 1
-        return embed.sum() * (float("inf") if self.asked == 3 else 1.0)
-
-
-def test_a_search_of_weights_by_layer_ends_at_a_loss_that_is_no_number(tmp_path: Path) -> None:
-    forward: Any = SimpleNamespace(at=lambda found: found)
-    sets: Any = [Loud()]
-    with pytest.raises(CheckpointError, match="step 3 on set 'loud' is not finite"):
-        fit_coefficients(
-            np.full(2, 0.5), 3, forward, sets, [np.arange(2)], seed=0, rounds=5, work=tmp_path
-        )
 
 
 def test_embeddings_that_are_no_numbers_are_refused_where_all_are_made(

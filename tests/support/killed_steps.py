@@ -28,8 +28,8 @@ from tests.support.places import ROOT, SUPPORT
 AROUND = 6
 # Keys of times in the files of results, by emberge and by mteb.
 _TIMES = frozenset(("seconds", "cpu_seconds", "evaluation_time", "evaluation_phases", "date"))
-# Files with times in their text; weights.md is a table of weights.json, which is compared.
-_TIMED_FILES = frozenset(("artifact.json", "metrics.jsonl", "README.md", "weights.md"))
+# Files with times in their text.
+_TIMED_FILES = frozenset(("artifact.json", "metrics.jsonl", "README.md"))
 
 
 def contents(out: Path) -> dict[str, str]:

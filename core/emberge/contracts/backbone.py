@@ -346,11 +346,6 @@ class Backbone:
         """True if the backbone's encoders save an adapter of the checkpoint instead of a whole model."""
         return False
 
-    @property
-    def folds_adapter(self) -> bool:
-        """True if saving an encoder adds its trained adapter to the weights of the model."""
-        return False
-
     def for_route(self, route: str) -> Backbone:
         """Return the backbone that loads one route of a folder with an encoder for each kind of text.
 

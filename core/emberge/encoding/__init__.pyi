@@ -11,7 +11,6 @@ from .embedding_store import EmbeddingStore as EmbeddingStore
 from .embedding_store import Vectors as Vectors
 from .forward_pass import device_of as device_of
 from .forward_pass import draws_random_numbers as draws_random_numbers
-from .forward_pass import embed_with_parameters as embed_with_parameters
 from .forward_pass import forward as forward
 from .forward_pass import token_states as token_states
 from .gradient_cache import BatchEmbeddings as BatchEmbeddings

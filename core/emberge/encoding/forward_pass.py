@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 from emberge.contracts import Embedded, Encoder, TokenEncoder, TokenisedText
 from emberge.encoding.chunks import Features, to_device
@@ -47,52 +45,6 @@ def token_states(encoder: TokenEncoder, texts: Sequence[TokenisedText]) -> tuple
     if mask is None:
         mask = torch.ones_like(features["input_ids"])
     return encoder.states(features), mask
-
-
-def embed_with_parameters(
-    encoder: Encoder,
-    parameters: Mapping[str, Tensor],
-    texts: Sequence[TokenisedText],
-    texts_at_once: int,
-) -> Tensor:
-    """Embed texts with the encoder's named parameters replaced; return embeddings [n, d] on the CPU.
-
-    The values are on the encoder's device, and embeddings have a gradient with respect to them. Texts of
-    similar length run together, `texts_at_once` at a time; their activations are computed again in the
-    backward pass.
-    """
-    module = _CallableEncoder(encoder)
-    inner_parameters = {f"inside.{name}": value for name, value in parameters.items()}
-
-    def run(features: Features) -> Tensor:
-        embeddings: Tensor = functional_call(module, inner_parameters, (features,))
-        return embeddings
-
-    order = sorted(range(len(texts)), key=lambda place: -len(texts[place].ids))
-    chunks = [order[start : start + texts_at_once] for start in range(0, len(order), texts_at_once)]
-    parts = [
-        checkpoint(
-            run,
-            _collate_on_device(encoder, [texts[place] for place in chunk]),
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for chunk in chunks
-    ]
-    return torch.cat(parts).cpu()[torch.tensor(order).argsort()]
-
-
-class _CallableEncoder(nn.Module):
-    """An encoder as a module, for `torch.func.functional_call`."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.inside = encoder.module
-        # A function, as a module that is an attribute would be registered a second time.
-        self._embed: Callable[[Features], Tensor] = lambda features: encoder(features).embeddings
-
-    def forward(self, features: Features) -> Tensor:
-        return self._embed(features)
 
 
 def _collate_on_device(encoder: Encoder, texts: Sequence[TokenisedText]) -> Features:

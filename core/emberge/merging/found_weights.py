@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emberge.contracts import PerTensor
 from emberge.errors import CheckpointError
 from emberge.files import read_json, write_text
 
@@ -20,12 +19,10 @@ _LEAST_WEIGHT = 1e-9
 class FoundWeights:
     """Weights of a merge by the fingerprints of its models; `names` are those of the search.
 
-    If weights vary by layer, `by_tensor` contains them and `weights` their means. `facts` are results of the
-    search: scores, intervals, options.
+    `facts` are results of the search: scores, intervals, options.
     """
 
     weights: Mapping[str, float]
-    by_tensor: Mapping[str, PerTensor] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -42,32 +39,18 @@ class FoundWeights:
             models = {str(entry["fingerprint"]): entry for entry in content.pop("models")}
             weights = {key: float(entry["weight"]) for key, entry in models.items()}
             names = {key: str(entry["name"]) for key, entry in models.items()}
-            schedule_by_fingerprint = {
-                key: PerTensor(entry["by_tensor"])
-                for key, entry in models.items()
-                if "by_tensor" in entry
-            }
         except OSError:
             raise CheckpointError(f"{path}: there is no such file of weights") from None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise CheckpointError(
                 f"{path}: it is no file of weights; name the result of `find_weights`"
             ) from None
-        return cls(weights=weights, by_tensor=schedule_by_fingerprint, names=names, facts=content)
-
-    def of(self, fingerprint: str) -> PerTensor:
-        """Return the weight of the model with this fingerprint: a number, or by tensor if it varies."""
-        return self.by_tensor.get(fingerprint, PerTensor(self.weights[fingerprint]))
+        return cls(weights=weights, names=names, facts=content)
 
     def write(self, folder: Path) -> None:
         """Write the file into a step's folder."""
         models = [
-            {
-                "name": self.names.get(key, ""),
-                "fingerprint": key,
-                "weight": weight,
-                **({"by_tensor": self.by_tensor[key].plain()} if key in self.by_tensor else {}),
-            }
+            {"name": self.names.get(key, ""), "fingerprint": key, "weight": weight}
             for key, weight in self.weights.items()
         ]
         text = json.dumps({"models": models, **self.facts}, indent=1, ensure_ascii=False)

@@ -69,9 +69,7 @@ FILES = (
     FileRule(("space.json", "ranges.npz"), False, "no", _PASSPORT),
     FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE),
     FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE),
-    FileRule(
-        ("checkpoint-*/", "checkpoints/", "training_state/", "global_step*/"), False, "no", STATE
-    ),
+    FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE),
     FileRule(("trainer_state.json",), False, "no", STATE),
     FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", RECORD),
     FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD),

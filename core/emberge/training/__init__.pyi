@@ -1,19 +1,16 @@
 """Public names of training, each with the module that defines it."""
 
-from .fit_options import Averaging as Averaging
 from .fit_options import BatchOptions as BatchOptions
 from .fit_options import EarlyStopping as EarlyStopping
 from .fit_options import FitJob as FitJob
 from .fit_options import FitOptions as FitOptions
 from .fit_options import FitResult as FitResult
 from .fit_options import choose_negatives as choose_negatives
-from .loop.averages import measure_damping as measure_damping
 from .loop.checkpoints import SaveClock as SaveClock
 from .loop.checkpoints import latest_state as latest_state
 from .loop.checkpoints import save_state as save_state
 from .loop.fit import fit as fit
 from .loop.fit import train as train
-from .loop.kept_state import KeptState as KeptState
 from .loop.metrics import TrainingError as TrainingError
 from .loop.session import Session as Session
 from .loop.session_opening import open_session as open_session
@@ -24,7 +21,6 @@ from .plan.batch_sequences import InOrder as InOrder
 from .plan.batch_sequences import InTurn as InTurn
 from .plan.batch_sequences import Shuffled as Shuffled
 from .plan.batch_sequences import batches_by_dataset as batches_by_dataset
-from .plan.found_mixture import FoundMixture as FoundMixture
 from .plan.lazy_rows import RowSubset as RowSubset
 from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows

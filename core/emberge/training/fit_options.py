@@ -39,74 +39,6 @@ PAIRS_ALONE = (
 )
 Schedule = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 Precision = Literal["auto", "fast", "float32", "bfloat16"]
-_USUAL_WINDOW = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Averaging:
-    """Mean of the models of a training's last steps, which imitates a decay of the learning rate.
-
-    The learning rate stays constant, and the result is the mean. With d_k the factor that a decay over the
-    window would give to the k-th step, the model after that step has the coefficient d_k - d_(k+1), so that
-    each update counts as if it had been decayed (WSM: Tian et al., 2025, arXiv:2507.17634). For a linear
-    decay this is the plain mean of the window's models (LAWA: Kaddour, 2022, arXiv:2209.14981; SWA: Izmailov
-    et al., 2018, arXiv:1803.05407).
-
-    The mean is kept in float32 beside the weights. Scores during the training are those of the mean, once the
-    window has begun. Checkpoints of `keep_last` are the models themselves. An adapter's factors are averaged
-    as they are, since a decay would slow the updates of factors too.
-    """
-
-    share: PositiveShare | None = None
-    """Share of the training's steps, at its end, whose models are averaged; by default 0.2."""
-    steps: Count | None = None
-    """Number of these steps, in place of a share."""
-    weights: Literal["linear", "cosine", "ema"] = "linear"
-    """Decay that the mean imitates: `linear` (equal coefficients) or `cosine`. `ema` is an exponential moving
-    average, whose coefficients fall by `decay` from each averaged model to the one before."""
-    every: Count = 1
-    """Steps from one averaged model to the next, counted back from the last: the decay falls in stairs."""
-    decay: Annotated[float, NumberRange(above=0, below=1), Requires("weights", value="ema")] = 0.99
-    """Factor of an exponential moving average: larger values look further back."""
-
-    def __post_init__(self) -> None:
-        require_at_least(self, {"steps": 1, "every": 1})
-        if self.share is not None and self.steps is not None:
-            raise ValueError("average: give share or steps, not both")
-        if self.share is not None and not 0 < self.share <= 1:
-            raise ValueError(f"average: share is a share above 0 and at most 1, not {self.share:g}")
-        if not 0 < self.decay < 1:
-            raise ValueError(
-                f"average: decay is a factor from above 0 to below 1, not {self.decay:g}"
-            )
-
-    def count_steps(self, steps: int) -> int:
-        """Return the length of the window at the end of a training that has `steps` steps."""
-        if self.steps is not None:
-            return self.steps
-        return math.ceil((_USUAL_WINDOW if self.share is None else self.share) * steps)
-
-    def count_points(self, steps: int) -> int:
-        """Return how many models are averaged in a training of `steps` steps."""
-        return 1 + (self.count_steps(steps) - 1) // self.every
-
-    def find_problem(self, steps: int) -> str:
-        """Return why a training of `steps` steps cannot end in this mean; "" if it can."""
-        window = self.count_steps(steps)
-        length = f"the training has {steps:,} steps"
-        if window > steps:
-            return f"average: {length}, fewer than its window of {window:,}; lower steps, or give a share"
-        if self.every > window:
-            return (
-                f"average: {length}, its window has {window:,} and every is {self.every:,}; lower every, or "
-                "lengthen the window"
-            )
-        if self.count_points(steps) < 2:
-            return (
-                f"average: {length}, and its window has a single model, which is no mean; lengthen the "
-                "window, or lower every"
-            )
-        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,13 +144,7 @@ class FitOptions(BatchOptions):
     """Steps from one saved state to the next; by default about every half minute."""
     keep_last: WholeNumber = 0
     """Number of models to keep as inputs of merges: the newest of the models saved every `save_steps` steps,
-    or at the end of each epoch. They are the models after these steps, never averages."""
-    average: Averaging | None = None
-    """Mean of the last steps' models, which is the result in place of the last model; for `schedule:
-    constant`, as in `average: {share: 0.2}`."""
-    keep_state: bool = False
-    """Keep the weights and the optimizer's moments after the last step in the result, for a training with
-    `from_state`; they need three times the space of the trained weights."""
+    or at the end of each epoch."""
     logging_steps: Count | None = None
     """Steps from one logged point to the next; by default about 500 points are logged."""
 
@@ -367,6 +293,3 @@ class FitJob:
     guides: Callable[[ModelRef], Model] | None = None
     """A function from a guide's reference to its model, needed if losses name guides."""
     early_stopping: EarlyStopping | None = None
-    from_state: Path | None = None
-    """Folder of a state that an earlier training kept. The training begins with its weights and moments in
-    place of the checkpoint's weights and an empty optimizer."""

@@ -315,13 +315,7 @@ def weight_problems(
     models = [model for entry in entries for model in find(entry.model)]
     labels = [(model.name, model.fingerprint) for model in models if model.fingerprint]
     unhashed_names = [model.name for model in models if not model.fingerprint]
-    repeated_names = [
-        e for e in entries if weights_found.by_tensor and not isinstance(e.weight.plain(), float)
-    ]
-    for fault in (
-        *weights_found.problems(labels, unhashed_names),
-        *map(_explain_two_schedules, repeated_names),
-    ):
+    for fault in weights_found.problems(labels, unhashed_names):
         yield context.problem(fault, "weights")
 
 
@@ -362,33 +356,12 @@ def _choose_weight(
 ) -> PerTensor:
     """Return a model's weight: the recipe's, times its number of examples or its found weight if used."""
     if isinstance(weights, FoundWeights):
-        return _multiply_weights(entry, weights.of(model.fingerprint))
+        return entry.weight.times(weights.weights[model.fingerprint])
     if weights == "equal":
         return entry.weight
     if model.size is None:
         raise CheckpointError(_explain_missing_size(entry.model.text))
     return entry.weight.times(model.size)
-
-
-def _multiply_weights(entry: ModelEntry, found_weight: PerTensor) -> PerTensor:
-    """Return the recipe's weight of a model times its found weight; only one of the two may vary by tensor.
-
-    Raises:
-        CheckpointError: if both do.
-    """
-    own_value, found_value = entry.weight.plain(), found_weight.plain()
-    if isinstance(found_value, float):
-        return entry.weight.times(found_value)
-    if isinstance(own_value, float):
-        return found_weight.times(own_value)
-    raise CheckpointError(_explain_two_schedules(entry))
-
-
-def _explain_two_schedules(entry: ModelEntry) -> str:
-    return (
-        f"'{entry.model}' has a weight by tensor, and the weights that were found are by layer too; give it "
-        "one number, or none"
-    )
 
 
 def _explain_missing_size(text: str) -> str:

@@ -37,7 +37,7 @@ _WORST = 10
 _ELSEWHERE = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
     *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
-    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures", "training_state"),
+    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Scores of weightings against plain numpy: products, rankings, agreement, and errors of means."""
+"""Scores of weightings against plain numpy: products, rankings, and errors of means."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from emberge_weights.candidates import (
     fixed_candidates,
     from_equal,
     held_out,
-    mean_differences,
     search,
 )
 from emberge_weights.members import SideVectors
 from emberge_weights.real_merges import (
     RealMerges,
     merge_and_embed,
-    pick_anchors,
-    pick_trials,
+    pick_merges,
     score_merges,
 )
 from emberge_weights.set_scores import (
@@ -100,10 +98,10 @@ def test_terms_are_products_of_weights_and_embeddings_of_no_length_have_cosine_z
     assert part == slice(0, 2)
 
 
-def ranked(relevant: Sequence[Mapping[int, int]], documents: int, metric: str) -> WeightSet:
+def ranked(relevant: Sequence[Mapping[int, int]], documents: int) -> WeightSet:
     queries = [f"q{n}" for n in range(len(relevant))]
     texts = [f"d{n}" for n in range(documents)]
-    return WeightSet("set", "retrieval", "mean", metric, queries, texts, relevant)
+    return WeightSet("set", "mean", queries, texts, relevant)
 
 
 def ndcg(cosines: NDArray[np.float64], judged: Mapping[int, int]) -> float:
@@ -126,7 +124,7 @@ def test_ranked_sets_are_scored_by_ndcg(
         for query in range(5)
     ]
     relevant += [{0: 0}, dict.fromkeys(range(documents), 1)]
-    one, sides = ranked(relevant, documents, "ndcg_at_10"), members(7, documents)
+    one, sides = ranked(relevant, documents), members(7, documents)
     found = score_set(one, sides, WEIGHTS, np.eye(3))
     assert (found.name, found.statistic, found.unit, found.gold) == ("set", "mean", "query", None)
     for row, weights in zip(found.values, WEIGHTS, strict=True):
@@ -140,7 +138,7 @@ def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyP
     # A document that no pool has is behind all others, even if the weighting puts it first.
     basis = np.eye(4, dtype=np.float32)
     sides = [SideVectors(basis[[0]] + 0.5 * basis[[1]], basis), SideVectors(basis[[3]], basis)]
-    one = ranked([{2: 1}], 4, "ndcg_at_10")
+    one = ranked([{2: 1}], 4)
     first = first_documents(one, sides, np.array([1.0, 0.0]))
     assert first.tolist()[0] == [0, 1]
     found = score_set(one, sides, np.eye(2), np.eye(2)[:1])
@@ -150,7 +148,7 @@ def test_only_pooled_and_judged_documents_are_ranked(monkeypatch: pytest.MonkeyP
 def test_pairs_are_scored_by_their_cosines() -> None:
     texts = [f"t{n}" for n in range(6)]
     gold = [0.1, 0.5, 0.2, 0.9, 0.4, 0.3]
-    one = WeightSet("likeness", "sts", "spearman", "spearman", texts, texts[::-1], gold=gold)
+    one = WeightSet("likeness", "spearman", texts, texts[::-1], gold=gold)
     sides = members(6, 6)
     found = score_set(one, sides, WEIGHTS, np.eye(3))
     assert (found.name, found.statistic, found.unit, len(found)) == (
@@ -163,55 +161,6 @@ def test_pairs_are_scored_by_their_cosines() -> None:
     assert found.gold.tolist() == gold
     expected = [np.diag(cosines_of(sides, weights)) for weights in WEIGHTS]
     np.testing.assert_allclose(found.values, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("metric", ["agreement", "neighbours"])
-@pytest.mark.parametrize("peers", [None, 2])
-@pytest.mark.parametrize("documents", [8, 40])
-def test_without_labels_weightings_are_compared_with_the_mean_of_their_peers(
-    metric: str, peers: int | None, documents: int
-) -> None:
-    one, sides = ranked([], documents, metric), members(4, documents)
-    texts = [f"q{n}" for n in range(4)]
-    one = WeightSet("set", "retrieval", "mean", metric, texts, one.documents)
-    found = score_set(one, sides, WEIGHTS, np.eye(3), peers=peers)
-    kernel = np.mean([cosines_of(sides, row) for row in np.eye(3)[:peers]], axis=0)
-    for row, weights in zip(found.values, WEIGHTS, strict=True):
-        cosines = cosines_of(sides, weights)
-        for value, mine, theirs in zip(row, cosines, kernel, strict=True):
-            if metric == "agreement":
-                assert value == pytest.approx(np.corrcoef(mine, theirs)[0, 1], abs=1e-5)
-            else:
-                depth = min(10, documents)
-                near = [set(np.argsort(-each)[:depth].tolist()) for each in (mine, theirs)]
-                assert value == pytest.approx(len(near[0] & near[1]) / depth)
-
-
-def test_agreement_is_over_the_documents_of_each_query_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 3)
-    texts, documents = [f"q{n}" for n in range(9)], [f"d{n}" for n in range(12)]
-    sides = members(9, 12, count=2)
-    for metric in ("agreement", "neighbours"):
-        one = WeightSet("set", "retrieval", "mean", metric, texts, documents)
-        weights = np.array([[0.8, 0.2], [1.0, 0.0]])
-        found = score_set(one, sides, weights, np.eye(2)).values
-        kernel = np.mean([cosines_of(sides, row) for row in np.eye(2)], axis=0)
-        firsts = [np.argsort(-cosines_of(sides, row), axis=1)[:, :3] for row in np.eye(2)]
-        pools = [np.union1d(*pair) for pair in zip(*firsts, strict=True)]
-        assert len({len(pool) for pool in pools}) > 1  # so that some are filled up
-        depth = min(len(pool) for pool in pools)
-        for row, mixed in zip(found, weights, strict=True):
-            cosines = cosines_of(sides, mixed)
-            for query, pool in enumerate(pools):
-                mine, theirs = cosines[query, pool], kernel[query, pool]
-                if metric == "agreement":
-                    expected = np.corrcoef(mine, theirs)[0, 1]
-                else:
-                    near = [set(np.argsort(-each)[:depth].tolist()) for each in (mine, theirs)]
-                    expected = len(near[0] & near[1]) / depth
-                assert row[query] == pytest.approx(expected, abs=1e-5)
 
 
 # ── units ───────────────────────────────────────────────────────────────────────────────────────
@@ -259,13 +208,7 @@ def test_the_error_of_a_mean_over_sets_is_that_of_their_units() -> None:
     expected = np.sqrt(3.5 / 3 + 0.25 / 1) / 2
     assert standard_error([first, second]) == pytest.approx([expected])
     assert standard_error([np.ones((1, 1))]).tolist() == [0]
-    (found,) = mean_differences([first, second])
-    assert found == HeldOut(1.75, pytest.approx(CHOSEN_ERROR * expected))
-    assert CHOSEN_ERROR == 4 / 3
-    assert (found.low, found.high) == (
-        pytest.approx(1.75 - 1.96 * 4 / 3 * expected),
-        pytest.approx(1.75 + 1.96 * 4 / 3 * expected),
-    )
+    assert (HeldOut(1.75, 0.5).low, HeldOut(1.75, 0.5).high) == pytest.approx((0.77, 2.73))
     assert not HeldOut(1.96, 1.0).clear
     assert HeldOut(1.97, 1.0).clear
 
@@ -279,10 +222,15 @@ def test_a_rule_is_judged_on_units_that_it_has_not_seen() -> None:
         seen.append(known[0].shape[1])
         return 1
 
-    found = held_out([one, one], rule, lambda _: [0, 2], 5)
-    assert [each.difference for each in found] == pytest.approx([1, -0.5])
-    assert found[0].error == pytest.approx(0, abs=1e-12)
+    found = held_out([one, one], rule, 5)
+    assert found.difference == pytest.approx(1)
+    assert found.error == pytest.approx(0, abs=1e-12)
     assert seen == [3] * 20
+    # Each unit is judged once in a halving: what the rule gains there is its gain over equal weights.
+    spread = held_out([one, one], lambda _: 2, 5)
+    assert spread.difference == pytest.approx(1.5)
+    assert CHOSEN_ERROR == 4 / 3
+    assert spread.error == pytest.approx(4 / 3 * 1.5 / 5**0.5 / 2**0.5)
     assert compare([one], [0, 2]).difference == 1.5
     assert compare([one], [0, 2]).error == pytest.approx(1.5 / 5**0.5)
 
@@ -329,17 +277,6 @@ def test_random_candidates_leave_a_member_out_or_have_a_share_of_the_base_in_tur
     assert from_equal(np.array([[0.5, 0.5], [0.75, 0.25]])).tolist() == [0, 0.25]
 
 
-def test_trials_are_random_candidates_and_no_fixed_ones() -> None:
-    found: Any = Search(np.zeros((30, 2)), [], [], ChosenWeighting(0, HeldOut(0, 0)))
-    trials = pick_trials(found, 8, 20, 3)
-    assert len({*trials}) == 8
-    assert {*trials} < {*range(20, 30)}
-    assert trials == pick_trials(found, 8, 20, 3)
-    assert sorted(pick_trials(found, 10, 20, 3)) == list(range(20, 30))
-    assert pick_trials(found, 0, 20, 3) == []
-    assert all(isinstance(place, int) for place in trials)
-
-
 def test_a_merge_of_one_member_is_that_member() -> None:
     everyone: Any = [["first"], ["second"], ["third"]]
     nothing: Any = None
@@ -347,38 +284,36 @@ def test_a_merge_of_one_member_is_that_member() -> None:
     assert merge_and_embed(nothing, everyone, weights, nothing, nothing) == ["second"]
 
 
-def test_merges_are_scored_beside_members_in_the_data_elsewhere_and_on_the_tests() -> None:
-    sets = [ranked([{n: 1}, {2 * n: 1}], 12, "ndcg_at_10") for n in (1, 2, 3)]
-    sets += [WeightSet("free", "retrieval", "mean", "agreement", ["a", "b"], sets[0].documents)]
-    given = [[members(2, 12)[n]] * 4 for n in range(3)]
-    merged = [[SideVectors(vectors(8, 2), vectors(9, 12))] * 4, given[1]]
-    none: Any = UnitScores("s", "mean", "query", np.zeros((1, 2), np.float32))
-    found = Search(np.eye(3), [none], [none], ChosenWeighting(0, HeldOut(0, 0)))
-    real = score_merges(found, [0, 2], 1, sets, given, merged)
-    assert (real.places, real.anchors) == ([0, 2], 1)
-    for one, scores in zip(sets, [*real.scores, *real.elsewhere, *real.tests], strict=True):
+def test_merges_are_scored_beside_members() -> None:
+    sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2)]
+    given = [[members(2, 12)[n]] * 2 for n in range(3)]
+    merged = [[SideVectors(vectors(8, 2), vectors(9, 12))] * 2, given[1]]
+    real = score_merges([0, 2], sets, given, merged)
+    assert real.places == [0, 2]
+    for one, scores in zip(sets, real.scores, strict=True):
         everyone = [[*given, *merged][n][0] for n in range(5)]
-        expected = score_set(one, everyone, np.eye(5), np.eye(5), peers=3)
+        expected = score_set(one, everyone, np.eye(5), np.eye(5))
         np.testing.assert_array_equal(scores.values, expected.values[3:])
-    assert list(map(len, (real.scores, real.elsewhere, real.tests))) == [1, 1, 2]
 
 
-def test_anchors_are_equal_weights_the_choice_and_the_best_apart_from_these() -> None:
+def test_merges_are_equal_weights_the_choice_and_the_best_apart_from_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     weights = np.array([[0.5, 0.5], [1, 0], [0.97, 0.03], [0.52, 0.48], [0, 1], [0.2, 0.8]])
     data = UnitScores("s", "mean", "query", np.array([[1], [5], [7], [6], [2], [3]], np.float32))
     found = Search(weights, [data], [], ChosenWeighting(1, HeldOut(1, 0.1)))
-    assert pick_anchors(found, 5) == [EQUAL, 1, 5, 4]
-    assert pick_anchors(found, 3) == [EQUAL, 1, 5]
-    assert pick_anchors(found, 0) == []
+    assert pick_merges(found) == [EQUAL, 1, 5, 4]
     assert found.means.tolist() == [1, 5, 7, 6, 2, 3]
     assert found.means_elsewhere is None
-    real = RealMerges([0, 1, 5, 4], 3, [data.select([0, 1, 2, 3])], [], [])
-    assert real.means.tolist() == [1, 5, 7, 6]
+    monkeypatch.setattr("emberge_weights.real_merges.MERGES", 3)
+    assert pick_merges(found) == [EQUAL, 1, 5]
+    real = RealMerges([0, 1, 5], [data.select([0, 1, 2])])
+    assert real.means.tolist() == [1, 5, 7]
     assert real.final(found) == 5
 
 
 def test_a_search_scores_all_candidates_on_the_sets_and_elsewhere() -> None:
-    sets = [ranked([{n: 1}, {2 * n: 1}], 12, "ndcg_at_10") for n in (1, 2, 3)]
+    sets = [ranked([{n: 1}, {2 * n: 1}], 12) for n in (1, 2, 3)]
     given = [[members(2, 12)[n]] * 3 for n in range(3)]
     found = search(sets[:2], sets[2:], given, base=True, candidates=20, seed=4)
     assert found.weights.shape == (20, 3)

@@ -26,15 +26,13 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sides_of(sets: list[WeightSet], folder: Path, bench: Bench) -> list[SideVectors]:
-    embedder = SetEmbedder(
-        sets=sets, backbone=TextEncoder(), prompt=None, max_length=None, workspace=bench
-    )
+    embedder = SetEmbedder(sets=sets, backbone=TextEncoder(), max_length=None, workspace=bench)
     return embedder.member(model_at(folder))
 
 
-def read(catalogue: Path, bench: Bench, metric: str = "task", **options: object) -> list[WeightSet]:
+def read(catalogue: Path, bench: Bench, **options: object) -> list[WeightSet]:
     entry = SetEntry(path=DataRef(str(catalogue)), **options)  # type: ignore[arg-type]
-    return list(read_sets([entry], bench.data, bench.readers, metric))  # type: ignore[arg-type]
+    return list(read_sets([entry], bench.data, bench.readers))
 
 
 def test_a_member_alone_has_the_score_that_mteb_gives_it(
@@ -71,13 +69,11 @@ class Mixed:
         return self.rows[places]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("metric", ["task", "agreement", "neighbours"])
 def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
-    catalogue: Path, berts: list[Path], tmp_path: Path, metric: str
+    catalogue: Path, berts: list[Path], tmp_path: Path
 ) -> None:
     bench = Bench(tmp_path)
-    only = LABELLED if metric == "task" else ("asked", "topics")
-    sets = read(catalogue, bench, metric, only=only)
+    sets = read(catalogue, bench, only=LABELLED)
     members = [sides_of(sets, folder, bench) for folder in berts]
     weights = np.array([[1 / 3, 1 / 3, 1 / 3], [0.7, 0.3, 0.0], [0.1, 0.2, 0.7]])
     each = np.eye(3)
@@ -94,7 +90,7 @@ def test_a_weighting_has_the_score_of_the_embeddings_mixed_by_it(
             for w in weights
         ]
         everyone = np.eye(6)
-        direct = score_set(one, [*sides, *mixed], everyone[3:], everyone, peers=3)
+        direct = score_set(one, [*sides, *mixed], everyone[3:], everyone)
         if one.gold:
             np.testing.assert_allclose(found.values, direct.values, atol=2e-5)
         # A rank that float32 leaves open moves one query.
@@ -115,35 +111,17 @@ def test_a_wide_corpus_is_cut_to_the_documents_that_belong_and_some_others(
         }
 
 
-def test_no_text_finds_itself_where_texts_are_compared_with_each_other(
-    catalogue: Path, berts: list[Path], tmp_path: Path
-) -> None:
-    bench = Bench(tmp_path)
-    (one,) = read(catalogue, bench, "neighbours", only=("topics",))
-    sides = sides_of([one], berts[0], bench)
-    far = SideVectors(Mixed([sides[0].queries[:][::-1].copy()], np.ones(1)), sides[0].documents)
-    found = score_set(
-        one, [*sides, SideVectors(far.queries, far.queries)], np.eye(2), np.eye(2), peers=1
-    )
-    assert found.contributions()[0].mean() == pytest.approx(1)
-    assert found.contributions()[1].mean() < 0.9
-
-
-@pytest.mark.parametrize("itself", [False, True])
 def test_first_documents_are_found_beyond_those_that_are_searched_at_once(
-    itself: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("emberge_weights.set_scores.SEARCHED", 7)
     monkeypatch.setattr("emberge_weights.set_scores.DEPTH", 5)
     rng = np.random.default_rng(0)
     texts = [f"text {number}" for number in range(20)]
-    asked = texts if itself else texts[:3]
-    wanted = WeightSet("set", "retrieval", "mean", "ndcg_at_10", asked, texts)
+    wanted = WeightSet("set", "mean", texts[:3], texts)
     vectors = rng.standard_normal((20, 4)).astype(np.float32)
-    queries = vectors if itself else rng.standard_normal((3, 4)).astype(np.float32)
+    queries = rng.standard_normal((3, 4)).astype(np.float32)
     found = first_documents(wanted, [SideVectors(queries, vectors)], np.ones(1))
     cosines = queries @ (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).T
-    if itself:
-        np.fill_diagonal(cosines, -np.inf)
     np.testing.assert_array_equal(found, np.argsort(-cosines, axis=1)[:, :5])
     assert (found >= 14).any()

@@ -1,4 +1,4 @@
-"""The result of a search from given scores: its facts, its front, its trials, and its table."""
+"""The result of a search from given scores: its facts, its front, and its table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emberge import Artifact, Model, PerTensor
+from emberge import Model
 from emberge.merging import FoundWeights
 from emberge_weights.candidates import ChosenWeighting, HeldOut, Search, fixed_candidates
-from emberge_weights.layers.layer_search import Layers
 from emberge_weights.real_merges import RealMerges
-from emberge_weights.search_result import Front, SearchResult, describe_trials, front_of
+from emberge_weights.search_result import SearchResult
 from emberge_weights.unit_scores import UnitScores
 from emberge_weights.weights_table import table
 
@@ -41,32 +40,20 @@ def scores(name: str, values: Any) -> UnitScores:
 
 def searched(clear: bool = True) -> Search:
     gain = HeldOut(0.125, 0.02 if clear else 0.25)
-    worth = [HeldOut(0.25, 0.05), HeldOut(0.0, 0.01), HeldOut(-0.5, 0.1)]
     data, far = scores("asked", WEIGHTS @ IN_DATA), scores("far", WEIGHTS @ ELSEWHERE)
-    return Search(WEIGHTS, [data], [far], ChosenWeighting(1 if clear else 0, gain, worth))
+    return Search(WEIGHTS, [data], [far], ChosenWeighting(1 if clear else 0, gain))
 
 
 def merged() -> RealMerges:
-    """Real merges: equal weights, the first model alone, and three trials."""
-    places = [0, 1, 5, 7, 9]
-    data = WEIGHTS[places] @ IN_DATA + REAL
-    data[3] += 0.1  # better than the one before it
-    tests = [[0.5, 0.25], [0.75, 0.5], [0.25, 0.5], [0.5, 0.5], [1, 0.5]]
-    return RealMerges(places, 2, [scores("asked", data)], [], [scores("held", tests)])
+    """Real merges: equal weights, and the first model alone."""
+    return RealMerges([0, 1], [scores("asked", WEIGHTS[:2] @ IN_DATA + REAL)])
 
 
 MODELS = [
-    Model("a", Path("a"), "fa", Artifact("model", details={"examples": 1200, "seconds": 1234.6})),
-    Model("b", Path("b"), "fb", Artifact("model", details={"more": 1})),
+    Model("a", Path("a"), "fa"),
+    Model("b", Path("b"), "fb"),
     Model("base", Path("base"), "f0"),
 ]
-LICENCES = ["mit", None, "apache-2.0"]
-LAYERS = Layers(
-    ["embeddings", "layers.0"],
-    np.array([[0.25, 0.5, 0.25], [0.75, 0.0, 0.25]]),
-    [PerTensor(0.5), PerTensor(0.25), PerTensor(0.25)],
-    HeldOut(0.03, 0.01),
-)
 
 
 def plain(difference: float, low: float, high: float) -> dict[str, float]:
@@ -94,23 +81,13 @@ SETS = [
     },
 ]
 MEMBERS = [
-    {
-        "name": "a",
-        "weight": 1.0,
-        "alone": 0.75,
-        "worth": plain(0.25, 0.152, 0.348),
-        "examples": 1200,
-        "seconds": 1234.6,
-        "licence": "mit",
-    },
-    {"name": "b", "weight": 0.0, "alone": 0.4, "worth": plain(0, -0.0196, 0.0196)},
-    {
-        "name": "base",
-        "weight": 0.0,
-        "alone": 0.2,
-        "worth": plain(-0.5, -0.696, -0.304),
-        "licence": "apache-2.0",
-    },
+    {"name": "a", "weight": 1.0, "alone": 0.75},
+    {"name": "b", "weight": 0.0, "alone": 0.4},
+    {"name": "base", "weight": 0.0, "alone": 0.2},
+]
+MERGES = [
+    {"weights": {"a": 0.5, "b": 0.5, "base": 0.0}, "foretold": 0.575, "real": 0.5825},
+    {"weights": {"a": 1.0, "b": 0.0, "base": 0.0}, "foretold": 0.75, "real": 0.7575},
 ]
 # Steps from the base to equal weights, and the first model alone, which no other comes near.
 FRONT = [
@@ -133,34 +110,19 @@ FRONT = [
         "over": "the base",
     }
 ]
-TRIALS = {
-    "count": 3,
-    "rank_correlation": 0.5,
-    "largest_error": 0.1075,
-    "tests": {
-        "equal": 0.375,
-        "chosen": 0.625,
-        "swept": 0.5,
-        "best": 0.75,
-        "over_swept": plain(0.125, -0.12, 0.37),
-        "over_best": plain(-0.125, -0.37, 0.12),
-        "units": 2,
-    },
-}
+
+
+def result_of(search: Search) -> SearchResult:
+    return SearchResult(MODELS, search, merged(), True)
 
 
 def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
-    result = SearchResult(MODELS, LICENCES, searched(), merged(), True)
-    facts = rounded(result.facts())
+    facts = rounded(result_of(searched()).facts())
     over_equal = facts["score"].pop("over_equal")
     assert over_equal["difference"] == pytest.approx(0.175, abs=1e-6)
     assert over_equal["high"] - over_equal["low"] == pytest.approx(
         2 * 1.96 * np.std(IN_DATA[0] - IN_DATA[1]) / 2 / 3**0.5, abs=1e-5
     )
-    anchors = [
-        {"weights": {"a": 0.5, "b": 0.5, "base": 0.0}, "foretold": 0.575, "real": 0.5825},
-        {"weights": {"a": 1.0, "b": 0.0, "base": 0.0}, "foretold": 0.75, "real": 0.7575},
-    ]
     assert facts == {
         "score": {"foretold": 0.7575, "real": 0.7575, "equal": 0.5825},
         "headroom": plain(0.125, 0.0858, 0.1642),
@@ -170,120 +132,88 @@ def test_facts_have_foretold_and_real_scores_of_what_was_chosen() -> None:
         "candidates": 13,
         "members": MEMBERS,
         "sets": SETS,
-        "anchors": anchors,
-        "trials": TRIALS,
+        "merges": MERGES,
         "front": FRONT,
     }
 
 
 def test_without_a_clear_gain_the_facts_are_those_of_equal_weights() -> None:
-    result = SearchResult(MODELS, LICENCES, searched(clear=False), None, True)
-    assert rounded(result.facts()) == {
+    assert rounded(result_of(searched(clear=False)).facts()) == {
         "score": {
-            "foretold": 0.575,
-            "real": None,
-            "equal": 0.575,
+            "foretold": 0.5825,
+            "real": 0.5825,
+            "equal": 0.5825,
             "over_equal": plain(0, 0, 0),
         },
         "headroom": plain(0.125, -0.365, 0.615),
         "clear": False,
         "over_base": None,
-        "correction": 0.0,
+        "correction": 0.0075,
         "candidates": 13,
         "members": [{**one, "weight": w} for one, w in zip(MEMBERS, (0.5, 0.5, 0.0), strict=True)],
         "sets": [{**one, "chosen": one["equal"]} for one in SETS],
-        "anchors": [],
-        "trials": None,
+        "merges": MERGES,
         "front": FRONT,
     }
-    assert SearchResult(MODELS, LICENCES, searched(clear=False), merged(), True).chosen == 0
 
 
-def test_weights_by_layer_are_taken_with_their_means_where_they_are_better(tmp_path: Path) -> None:
+def test_the_weights_and_a_table_are_written(tmp_path: Path) -> None:
     workspace: Any = SimpleNamespace(folder=tmp_path)
-    result = SearchResult(MODELS, LICENCES, searched(), merged(), True, LAYERS)
+    result = result_of(searched())
     artifact = result.write(workspace)
     facts = result.facts()
     found = FoundWeights.read(tmp_path)
-    assert found.weights == {"fa": 0.5, "fb": 0.25, "f0": 0.25}
-    assert found.by_tensor == dict(zip(found.weights, LAYERS.by_tensor, strict=True))
+    assert found.weights == {"fa": 1.0, "fb": 0.0, "f0": 0.0}
     assert found.names == {"fa": "a", "fb": "b", "f0": "base"}
     assert found.facts == json.loads(json.dumps(facts))
-    assert rounded(facts["layers"]) == {
-        "gain": plain(0.03, 0.0104, 0.0496),
-        "clear": True,
-        "weights": {
-            "a": {"embeddings": 0.25, "layers.0": 0.75},
-            "b": {"embeddings": 0.5, "layers.0": 0.0},
-            "base": {"embeddings": 0.25, "layers.0": 0.25},
-        },
-    }
     assert artifact.kind == "file"
     assert artifact.parents == ("fa", "fb", "f0")
-    assert result.front is not None
     assert artifact.details == {
         "table": "weights.md",
-        "weights": {"a": 0.5, "b": 0.25, "base": 0.25},
+        "weights": {"a": 1.0, "b": 0.0, "base": 0.0},
         "headroom": facts["headroom"],
         "score": facts["score"],
-        "figures": result.front.figures(),
     }
     assert (tmp_path / "weights.md").read_text() == table(facts)
-    chance = replace(LAYERS, gain=HeldOut(0.03, 0.1))
-    nowhere = replace(searched(), elsewhere=[])
-    result = SearchResult(MODELS, LICENCES, nowhere, merged(), True, chance)
-    assert "figures" not in result.write(workspace).details
-    found = FoundWeights.read(tmp_path)
-    assert (found.weights, found.by_tensor) == ({"fa": 1.0, "fb": 0.0, "f0": 0.0}, {})
-    assert (found.facts["layers"]["clear"], found.facts["front"]) == (False, [])
 
 
 def test_the_table_has_all_facts_from_the_conclusion_to_the_front() -> None:
-    result = SearchResult(MODELS, LICENCES, searched(), merged(), True, LAYERS)
-    assert table(result.facts()) == TABLE
+    assert table(result_of(searched()).facts()) == TABLE
 
 
 def test_the_table_of_nothing_found_has_no_empty_parts() -> None:
     found = replace(searched(clear=False), elsewhere=[])
-    layers = replace(LAYERS, gain=HeldOut(0.03, 0.1))
-    text = table(SearchResult(MODELS, LICENCES, found, None, True, layers).facts())
+    text = table(result_of(found).facts())
     head = [line for line in text.splitlines() if line.startswith("#")]
-    assert head == ["# Weights found", "## By layer"]
+    assert head == ["# Weights found", "## Merged for real"]
     assert "no more than chance, so the equal weights stay." in text
     assert "On all queries" not in text
-    assert "no more than chance, so each member keeps one weight.\n\n| set |" in text
-    assert text.endswith("| asked | 4 | 57.50 | 57.50 |\n")
-    foretold = table(SearchResult(MODELS, LICENCES, searched(), None, True).facts())
-    assert "On all queries, foretold, the choice gains +17.50" in foretold
-    untested = replace(merged(), tests=[])
-    trials = table(SearchResult(MODELS, LICENCES, found, untested, True).facts())
-    assert trials.endswith("the largest error is 10.75.\n")
+    assert text.endswith("by the mean difference, +0.75.\n")
 
 
 def test_the_table_says_why_the_base_has_a_half() -> None:
     found = searched(clear=False)
     choice = replace(found.choice, over_base=HeldOut(0.01, 0.02))
     found = replace(found, choice=choice)
-    text = table(SearchResult(MODELS, LICENCES, found, None, True).facts())
+    text = table(result_of(found).facts())
     assert (
         "is no more than chance.\nEqual weights gain +1.00 [-2.92, +4.92] over the base alone"
         in text
     )
     assert "so the base has a half." in text
     clear = replace(found, choice=replace(choice, over_base=HeldOut(0.1, 0.02)))
-    text = table(SearchResult(MODELS, LICENCES, clear, None, True).facts())
+    text = table(result_of(clear).facts())
     assert "so the equal weights stay." in text
     assert "a half" not in text
 
 
-# ── trials and front ────────────────────────────────────────────────────────────────────────────
+# ── front ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trials_are_compared_with_what_was_foretold_and_with_the_choice() -> None:
-    assert rounded(describe_trials(searched(), merged(), 1)) == TRIALS
-    untested = describe_trials(searched(), replace(merged(), tests=[]), 1)
-    assert rounded(untested) == {**TRIALS, "tests": None}
-    assert describe_trials(searched(), replace(merged(), anchors=5), 1) is None
+def front_of(search: Search, base: bool = False) -> Any:
+    models = MODELS[: search.weights.shape[1]]
+    real = RealMerges([0, 1], [one.select([0, 1]) for one in search.scores])
+    return rounded(SearchResult(models, search, real, base).facts()["front"])
 
 
 def test_no_weighting_on_the_front_is_beaten_in_both() -> None:
@@ -292,57 +222,23 @@ def test_no_weighting_on_the_front_is_beaten_in_both() -> None:
     far = [[0.5], [0.4], [0.8], [0.8], [0.3], [0.1]]
     weights = np.array([[0.5, 0.5], [1, 0], [0, 1], [0.2, 0.8], [0.3, 0.7], [0.9, 0.1]])
     found = Search(weights, [scores("s", data)], [scores("far", far)], searched().choice)
-    front = front_of(found, 1, False)
-    assert front is not None
-    assert (front.reference, front.places, front.chosen) == ("equal weights", [2, 1, 5], 1)
-    assert rounded(front.gains.tolist()) == [0, 0.2, 0.1, -0.1, 0.2, 0.4]
-    assert rounded(front.elsewhere.tolist()) == [0, -0.1, 0.3, 0.3, -0.2, -0.4]
-    assert rounded(front.plain(["a", "b"])) == [
-        {"gain": gain, "elsewhere": lost, "weights": {"a": a, "b": b}, "over": "equal weights"}
+    assert front_of(found) == [
+        {
+            "gain": gain,
+            "elsewhere": lost,
+            "weights": {"a": a, "b": b},
+            "over": "equal weights",
+        }
         for gain, lost, a, b in ((0.1, 0.3, 0, 1), (0.2, -0.1, 1, 0), (0.4, -0.4, 0.9, 0.1))
     ]
-    (figure,) = front.figures()
-    assert "equal weights" in figure["points"].pop("x")
-    assert figure["points"] == {
-        "y": "gain elsewhere (points)",
-        "series": {
-            "candidates": [[0, 0], [20, -10], [10, 30], [-10, 30], [20, -20], [40, -40]],
-            "front": [[10, 30], [20, -10], [40, -40]],
-            "equal weights": [[0, 0, "equal weights"]],
-            "chosen": [[20, -10, "chosen"]],
-        },
-    }
-    assert figure["title"] == "What weights gain, and lose elsewhere"
-    assert "below 0 something is lost" in figure["caption"]
-    assert figure["table"] == {
-        "title": "Weightings on the front",
-        "head": ["Gain in the data", "Gain elsewhere"],
-        "rows": [["+10.00", "+30.00"], ["+20.00", "-10.00"], ["+40.00", "-40.00"]],
-    }
-    assert front_of(replace(found, elsewhere=[]), 1, False) is None
 
 
-def test_the_base_has_a_point_of_its_own_and_gains_are_over_it() -> None:
-    front = front_of(searched(), 1, True)
-    assert front is not None
-    assert front.reference == "the base"
-    (figure,) = front.figures()
-    series = figure["points"]["series"]
-    assert series["base"] == [[0, 0, "base"]]
-    assert series["equal weights"] == [[37.5, -65, "equal weights"]]
-    assert figure["points"]["x"] == "gain over the base in the data (points)"
-
-
-def test_of_a_long_front_twelve_places_are_listed_and_three_hundred_candidates_drawn() -> None:
-    gains = np.arange(400) / 1000
-    weights = np.full((400, 2), 0.5)
-    front = Front("equal weights", gains, -gains, range(0, 340, 10), 0, weights, False)
-    listed = [round(1000 * one["gain"]) for one in front.plain(["a", "b"])]
-    assert listed == [0, 30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 330]
-    (figure,) = front.figures()
-    assert len(figure["points"]["series"]["candidates"]) == 300
-    assert len(figure["points"]["series"]["front"]) == 34
-    assert len(figure["table"]["rows"]) == 12
+def test_of_a_long_front_twelve_places_are_listed() -> None:
+    gains = np.arange(340)[:, None] / 1000
+    weights = np.full((340, 2), 0.5)
+    found = Search(weights, [scores("s", gains)], [scores("far", -gains)], searched().choice)
+    listed = [round(1000 * one["gain"]) for one in front_of(found)]
+    assert listed == [0, 31, 62, 92, 123, 154, 185, 216, 247, 277, 308, 339]
 
 
 TABLE = """# Weights found
@@ -350,22 +246,11 @@ TABLE = """# Weights found
 Choosing among 13 weightings gains +12.50 [+8.58, +16.42] points over equal weights on queries that were not chosen by: weights were chosen.
 On all queries, merged for real, the choice gains +17.50 [+9.01, +25.99].
 
-| member | weight | alone | worth | examples | training | licence |
-| --- | --- | --- | --- | --- | --- | --- |
-| a | 0.500 | 75.00 | +25.00 [+15.20, +34.80] | 1,200 | 1,235 s | mit |
-| b | 0.250 | 40.00 | +0.00 [-1.96, +1.96] |  |  |  |
-| base | 0.250 | 20.00 | -50.00 [-69.60, -30.40] |  |  | apache-2.0 |
-
-Worth is what is lost without the member, weights being chosen anew, with its 95 % interval.
-
-## By layer
-
-Weights by layer gain +3.00 [+1.04, +4.96] points over one for all layers on queries that they were not fitted to: these are the weights, and those above their means.
-
-| layer | a | b | base |
-| --- | --- | --- | --- |
-| embeddings | 0.25 | 0.50 | 0.25 |
-| layers.0 | 0.75 | 0.00 | 0.25 |
+| member | weight | alone |
+| --- | --- | --- |
+| a | 1.000 | 75.00 |
+| b | 0.000 | 40.00 |
+| base | 0.000 | 20.00 |
 
 | set | queries or pairs | equal weights | chosen |
 | --- | --- | --- | --- |
@@ -380,17 +265,6 @@ Weights by layer gain +3.00 [+1.04, +4.96] points over one for all layers on que
 | 1.00 | 0.00 | 0.00 | 75.00 | 75.75 |
 
 What is foretold is corrected by the mean difference, +0.75.
-
-## Random weightings, merged for real
-
-Of 3 random weightings, foretold and real scores have a rank correlation of 0.50; the largest error is 10.75.
-
-| weights | tests | the choice over it |
-| --- | --- | --- |
-| equal weights | 37.50 |  |
-| chosen | 62.50 |  |
-| the best of them in the data | 50.00 | +12.50 [-12.00, +37.00] |
-| the best of them in the tests | 75.00 | -12.50 [-37.00, +12.00] |
 
 ## Gain over the base, and loss elsewhere
 

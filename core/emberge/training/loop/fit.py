@@ -60,7 +60,6 @@ def fit(
             folder=folder,
             work=work,
             early_stopping=job.early_stopping,
-            from_state=job.from_state,
             progress=progress,
             metric=log,
             warn=session.warn,
@@ -80,7 +79,6 @@ def train(
     folder: Path | None,
     work: Path,
     early_stopping: EarlyStopping | None = None,
-    from_state: Path | None = None,
     progress: Callable[..., None],
     metric: Callable[..., None] | None = None,
     warn: Callable[[str], None] = lambda _: None,
@@ -90,12 +88,10 @@ def train(
 
     Options of batches are ignored, as the trainee itself makes its batches. If `folder` is None, nothing is
     saved, and the trainee has the last or the best parameters in memory. `work` keeps states as in `fit`.
-    `from_state` is the folder of a state that an earlier training kept, to begin with. torch's random state
-    is restored at the end.
+    torch's random state is restored at the end.
 
     Raises:
-        CheckpointError: if `from_state` does not fit the trainee or the options.
-        EmbergeError: if `work` has a state of another training, or an average does not fit the training.
+        EmbergeError: if `work` has a state of another training.
         TrainingError: if a loss or a gradient is not finite.
     """
     work.mkdir(parents=True, exist_ok=True)
@@ -104,7 +100,6 @@ def train(
         options,
         work=work,
         early_stopping=early_stopping,
-        from_state=from_state,
         progress=progress,
         warn=warn,
         clock=clock or SaveClock(),

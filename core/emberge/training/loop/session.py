@@ -40,7 +40,6 @@ from emberge.ranks import Ranks, gathered_weights, shard_rows
 from emberge.seeds import stable_seed
 from emberge.training.fit_options import FitJob, FitOptions
 from emberge.training.loop.checkpoints import SaveClock, latest_state, save_state
-from emberge.training.loop.kept_state import KeptState
 from emberge.training.objective import Objective
 from emberge.training.plan.batch_plan import BatchPlan, PlannedBatch, PlannedPart, steps_to_keep
 from emberge.training.plan.lazy_rows import in_pieces
@@ -282,17 +281,14 @@ def _describe_job(job: FitJob, datasets: Sequence[Dataset], plan: str) -> dict[s
     `datasets` are the datasets whose rows are used, and `plan` is the fingerprint of their batches.
     """
     weights = hashlib.sha256()
-    folder, state = job.checkpoint, job.from_state
-    paths = sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")])
-    paths = [path for path in paths if path.parent.name != KeptState.FOLDER]
-    for path in [*paths, *(sorted(state.glob("*.safetensors")) if state is not None else ())]:
+    folder = job.checkpoint
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*/*.safetensors")]):
         with path.open("rb") as file:
             weights.update(hashlib.file_digest(file, "sha256").digest())
     # Options that only change speed, or the files kept in addition to the model, are left out.
     free_options = {
         "save_steps",
         "keep_last",
-        "keep_state",
         "logging_steps",
         "token_budget",
         "kept_tokens",

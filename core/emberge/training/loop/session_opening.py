@@ -282,8 +282,6 @@ def _plan_batches(job: FitJob, pool: Pool, warn: Callable[[str], None] | None) -
         )
     if job.backbone.kind == "pair_score" and any(in_batch for _, in_batch in plan.groups()):
         raise DataError(PAIRS_ALONE)
-    if options.average is not None and (problem := options.average.find_problem(plan.steps)):
-        raise DataError(problem)
     for word in caught or ():
         assert warn is not None
         warn(str(word.message))

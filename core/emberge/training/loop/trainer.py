@@ -13,7 +13,6 @@ from torch import Tensor
 from emberge.files import clear_torn, sync_tree
 from emberge.ranks import clip_gradients, is_split, put, sum_gradients, whole
 from emberge.training.fit_options import EarlyStopping, FitOptions, FitResult
-from emberge.training.loop.averages import TrajectoryMean
 from emberge.training.loop.checkpoints import (
     KeptCheckpoints,
     SaveClock,
@@ -23,7 +22,6 @@ from emberge.training.loop.checkpoints import (
     save_state,
 )
 from emberge.training.loop.early_stopping import ScoreHistory
-from emberge.training.loop.kept_state import KeptState, read_kept_state, write_kept_state
 from emberge.training.loop.metrics import MetricLog, ModelMetrics
 from emberge.training.loop.optimizer import (
     adamw,
@@ -51,7 +49,6 @@ class Trainer:
         *,
         work: Path,
         early_stopping: EarlyStopping | None = None,
-        from_state: Path | None = None,
         progress: Callable[..., None],
         warn: Callable[[str], None],
         clock: SaveClock,
@@ -63,10 +60,6 @@ class Trainer:
         self.optimizer = adamw(
             self.parameters, options, trainee.decays, fused=trainee.fixes_threads
         )
-        self.average = TrajectoryMean(
-            options.average, trainee.steps, self.parameters, trainee.project
-        )
-        self.start = from_state
         steps_to_keep = frozenset(trainee.steps_to_keep(options))
         self.kept = KeptCheckpoints(work / "checkpoints", steps_to_keep, options.keep_last)
         self.history = ScoreHistory(early_stopping, trainee.steps, work / "scored")
@@ -130,11 +123,10 @@ class Trainer:
         began = time.monotonic()
         self.progress(step, self.trainee.steps, "steps", "scoring")
         if self.history.is_in_memory:
-            with self.average.placed():
-                self.history.note(step, self.trainee.score(step), self.parameters)
+            self.history.note(step, self.trainee.score(step), self.parameters)
         else:
             # The first rank scores a folder for all ranks.
-            with self.average.placed(), self.trainee.whole_weights():
+            with self.trainee.whole_weights():
                 self.ranks.on_first_rank(lambda: self.history.write(step, self.trainee.save))
             self.history.restore(self.ranks.on_first_rank(lambda: self.history.take(step)))
         metric("score", self.history.scores[-1][1], step)
@@ -164,7 +156,6 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.trainee.project()
-        self.average.add(step + 1)
         record.add(batch, pass_result, norm, options.learning_rate * factor)
 
     def _check_ranks_equal(self) -> None:
@@ -186,7 +177,6 @@ class Trainer:
 
         state = self._share_state(read)
         if state is None:
-            self._start_from_kept_state()
             return 0
         self._set_parameters(state.tensors)
         self.history.best_weights = {
@@ -195,7 +185,6 @@ class Trainer:
             if name.startswith(BEST_PREFIX)
         }
         restore_optimizer(self.optimizer, self.parameters, state.tensors)
-        self.average.restore(state.tensors)
         record.losses = list(state.facts["losses"])
         record.names = list(state.facts["names"])
         record.examples = state.facts["examples"]
@@ -204,20 +193,6 @@ class Trainer:
         self.seconds = state.facts["seconds"]
         self.cpu_seconds = state.facts.get("cpu_seconds", 0.0)
         return state.step
-
-    def _start_from_kept_state(self) -> None:
-        """Set weights and moments to those that an earlier training kept, if this one begins with them."""
-        if self.start is None:
-            return
-        folder = self.start
-
-        def read() -> TrainingState:
-            return TrainingState(0, read_kept_state(folder, self.parameters, self.options), {})
-
-        state = self._share_state(read)
-        assert state is not None
-        self._set_parameters(state.tensors)
-        restore_optimizer(self.optimizer, self.parameters, state.tensors)
 
     def _set_parameters(self, values: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
@@ -242,16 +217,10 @@ class Trainer:
         tensors = self.ranks.broadcast(read_here[0].tensors if read_here else None)
         return TrainingState(step, tensors, facts)
 
-    def _gather_tensors(self, more: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return the whole parameters, moments and `more` tensors by name; every rank must call it."""
-        tensors: dict[str, Tensor] = dict(self.parameters)
-        tensors |= optimizer_state(self.optimizer, self.parameters) | dict(more or {})
+    def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
+        tensors = dict(self.parameters) | optimizer_state(self.optimizer, self.parameters)
         if self.split:
             tensors = {name: whole(tensor) for name, tensor in tensors.items()}
-        return tensors
-
-    def _save_state(self, step: int, identity: Mapping[str, Any], record: MetricLog) -> None:
-        tensors = self._gather_tensors(self.average.state)
         tensors |= {
             f"{BEST_PREFIX}{name}": value for name, value in self.history.best_weights.items()
         }
@@ -290,16 +259,8 @@ class Trainer:
             with self.trainee.whole_weights():
                 self.ranks.on_first_rank(lambda: self.kept.keep(step, self.trainee.save))
 
-    def _keep_state(self, folder: Path) -> None:
-        """Write the weights and moments after the last step, which are no mean, for another training."""
-        tensors = self._gather_tensors()
-        self.ranks.on_first_rank(lambda: write_kept_state(folder, tensors, self.options))
-
     def _write_model(self, folder: Path | None) -> tuple[Path, ...]:
-        """Write the last, mean or best model, and return the paths of the kept models in the result."""
-        if folder is not None and self.options.keep_state:
-            self._keep_state(folder / KeptState.FOLDER)
-        self.average.place()
+        """Write the last or best model, and return the paths of the kept models in the result."""
         if self.history.best_weights:
             self._set_parameters(self.history.best_weights)
         if folder is None:

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from emberge import PerDataset
-from emberge.training import Averaging, FitOptions, KeptState
+from emberge.training import FitOptions
 from emberge_encoder import TextEncoder
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
-from safetensors.torch import load_file
-from torch import Tensor
 
 from tests.support import ranked_fit, tiny
 from tests.support.exact import ExactEncoder
 from tests.support.ranked_fit import Death, Training
-from tests.support.tolerance import assert_exact, exactly
+from tests.support.tolerance import exactly
 from tests.support.training_data import retrieval, similarity
 
 # Every moment of a save: a file half written, between two flushes, before and after the folder gets its
@@ -87,15 +84,11 @@ def _killed(root: Path, arguments: dict[str, Any], deaths: Sequence[tuple[Death,
 
 
 def test_killed_ranks_end_in_the_same_bytes(shaky: Path, tmp_path: Path) -> None:
-    averaging = Averaging(share=0.9, weights="cosine")
-    arguments = _arguments(shaky, epochs=2, average=averaging, keep_state=True)
+    arguments = _arguments(shaky, epochs=2)
     ranked_fit.run([Training(tmp_path / "whole", arguments)], tmp_path / "whole.pkl", 2)
     deaths = [(Death(1, "step", 5),), (Death(0, "flush", 7),), (Death(0, "step", 4, 0.02),)]
     assert _killed(tmp_path / "cut", arguments, deaths) == 3
     assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
-    found = _contents(tmp_path / "whole")
-    assert "training_state/tensors.safetensors" in found
-    assert found["model.safetensors"] != found["checkpoints/step-18/model.safetensors"]
 
 
 @pytest.mark.slow
@@ -148,45 +141,3 @@ def test_another_number_of_ranks_goes_on_with_the_same_batches(bert: Path, tmp_p
     losses = ranked_fit.results(cut / "try2.pkl")[0]["result"].curve
     assert [step for step, _ in losses] == [step for step, _ in one["result"].curve]
     assert [loss for _, loss in losses] == exactly([loss for _, loss in one["result"].curve])
-
-
-def _trained(file: Path) -> dict[str, Tensor]:
-    """The tensors in float64: others were copied from the checkpoint, or count steps."""
-    return {name: t for name, t in load_file(file).items() if t.dtype == torch.float64}
-
-
-@pytest.mark.slow
-def test_an_average_and_a_kept_state_are_those_of_one_rank(bert: Path, tmp_path: Path) -> None:
-    """Whole or split weights, killed within the window, and continued on another number of ranks."""
-    options = {"schedule": "constant", "adam_epsilon": 1e-4, "keep_state": True}
-    arguments = _exact_arguments(bert, average=Averaging(share=0.7, every=2), **options)
-    ranked_fit.run([Training(tmp_path / "one", arguments, exact=True)], tmp_path / "one.pkl", 1)
-    cut = tmp_path / "cut"
-    for number, (ranks, shard, deaths) in enumerate(
-        [(2, True, (Death(0, "step", 11),)), (2, False, (Death(1, "step", 14),)), (2, True, ())]
-    ):
-        path = cut / f"try{number}.pkl"
-        ended = ranked_fit.codes(
-            ranked_fit.start([Training(cut, arguments, shard, deaths, exact=True)], path, ranks)
-        )
-        assert (-9 in ended) == bool(deaths), ranked_fit.said(path, 0)
-        assert deaths or not any(ended), ranked_fit.said(path, 0)
-    means = [_trained(tmp_path / name / "out/model.safetensors") for name in ("one", "cut")]
-    raw = _trained(tmp_path / "one/out/checkpoints/step-18/model.safetensors")
-    assert any((means[0][name] - raw[name]).abs().max() > 1e-4 for name in raw)
-    assert_exact(means[1], means[0])
-    states = [tmp_path / name / "out" / KeptState.FOLDER for name in ("one", "cut")]
-    kept = [_trained(state / "tensors.safetensors") for state in states]
-    weights = [{n: t for n, t in one.items() if n.startswith("model.")} for one in kept]
-    assert_exact(weights[1], weights[0])
-
-    # A continued training takes the state on ranks that split it as on one.
-    for name, ranks, shard in (("on one", 1, False), ("on two", 2, True)):
-        start = {
-            "options": FitOptions(**{**vars(arguments["options"]), "average": None, "epochs": 1}),
-            "from_state": states[0],
-        }
-        training = Training(tmp_path / name, {**arguments, **start}, shard, exact=True)
-        ranked_fit.run([training], tmp_path / f"{name}.pkl", ranks)
-    ends = [_trained(tmp_path / name / "out/model.safetensors") for name in ("on one", "on two")]
-    assert_exact(ends[1], ends[0])

@@ -1,1 +1,0 @@
-"""Weights by layer: coefficients by member and block, fitted by gradients."""
