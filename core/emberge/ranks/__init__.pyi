@@ -3,7 +3,6 @@
 from .fsdp import clip_gradients as clip_gradients
 from .fsdp import gathered_weights as gathered_weights
 from .fsdp import is_split as is_split
-from .fsdp import local_part as local_part
 from .fsdp import put as put
 from .fsdp import split_weights as split_weights
 from .fsdp import sum_gradients as sum_gradients
