@@ -22,7 +22,5 @@ def register_steps() -> Mapping[str, str]:
 def register_evaluators() -> Mapping[str, str]:
     return {
         "fine_tuned": "emberge_evaluate.fine_tuning.fine_tuned:FineTuned",
-        "held_out_loss": "emberge_evaluate.held_out_loss:HeldOutLoss",
-        "token_loss": "emberge_evaluate.token_loss:TokenLossOnTexts",
-        "training_loss": "emberge_evaluate.training_loss:TrainingLoss",
+        "mean_loss": "emberge_evaluate.mean_loss:MeanLoss",
     }

@@ -18,7 +18,7 @@ from emberge.evaluating import (
 )
 from emberge.wording import Markdown, bold, prose, table_lines, table_row
 
-from emberge_evaluate.token_loss import NATS_PER_TOKEN
+from emberge_evaluate.mean_loss import NATS_PER_TOKEN
 
 _DOMAINS = {domain: title.lower() for domain, title in DOMAINS.items()}
 MEANS = {

@@ -32,7 +32,7 @@ from emberge.model_folder import copy_model
 from emberge.wording import count_noun, join_some
 
 from emberge_evaluate.comparison import Judge
-from emberge_evaluate.held_out_loss import LOSS
+from emberge_evaluate.mean_loss import LOSS
 from emberge_evaluate.score_model import (
     DOMAINS,
     free_name,

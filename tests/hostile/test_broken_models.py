@@ -242,7 +242,7 @@ OPENING: dict[str, str] = {
     "export": "{model: MODEL}",
     "train": "{model: MODEL, data: {path: DATA}, loss: infonce, sampler: round_robin, max_steps: 1}",
     "measure_statistics": "{models: MODEL, data: {path: DATA}, measure: gram}",
-    "evaluate": "{models: [MODEL], evaluators: {training_loss: {}}}",
+    "evaluate": "{models: [MODEL], evaluators: {mean_loss: {}}}",
     "as_encoder": "{model: MODEL}",
     "rope": "{model: MODEL}",
     "upcycle": "{model: MODEL}",

@@ -308,7 +308,7 @@ def test_rates_are_searched_as_printed() -> None:
                     else:
                         assert_pairs(one, model, SEARCH_PAIRS, one.learning_rate)
     for step in ("masking_gemma", "masking_qwen", "pairs_gemma", "pairs_qwen"):
-        assert {type(one.evaluators[0]).__name__ for one in group(recipe, step)} == {"TrainingLoss"}
+        assert {type(one.evaluators[0]).__name__ for one in group(recipe, step)} == {"MeanLoss"}
 
 
 # Appendix D.4: fine-tuning.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # Metrics where less is better.
-LESS_IS_BETTER = frozenset({"loss", "nats/token", "bits/byte"})
+LESS_IS_BETTER = frozenset({"loss", "nats/token"})
 Statistic = Literal["mean", "ratio", "spearman", "average_precision", "macro_f1"]
 Side = Literal["query", "document"]
 

@@ -158,14 +158,10 @@ TEXTS_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class TokenScores:
-    """Losses of texts: `nats` [n] are sums over the `scored` [n] positions of a text's `tokens` [n] tokens.
-
-    `tokens` does not count special tokens and the tokens of a prompt.
-    """
+    """Losses of texts: `nats` [n] are sums over the `scored` [n] positions of each text."""
 
     nats: NDArray[np.float64]
     scored: NDArray[np.int64]
-    tokens: NDArray[np.int64]
 
 
 def score_texts(
@@ -181,14 +177,12 @@ def score_texts(
     The seed of a text's corruption depends on its position in the list, so the corruption is the same for
     every model with the same tokens.
     """
-    nats = np.zeros(len(texts))
-    scored, tokens = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    nats, scored = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         places = range(start, min(start + TEXTS_AT_ONCE, len(texts)))
         corrupted_texts = [corrupted(encoder, texts[i], loss, seed_of(i)) for i in places]
         for i, one in zip(places, corrupted_texts, strict=True):
             scored[i] = int((one.labels != UNSCORED).sum())
-            tokens[i] = _own_tokens(encoder, texts[i])
         pieces = chunks([len(one.labels) for one in corrupted_texts], token_budget)
         with (
             torch.no_grad(),
@@ -204,10 +198,4 @@ def score_texts(
                     )
                     mean = loss(text_states[None], labels[None], encoder.logits)
                     nats[start + one] = float(mean) * scored[start + one]
-    return TokenScores(nats, scored, tokens)
-
-
-def _own_tokens(encoder: TokenPredictor, text: TokenisedText) -> int:
-    scored = ~np.array(encoder.special(np.asarray(text.ids, np.int64)), bool)
-    scored[: text.prompt_length] = False
-    return int(scored.sum())
+    return TokenScores(nats, scored)

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emberge import Machine, Plugins, check_recipe, load_plugins, parse_recipe, run_recipe
+from emberge import (
+    Machine,
+    Plugins,
+    RecipeError,
+    check_recipe,
+    load_plugins,
+    parse_recipe,
+    run_recipe,
+)
 from emberge.results import read_artifact
 
 from tests.support import tiny
@@ -35,7 +43,7 @@ steps:
   search:
     select:
       models: $trial
-      evaluators: training_loss
+      evaluators: mean_loss
       metric: loss
       top: 1
       within: null
@@ -117,6 +125,14 @@ def test_a_model_that_no_training_left_is_found_before_any_work(
     found = faults(RECIPE.replace("models: $trial", "models: [$trial, ./reader]"), plugins, place)
     assert "reader" in found
     assert "step train" in found
+
+
+def test_a_loss_without_data_is_refused(place: Path, plugins: Plugins) -> None:
+    text = RECIPE.replace(
+        "evaluators: mean_loss", "evaluators: {mean_loss: {loss: {mlm: {share: 0.3}}}}"
+    )
+    with pytest.raises(RecipeError, match=r"r\.yaml:21: .*name held-out data"):
+        parse_recipe(text, plugins, path=place / "r.yaml")
 
 
 def test_trainings_of_other_lengths_are_warned_about(

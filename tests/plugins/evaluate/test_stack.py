@@ -544,10 +544,10 @@ def test_a_search_is_scored_where_documents_are_found(
     scores = evaluation(catalogue, [{"model": "$search", "backbone": "splade"}])
     (problem,) = problems(search=stack, scores=scores)
     assert "is a whole search, whose step names backbones" in problem
-    loss = {"held_out_loss": {"data": str(catalogue), "loss": "infonce"}}
+    loss = {"mean_loss": {"data": str(catalogue), "loss": "infonce"}}
     scores = {"evaluate": {"models": ["$search"], "evaluators": loss}}
     assert any(
-        "HeldOutLoss scores a model alone" in one for one in problems(search=stack, scores=scores)
+        "MeanLoss scores a model alone" in one for one in problems(search=stack, scores=scores)
     )
     merge = {"merge": {"models": ["$search", str(models["other"])], "strategy": "linear"}}
     with pytest.raises(

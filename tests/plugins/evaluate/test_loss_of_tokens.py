@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from emberge import (
     DataEntry,
     DataRef,
     Machine,
+    PerDataset,
     Plugins,
     TaskInfo,
     TaskScore,
@@ -29,8 +29,8 @@ from emberge import (
     stable_seed,
 )
 from emberge.evaluating import plan_tasks, read_scores, score_model
-from emberge_evaluate.token_loss import TokenLossOnTexts
-from emberge_train import MLM, MNTP, CausalLM
+from emberge_evaluate.mean_loss import MeanLoss
+from emberge_train import MLM, MNTP, BatchShuffle, CausalLM
 
 from tests.support import tiny
 from tests.support.bench import Bench, model_at
@@ -40,6 +40,7 @@ from tests.support.tolerance import exactly
 from tests.support.training_data import InMemory, texts
 
 LOSS = MLM(share=0.4, masked=0.8, random=0.1)
+SAMPLER = (BatchShuffle(batch_size=PerDataset(default=32), tail="keep"),)
 ENCODER = "backbone: {text_encoder: {pooling: mean}}"
 SETS = {"english": texts(24), "code": texts(10)}
 
@@ -76,27 +77,25 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def evaluator(place: Path, **options: Any) -> TokenLossOnTexts:
+def evaluator(place: Path, **options: Any) -> MeanLoss:
     data = tuple(DataEntry(path=DataRef(str(place / f"{name}.jsonl"))) for name in SETS)
     backbone = ExactEncoder(pooling="mean")
-    return TokenLossOnTexts(
-        **{"data": data, "loss": LOSS, "backbone": backbone, "token_budget": 200, **options}
-    )
+    given = {"backbone": backbone, "token_budget": 200, "sampler": SAMPLER, **options}
+    given["loss"] = PerDataset(default=(given.get("loss", LOSS),))
+    return MeanLoss(data=data, **given)
 
 
-def scored(
-    one: TokenLossOnTexts, model: Path, place: Path, bench: str = "bench"
-) -> dict[str, TaskScore]:
+def scored(one: MeanLoss, model: Path, place: Path, bench: str = "bench") -> dict[str, TaskScore]:
     workspace: Any = Bench(place / bench)
     return score_model(model_at(model), plan_tasks([one], workspace), workspace, name="model")
 
 
-def by_hand(folder: Path, data: InMemory, name: str) -> tuple[float, int, int]:
-    """Return (summed loss, scored places, the texts' own tokens) by transformers, window by window."""
+def by_hand(folder: Path, data: InMemory, name: str) -> tuple[float, int]:
+    """Return (summed loss, scored places) by transformers, window by window."""
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder).double().eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     special = np.asarray(tokenizer.all_special_ids)
-    total, places, tokens = 0.0, 0, 0
+    total, places = 0.0, 0
     for number, window in enumerate(windows_of(tokenizer, data)):
         ids = np.asarray(window, np.int64)
         text = Tokens(ids, np.isin(ids, special), tokenizer.mask_token_id, len(tokenizer))
@@ -106,23 +105,17 @@ def by_hand(folder: Path, data: InMemory, name: str) -> tuple[float, int, int]:
         wanted = torch.from_numpy(labels)
         total += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
         places += int((labels != -100).sum())
-        tokens += int((~text.spared).sum())
-    return total, places, tokens
+    return total, places
 
 
 def test_a_set_has_the_mean_loss_of_its_scored_tokens(models: list[Path], place: Path) -> None:
     found = scored(evaluator(place), models[0], place)
     for name, data in SETS.items():
-        total, places, tokens = by_hand(models[0], data, name)
+        total, places = by_hand(models[0], data, name)
         score = found[name]
-        size = sum(len(data[row].anchor.encode()) for row in range(len(data)))
         assert score.score == exactly(total / places)
         assert score.task.metric == "nats/token"
-        assert score.result["perplexity"] == exactly(math.exp(total / places))
-        assert score.result["bits_per_byte"] == exactly(
-            total / places * tokens / size / math.log(2)
-        )
-        assert (score.result["scored_tokens"], score.result["bytes"]) == (places, size)
+        assert score.result == {"texts": len(data), "scored_tokens": places}
 
 
 @pytest.mark.parametrize(("loss", "causal"), [(MNTP(share=0.4), False), (CausalLM(), True)])
@@ -133,7 +126,11 @@ def test_losses_from_the_place_before_are_those_of_a_causal_head(
     folder = tiny.transformer(place / "qwen3", "AutoModelForCausalLM", "qwen3")
     attention, pooling = ("as is", "last") if causal else ("bidirectional", "mean")
     backbone = ExactEncoder(pooling=pooling, attention=attention)
-    found = scored(evaluator(place, loss=loss, backbone=backbone, max_length=64), folder, place)
+    found = scored(
+        evaluator(place, loss=loss, backbone=backbone, max_length=PerDataset(default=64)),
+        folder,
+        place,
+    )
     config = transformers.AutoConfig.from_pretrained(folder)
     config.is_causal = causal
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config)
@@ -164,19 +161,6 @@ def test_progress_names_the_set_before_it_is_scored(models: list[Path], place: P
     ]
 
 
-def test_bits_per_byte_are_the_loss_of_all_tokens_over_the_bytes(
-    models: list[Path], stranger: Path, place: Path
-) -> None:
-    one = evaluator(place, metric="bits_per_byte")
-    for model in (models[0], stranger):
-        found = scored(one, model, place, model.name)["english"]
-        total, places, tokens = by_hand(model, SETS["english"], "english")
-        assert found.score == exactly(total / places * tokens / found.result["bytes"] / math.log(2))
-        assert found.units is not None
-        # What is drawn together with the bytes is the same score.
-        assert sum(found.units.values) / sum(found.units.gold or ()) == exactly(found.score)
-
-
 def test_every_model_has_the_same_places_hidden(models: list[Path], place: Path) -> None:
     one, other = (scored(evaluator(place), model, place) for model in models)
     for name in SETS:
@@ -200,15 +184,15 @@ def test_a_killed_evaluation_goes_on_with_the_next_set(
     models: list[Path], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    plain = TokenLossOnTexts._score_dataset
+    plain = MeanLoss._score_dataset
 
-    def cut(self: TokenLossOnTexts, task: TaskInfo, *rest: Any) -> TaskScore:
+    def cut(self: MeanLoss, folder: Path, task: TaskInfo, *rest: Any) -> TaskScore:
         asked.append(task.name)
         if asked == ["english", "code"]:
             raise KeyboardInterrupt
-        return plain(self, task, *rest)
+        return plain(self, folder, task, *rest)
 
-    monkeypatch.setattr(TokenLossOnTexts, "_score_dataset", cut)
+    monkeypatch.setattr(MeanLoss, "_score_dataset", cut)
     with pytest.raises(KeyboardInterrupt):
         scored(evaluator(place), models[0], place)
     assert scored(evaluator(place), models[0], place).keys() == SETS.keys()
@@ -221,7 +205,7 @@ def recipe(models: list[Path], more: str = "", *, data: str = "", step: str = "e
     own = f"data: {sets}, loss: {{mlm: {{share: 0.4}}}}, {ENCODER}"
     return (
         f"steps:\n  known:\n    {step}:\n      models: [{listed}]\n"
-        f"      evaluators: {{token_loss: {{{own}}}}}\n{more}"
+        f"      evaluators: {{mean_loss: {{{own}}}}}\n{more}"
     )
 
 
@@ -275,20 +259,13 @@ def test_models_that_read_other_tokens_are_noted_before_and_beside_their_scores(
 ) -> None:
     (note,) = faults(recipe([models[0], stranger]), plugins, place)
     assert "r.yaml:5" in note
-    assert "bits_per_byte" in note
-    in_bits = recipe([models[0], stranger]).replace(
-        "loss: {mlm", "metric: bits_per_byte, loss: {mlm"
-    )
-    assert not list(faults(in_bits, plugins, place))
-    for text, noted in ((recipe([models[0], stranger]), True), (in_bits, False)):
-        parsed = parse_recipe(text, plugins, path=place / "r.yaml")
-        out = place / f"out-{noted}"
-        made = run_recipe(parsed, out, plugins, machine=Machine(), quiet=True)["known"].path
-        table = (made / "scores.md").read_text()
-        assert ("other tokenizers" in table) == noted
-        found = read_scores(made).difference("stranger", "english")
-        assert found is not None
-        assert (found.interval is None) == noted
+    assert "those of one tokenizer" in note
+    parsed = parse_recipe(recipe([models[0], stranger]), plugins, path=place / "r.yaml")
+    made = run_recipe(parsed, place / "out", plugins, machine=Machine(), quiet=True)["known"].path
+    assert "other tokenizers" in (made / "scores.md").read_text()
+    found = read_scores(made).difference("stranger", "english")
+    assert found is not None
+    assert found.interval is None
 
 
 @pytest.mark.parametrize(
@@ -319,8 +296,19 @@ def test_losses_of_two_kinds_are_no_one_evaluation(
     models: list[Path], plugins: Plugins, place: Path
 ) -> None:
     (place / "find.jsonl").write_text('{"anchor": "a", "positive": "b"}\n' * 40)
-    other = "held_out_loss: {data: {path: ./find.jsonl, task: retrieval}, loss: infonce}"
-    text = recipe(models).replace("evaluators: {token_loss", f"evaluators: {{{other}, token_loss")
+    sets = "[{path: ./english.jsonl}, {path: ./find.jsonl, task: retrieval}]"
+    text = recipe(models, data=sets).replace(
+        "loss: {mlm: {share: 0.4}}", "loss: {by_task: {text: mlm, retrieval: infonce}}"
+    )
     found = "\n".join(faults(text, plugins, place))
     assert "an evaluation of its own" in found
     assert "english" in found
+
+
+def test_a_sum_of_losses_over_tokens_is_found_before_any_work(
+    models: list[Path], plugins: Plugins, place: Path
+) -> None:
+    text = recipe(models).replace("loss: {mlm: {share: 0.4}}", "loss: [mlm, {mlm: {share: 0.1}}]")
+    found = "\n".join(faults(text, plugins, place))
+    assert "r.yaml:5" in found
+    assert "'code' has 2 losses over tokens; give it a single one" in found

@@ -30,7 +30,7 @@ from emberge.contracts import TaskKind
 from emberge.evaluating import plan_tasks, score_model
 from emberge.results import read_artifact
 from emberge_encoder import TextEncoder
-from emberge_evaluate.held_out_loss import HeldOutLoss
+from emberge_evaluate.mean_loss import MeanLoss
 from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from sentence_transformers import SentenceTransformer
 
@@ -38,7 +38,7 @@ from tests.support.bench import Bench, model_at
 from tests.support.training_data import retrieval, similarity
 
 HELD = (
-    "{held_out_loss: {data: [{path: ./find.jsonl, task: retrieval}, {path: ./alike.jsonl, task: sts}], "
+    "{mean_loss: {data: [{path: ./find.jsonl, task: retrieval}, {path: ./alike.jsonl, task: sts}], "
     "loss: {default: {infonce: {temperature: 0.1}}, by_task: {sts: cosent}}, "
     "sampler: {batch_shuffle: {batch_size: 16, tail: keep}}}}"
 )
@@ -101,7 +101,7 @@ def test_a_data_sets_loss_is_that_of_its_batches(
 def test_progress_names_the_set_before_it_is_scored(bert: Path, place: Path) -> None:
     tasks: dict[str, TaskKind] = {"alike": "sts", "find": "retrieval"}
     bench: Any = Bench(place / "bench")
-    evaluator = HeldOutLoss(
+    evaluator = MeanLoss(
         data=tuple(
             DataEntry(path=DataRef(str(place / f"{name}.jsonl")), task=task)
             for name, task in tasks.items()
@@ -126,7 +126,7 @@ def test_what_only_whole_sets_show_is_found_before_any_work(
     def errors(data: str, loss: str, sampler: str) -> list[str]:
         text = (
             f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
-            f"      evaluators: {{held_out_loss: {{data: {data}, loss: {loss}, sampler: {sampler}}}}}\n"
+            f"      evaluators: {{mean_loss: {{data: {data}, loss: {loss}, sampler: {sampler}}}}}\n"
         )
         recipe = parse_recipe(text, plugins, path=place / "r.yaml")
         return [str(problem) for problem in check_recipe(recipe, plugins).errors]
@@ -147,7 +147,7 @@ def test_models_and_guides_that_do_not_fit_are_found_before_any_work(
     berts: list[Path], plugins: Plugins, place: Path
 ) -> None:
     def errors(loss: str) -> list[str]:
-        held = f"{{held_out_loss: {{data: {{path: ./find.jsonl, task: retrieval}}, loss: {loss}}}}}"
+        held = f"{{mean_loss: {{data: {{path: ./find.jsonl, task: retrieval}}, loss: {loss}}}}}"
         text = (
             f"steps:\n  best:\n    select:\n      models: [{berts[0]}]\n      metric: loss\n      top: 1\n"
             f"      evaluators: {held}\n"
@@ -194,7 +194,7 @@ steps:
         run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True)
 
 
-def loss_of(evaluator: HeldOutLoss, model: Path, workspace: Bench) -> float:
+def loss_of(evaluator: MeanLoss, model: Path, workspace: Bench) -> float:
     plans = plan_tasks([evaluator], workspace)
     (score,) = score_model(model_at(model), plans, workspace, name="a").values()
     return score.score
@@ -212,7 +212,7 @@ def test_a_stored_loss_is_taken_only_for_the_same_loss(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     entry = DataEntry(path=DataRef(str(path)), task="retrieval")
     guide = Guide(model=ModelRef("./guide"), backbone=TextEncoder())
-    evaluator = HeldOutLoss(
+    evaluator = MeanLoss(
         data=(entry,),
         loss=PerDataset(default=(InfoNCE(temperature=0.1, guide=guide),)),
         sampler=(BatchShuffle(batch_size=PerDataset(default=8), tail="keep"),),
