@@ -42,11 +42,6 @@ class Mixed(Sampler):
                     f"batch_size must be at least {self.draws}, one example a draw, not {value}"
                 )
 
-    def largest_batch(self) -> tuple[int | None, int | None]:
-        size = self.batch_size
-        values = (size.default, *size.by_task.values(), *size.by_dataset.values())
-        return max((value for value in values if value is not None), default=None), None
-
     def batches(self, pool: Pool, seed: int) -> Batches:
         size = self.batch_size
         small_batch_sizes = PerDataset(

@@ -56,7 +56,6 @@ class ScoreModel(Step):
         if expected is not None and expected.stack is not None:
             yield from self._check_stack(expected.stack, context)
             return
-        self._expect_work(context)
         folder = context.whole_model(self.model)
         for evaluator in self.evaluators:
             for fault in evaluator.check_kind(context, folder):
@@ -67,21 +66,10 @@ class ScoreModel(Step):
                     yield context.problem(f"{self.model}: {fault}", "evaluators")
 
     def _check_stack(self, stack: SearchStack, context: Preflight) -> Iterator[Problem]:
-        """Announce the work of a whole search, and yield reasons why it cannot be scored."""
+        """Yield reasons why a whole search cannot be scored."""
         for evaluator in self.evaluators:
-            for member in stack.models:
-                for work in evaluator.work(member.model, context):
-                    context.expect_work(work)
             for fault in evaluator.check_stack(stack, context):
                 yield context.problem(f"{self.model}: {fault}", "evaluators")
-
-    def _expect_work(self, context: Preflight) -> None:
-        """Announce the work of every evaluator, for as many models as the reference can stand for."""
-        expected = context.expected(self.model) if self.model.part is not None else None
-        models = (expected.checkpoints or 1) if expected is not None else 1
-        for evaluator in self.evaluators:
-            for work in evaluator.work(self.model, context):
-                context.expect_work(replace(work, models=models * work.models))
 
     def run(self, workspace: Workspace) -> Artifact:
         plans = plan_tasks(self.evaluators, workspace, about=self.about)

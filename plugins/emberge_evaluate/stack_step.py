@@ -150,13 +150,10 @@ class Stack(Step):
     def _check_development(
         self, evaluator: Evaluator, stack: SearchStack, context: Preflight
     ) -> Iterator[Problem]:
-        """Announce the work of finding weights, and yield problems of its evaluator."""
+        """Yield problems of the evaluator by which weights are found."""
         yield from evaluator.check(context)
         for fault in evaluator.check_stack(stack, context):
             yield context.problem(f"development: {fault}", "development")
-        for member in stack.retrievers:
-            for work in evaluator.work(member.model, context):
-                context.expect_work(work)
         tested = [task.name for task in evaluator.preview(context) or () if task.split == "test"]
         if tested:
             yield context.warning(

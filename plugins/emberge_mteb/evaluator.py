@@ -22,7 +22,6 @@ from emberge import (
     EvalSet,
     Evaluator,
     Model,
-    ModelRef,
     Preflight,
     Problem,
     RecipeError,
@@ -32,7 +31,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import KeptIndex, ModelWork, SearchStack, Side, StoredForm
+from emberge.contracts import KeptIndex, SearchStack, Side, StoredForm
 from emberge.data import check_eval_sets, describe_small_sets, eval_texts
 from emberge.wording import join_some
 
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from emberge_mteb.model import MtebModel
 
 
-_PLAIN_FILES = (".jsonl", ".tsv", ".csv", ".json")
 # Options about vectors of whole texts.
 _ABOUT_VECTORS = ("dims", "precisions", "documents_of")
 
@@ -387,36 +385,6 @@ class Mteb(Evaluator):
         except DataError:
             return None
         return self._add_forms(self._add_indexes(tasks))
-
-    def work(self, model: ModelRef, context: Preflight) -> Iterator[ModelWork]:
-        tokens, unknown = self._count_tokens(context)
-        for each in (model, *(index.model for index in self.documents_of)):
-            yield ModelWork(kind="encoding", model=each, tokens=tokens, unknown=unknown)
-
-    def _count_tokens(self, context: Preflight) -> tuple[int | None, str]:
-        """Return about how many tokens the tasks' texts have, or None and the reason."""
-        from emberge_mteb.hub_tasks import count_characters
-
-        total = 0
-        try:
-            for entry in self.data:
-                sets = pick_sets(entry, context.data, context.readers)
-                if not sets:
-                    return None, f"the texts of {entry.path} are not known"
-                files = [file for one in sets for _, file in one.files()]
-                total += sum(f.stat().st_size for f in files if f.suffix in _PLAIN_FILES)
-            if self.tasks or self.benchmark:
-                longest = (
-                    None if self.max_length is None else self.max_length * ModelWork.token_bytes
-                )
-                named = self.tasks, self.benchmark, self.languages, self.only
-                characters, unstated = count_characters(*named, longest)
-                if unstated:
-                    return None, f"mteb does not count the texts of {join_some(unstated)}"
-                total += characters
-        except (DataError, OSError):
-            return None, "its tasks are not known"
-        return total // ModelWork.token_bytes, ""
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace

@@ -130,58 +130,6 @@ def instruction_of(task: Any) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def count_characters(
-    names: tuple[str, ...],
-    benchmark: str | None,
-    languages: tuple[str, ...],
-    only: tuple[str, ...],
-    longest: int | None,
-) -> tuple[int, tuple[str, ...]]:
-    """Return about how many characters the tasks' texts have, and the tasks for which mteb states none.
-
-    Of a text no more than `longest` characters count on average.
-
-    Raises:
-        DataError: for a name that mteb does not know.
-    """
-    characters, unstated = 0, []
-    for task in hub_tasks(names, benchmark, languages, only):
-        stated = _read_characters(task, longest)
-        if stated is None:
-            unstated.append(task.metadata.name)
-        characters += stated or 0
-    return characters, tuple(unstated)
-
-
-def _read_characters(task: Any, longest: int | None) -> int | None:
-    """Return the characters of the splits that are scored, by mteb's own counts; None without them."""
-    if parts := getattr(task, "tasks", None):  # the mean of several tasks is a task, too
-        by_part = [_read_characters(part, longest) for part in parts]
-        return sum(count or 0 for count in by_part) if all(by_part) else None
-    stats = task.metadata.descriptive_stats or {}
-    total = 0
-    for split in task.eval_splits:
-        counts = stats.get(split) or {}
-        subsets = counts.get("hf_subset_descriptive_stats") or {}
-        chosen = set(task.hf_subsets or subsets)
-        for part in [subsets[name] for name in subsets if name in chosen] or [counts]:
-            characters, texts = _sum_characters(part), part.get("num_samples")
-            if not characters or not texts:
-                return None
-            pairs = 2 if part.get("text2_statistics") else 1
-            total += characters if longest is None else min(characters, longest * texts * pairs)
-    return total or None
-
-
-def _sum_characters(part: Mapping[str, Any]) -> int:
-    """Return the characters of a split's texts; 0 for texts that are not counted, or with images or sound."""
-    if any(part.get(name) for name in part if re.search("image|audio|video", name)):
-        return 0
-    stated = part.get("number_of_characters")
-    lengths = (part[name] for name in part if name.startswith("text") and part[name])
-    return stated or sum(each.get("total_text_length") or 0 for each in lengths)
-
-
 def cached(task: Any) -> bool:
     """Return whether some of the task's data is in a cache or a folder on this machine."""
     return all(

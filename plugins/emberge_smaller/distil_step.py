@@ -26,7 +26,7 @@ from emberge import (
     Workspace,
     component,
 )
-from emberge.contracts import ModelWork, ParameterCount
+from emberge.contracts import ParameterCount
 from emberge.training import FitOptions
 
 from emberge_smaller.corpus import read_corpus
@@ -252,10 +252,10 @@ class _StudentPreflight:
             dataclasses.replace(expected, artifact=artifact, parameters=self.parameters)
         )
 
-    def expect_work(self, work: ModelWork) -> None:
-        if work.kind == "training":
-            work = dataclasses.replace(work, parameters=self.parameters)
-        self.context.expect_work(work)
+    def expect_disk(
+        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
+    ) -> None:
+        self.context.expect_disk(model, size, parameters or self.parameters)
 
 
 def _list_losses(losses: PerDataset[tuple[Loss, ...]]) -> list[Loss]:

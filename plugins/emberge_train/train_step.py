@@ -33,7 +33,6 @@ from emberge import (
     component,
 )
 from emberge.contracts import (
-    ModelWork,
     describe_kinds,
     embedding_problems,
     loss_problems,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emberge import Model, ModelRef, Preflight
-    from emberge.contracts import Guide
     from emberge.data import CheckedData, StoredDataset
     from emberge.training import TrainingPreview
 
@@ -149,7 +147,7 @@ class Train(FitOptions, Step):
         data_problems = list(self._check_data(context, checked))
         yield from data_problems
         if not any(problem.severity == "error" for problem in data_problems):
-            yield from self._look_ahead(context, checked)
+            yield from self._look_ahead(context)
 
     def _check_rate(self, context: Preflight) -> Iterator[Problem]:
         if self.learning_rate_of is None:
@@ -269,8 +267,8 @@ class Train(FitOptions, Step):
         for message in self.backbone.describe(folder).prompt_problems:
             yield context.problem(message, "backbone")
 
-    def _look_ahead(self, context: Preflight, checked: CheckedData) -> Iterator[Problem]:
-        from emberge.training import TrainingPreview, preview_training
+    def _look_ahead(self, context: Preflight) -> Iterator[Problem]:
+        from emberge.training import preview_training
 
         try:
             negatives = choose_negatives(self.negatives, self.backbone.kind)
@@ -279,7 +277,7 @@ class Train(FitOptions, Step):
             return
         sampler = self._resolve_sampler(context)
         if sampler is None:
-            self._expect_work(context, checked, TrainingPreview())
+            self._expect_disk(context)
             return
         try:
             training_preview = preview_training(
@@ -301,47 +299,16 @@ class Train(FitOptions, Step):
         if training_preview.lines:
             context.note("training", training_preview.lines)
         context.expect(expected_of(training_preview, self.model))
-        self._expect_work(context, checked, training_preview)
+        self._expect_disk(context)
 
-    def _expect_work(
-        self, context: Preflight, checked: CheckedData, ahead: TrainingPreview
-    ) -> None:
-        """Announce the passes of the model, and of guides, over the tokens of all steps."""
-        from emberge.training import tokens_ahead
-
-        tokens, unknown = tokens_ahead(self, self.sampler, checked.sizes, ahead)
-        adapts = self.backbone.leaves_adapter
-        # Forward once and back once, through frozen weights without their gradients; the gradient cache of a
-        # loss over pairs runs forward twice.
-        flops = (4 if adapts else 6) + (0 if self._reads_single_texts() else 2)
-        context.expect_work(
-            ModelWork(
-                kind="training",
-                model=self.model,
-                tokens=tokens,
-                flops=flops,
-                # float32 weights, gradients, and AdamW's two means
-                memory=4 if adapts else 16,
-                disk=0 if adapts else 4 * (1 + self.keep_last),
-                unknown=unknown,
-            )
-        )
-        guides = self._list_guides()
-        for model in dict.fromkeys(model for guide in guides for model in guide.models):
-            context.expect_work(
-                ModelWork(kind="encoding", model=model, tokens=tokens, unknown=unknown)
-            )
+    def _expect_disk(self, context: Preflight) -> None:
+        """Announce the models that are kept, in float32."""
+        if not self.backbone.leaves_adapter:
+            context.expect_disk(self.model, 4 * (1 + self.keep_last))
 
     def _list_losses(self) -> list[Loss | TokenLoss]:
         groups = [self.loss.default, *self.loss.by_task.values(), *self.loss.by_dataset.values()]
         return [loss for group in groups for loss in group or ()]
-
-    def _reads_single_texts(self) -> bool:
-        return all(isinstance(loss, TokenLoss) for loss in self._list_losses())
-
-    def _list_guides(self) -> list[Guide]:
-        guides = [one.guided_by for one in self._list_losses() if isinstance(one, Loss)]
-        return [guide for guide in guides if guide is not None]
 
     def _resolve_sampler(self, context: Preflight) -> list[Sampler] | None:
         """Return the sampler with the files that it reads; None if these are missing or do not fit."""

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from emberge import DataRef, FileRef, ModelRef, Problem, Reader
-from emberge.contracts import Expected, ModelWork, Reference
+from emberge.contracts import Expected, ParameterCount, Reference
 from emberge_data import JsonLines
 
 
 class Glance:
     """What a step may ask while its recipe is checked: folders by their paths, no results of steps yet.
 
-    It keeps the references of models that were asked for, the notes, the expected work and the counted names.
+    It keeps the references of models that were asked for, the notes, announced disk and the counted names.
     """
 
     deep = False
@@ -25,7 +25,7 @@ class Glance:
         self.looked: list[str] = []
         self.notes: dict[str, list[str]] = {}
         self.expectations: list[Expected] = []
-        self.work: list[ModelWork] = []
+        self.disk: list[tuple[ModelRef, int]] = []
         self.counted: dict[str, list[str]] = {}
 
     def where(self, option: str = "") -> str:
@@ -59,8 +59,10 @@ class Glance:
     def expected(self, reference: Reference) -> Expected | None:
         return None
 
-    def expect_work(self, work: ModelWork) -> None:
-        self.work.append(work)
+    def expect_disk(
+        self, model: ModelRef, size: int, _parameters: ParameterCount | None = None
+    ) -> None:
+        self.disk.append((model, size))
 
     def count(self, noun: str, names: Iterable[str]) -> None:
         self.counted.setdefault(noun, []).extend(names)

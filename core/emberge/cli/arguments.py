@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from emberge.contracts import Count, PositiveShare
+from emberge.contracts import Count
 from emberge.errors import PluginError, RecipeError, suggest
 from emberge.plugin_verbs import Verb, number_option, output_file
 
@@ -42,8 +42,7 @@ VERBS = {
     ),
     "check": (
         "report everything that is wrong with a recipe, and what it needs, without loading weights",
-        "emberge check recipe.yaml\nemberge check boom/demo --offline\nemberge check recipe.yaml --long\n"
-        "emberge check boom/static --gpu A100 --peak-share 0.4",
+        "emberge check recipe.yaml\nemberge check boom/demo --offline\nemberge check recipe.yaml --long",
     ),
     "status": (
         "show what is done in an OUT and what is left, also while it is being run",
@@ -317,19 +316,6 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         "--long",
         action="store_true",
         help="also the plan and first rows of each step, and all that could not be looked at",
-    )
-    parser.add_argument(
-        "--gpu",
-        default="H100",
-        metavar="NAME",
-        help="of the GPU hours: A100, H100, L4, …, or a number of teraflops a second (default: H100)",
-    )
-    parser.add_argument(
-        "--peak-share",
-        type=number_option(PositiveShare),
-        default=0.3,
-        metavar="SHARE",
-        help="of the GPU's peak that is used (default: 0.3)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="see what a run left here, too")
 

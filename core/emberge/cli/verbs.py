@@ -109,9 +109,8 @@ def _form_team(machine: Machine, shard: bool, ended: RanksEnded | None) -> RankT
 
 def check(options: argparse.Namespace) -> int:
     """Show every problem and plan of a recipe, as far as headers, configs and first rows reveal them."""
-    from emberge.recipes import Gpu, RecipeNeeds, check_recipe
+    from emberge.recipes import RecipeNeeds, check_recipe
 
-    gpu = Gpu.parse(options.gpu, options.peak_share)
     plugins = _load_plugins(options)
     recipe = _read_recipe(options, plugins)
     if recipe.uploads:
@@ -124,7 +123,7 @@ def check(options: argparse.Namespace) -> int:
         _show_notes(report)
         _show_unseen(report)
     _show_problems(report.of("warning"), "warning")
-    print("\n".join(RecipeNeeds(recipe, report, gpu).lines))
+    print("\n".join(RecipeNeeds(recipe, report).lines))
     report.raise_errors()
     print(f"nothing wrong was found in {count_noun(len(recipe.steps), 'step')}")
     return 0

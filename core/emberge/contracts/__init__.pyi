@@ -96,6 +96,7 @@ from .reference import ScoredRef as ScoredRef
 from .reference import StepRef as StepRef
 from .result import Artifact as Artifact
 from .result import Model as Model
+from .result import ParameterCount as ParameterCount
 from .result import total_size as total_size
 from .sampler import Batch as Batch
 from .sampler import Batches as Batches
@@ -125,5 +126,3 @@ from .step import Preflight as Preflight
 from .step import Step as Step
 from .step import Workspace as Workspace
 from .stored_form import StoredForm as StoredForm
-from .work import ModelWork as ModelWork
-from .work import ParameterCount as ParameterCount

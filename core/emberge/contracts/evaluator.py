@@ -11,7 +11,6 @@ from emberge.contracts.dataset import Split
 from emberge.contracts.option import WholeNumber
 from emberge.contracts.reference import FileRef, ModelRef
 from emberge.contracts.stored_form import StoredForm
-from emberge.contracts.work import ModelWork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,16 +226,6 @@ class Evaluator:
         missing.
         """
         return None
-
-    def work(self, model: ModelRef, context: Preflight) -> Iterable[ModelWork]:
-        """Return the work that scoring one model takes, as far as it is known before a run."""
-        return (
-            ModelWork(
-                kind="encoding",
-                model=model,
-                unknown=f"{type(self).__name__} does not count its texts",
-            ),
-        )
 
     def evaluate(
         self, model: Model, tasks: Sequence[TaskInfo], workspace: Workspace

@@ -93,10 +93,6 @@ class Sampler:
         """
         return self
 
-    def largest_batch(self) -> tuple[int | None, int | None]:
-        """Return the most rows and the most tokens of a batch; None where its options set no limit."""
-        return None, None
-
     def select(self, pool: Pool, seed: int) -> Pool:
         """Return the rows to train on; `seed` is the run's, so the selection is equal in every epoch."""
         return pool

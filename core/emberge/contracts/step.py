@@ -16,9 +16,8 @@ from emberge.contracts.reference import (
     Reference,
     StepRef,
 )
-from emberge.contracts.result import Artifact, Model
+from emberge.contracts.result import Artifact, Model, ParameterCount
 from emberge.contracts.similarity import EmbeddingKind
-from emberge.contracts.work import ModelWork, ParameterCount
 
 if TYPE_CHECKING:
     from emberge.contracts.dataset import Reader, Split, TaskKind
@@ -137,8 +136,13 @@ class Preflight(Protocol):
         """Return the result announced by an earlier step; None if it announced none."""
         ...
 
-    def expect_work(self, work: ModelWork) -> None:
-        """Announce work of this step with a model, for the estimate of the recipe's time and space."""
+    def expect_disk(
+        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
+    ) -> None:
+        """Announce that this step writes `size` bytes for each parameter of a model.
+
+        `parameters` are those of what is written, if they are not those of `model`.
+        """
         ...
 
     def count(self, noun: str, names: Iterable[str]) -> None:

@@ -39,5 +39,4 @@ from .rows.line_files import bounded_lines as bounded_lines
 from .rows.line_files import open_data_file as open_data_file
 from .rows.line_files import parse_json_row as parse_json_row
 from .sampling import even_place as even_place
-from .set_size import SetSize as SetSize
 from .single_sets import one_by_one as one_by_one

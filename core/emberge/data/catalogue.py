@@ -373,7 +373,6 @@ _TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "weight": _CatalogueReader.weight,
     "limit": _CatalogueReader.count,
     "first": _CatalogueReader.count,
-    "rows": _CatalogueReader.count,
     "score_range": _CatalogueReader.score_range,
     "negatives": _CatalogueReader.negatives,
     "ind_tasks": _CatalogueReader.names,

@@ -54,8 +54,7 @@ class DataEntry:
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), unless the training
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
-    none. `language` is the language of a set, from its catalogue. `rows` is the number of its rows, if a
-    catalogue states it; only the estimates of a check use it. `source` states the set's licence, its
+    none. `language` is the language of a set, from its catalogue. `source` states the set's licence, its
     kind of source and whether it contains personal data, which a trained model's card and its publication
     name.
     """
@@ -81,7 +80,6 @@ class DataEntry:
     negatives: Negatives = "auto"
     ind_tasks: tuple[str, ...] | None = None
     language: str | None = None
-    rows: Count | None = None
     source: DataOrigin = field(default_factory=DataOrigin)
 
     @property

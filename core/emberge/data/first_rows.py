@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,14 +14,13 @@ from emberge.contracts import (
     Dataset,
     DatasetInfo,
     Example,
-    ModelWork,
     Preflight,
     Reader,
     readable,
 )
 from emberge.data.data_sources import DataSource, expand, refuse_clashes
 from emberge.data.dataset_store import DRAWN_NEGATIVES
-from emberge.data.entry import Columns, DataEntry
+from emberge.data.entry import DataEntry
 from emberge.data.file_summary import (
     FileSummary,
     decide_data,
@@ -31,13 +29,11 @@ from emberge.data.file_summary import (
 from emberge.data.hub_datasets import compute_cache_period
 from emberge.data.rows.media_values import MediaValues
 from emberge.data.rows.row_parser import Row
-from emberge.data.set_size import SetSize
 from emberge.errors import AccessError, DataError, EmbergeError, Problem
 from emberge.media import MediaFolder
 from emberge.wording import printable
 
 SHOWN_CHARACTERS = 100
-_DRAWN = ("classification", "clustering")  # tasks whose negatives are drawn among other labels
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,6 @@ class FirstRows:
 
     `negatives` is the largest number of negatives of a row that was read. `texts` is an upper bound of the
     number of distinct texts if the whole dataset was read; otherwise, and if its texts are drawn, None.
-    `query_tokens` and `document_tokens` are the approximate mean tokens of an anchor and of another text;
-    None if no text was read.
     """
 
     info: DatasetInfo
@@ -58,8 +52,6 @@ class FirstRows:
     notes: tuple[str, ...] = ()
     negatives: int = 0
     texts: int | None = None
-    query_tokens: float | None = None
-    document_tokens: float | None = None
 
     @property
     def title(self) -> str:
@@ -102,27 +94,12 @@ def _cut_text(text: str) -> str:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """The result of checking all entries: problems, first rows of entries without problems, and all sizes."""
+    """The result of checking all entries: problems, first rows of entries without problems, places."""
 
     problems: tuple[Problem, ...] = ()
     heads: tuple[FirstRows, ...] = ()
-    sizes: tuple[SetSize, ...] = ()
-
-    def count_tokens(self, longest: int | None) -> tuple[int | None, str]:
-        """Return about how many tokens all texts have, or None and the reason why that is not known.
-
-        `longest` is the most tokens of a text; texts that were not looked at are taken to be as long. A row
-        counts as one anchor, one positive and its negatives.
-        """
-        total = 0.0
-        for size in self.sizes:
-            query, document = size.count_query_tokens(longest), size.count_document_tokens(longest)
-            if size.rows is None:
-                return None, "the rows of its data are not known"
-            if query is None or document is None:
-                return None, "no length limits its texts, which were not looked at"
-            total += size.rows * (query + document * (1 + (size.negatives or 0)))
-        return math.ceil(total), ""
+    places: tuple[str, ...] = ()
+    """Files and hub datasets of all sets, also of those without first rows."""
 
 
 def check_entries(
@@ -151,34 +128,15 @@ def check_entries(
     except DataError as error:
         problems.append(Problem(str(error)))
     heads: list[FirstRows] = []
-    sizes: list[SetSize] = []
     for source in sources:
         if source.path is None and not network:
             message = f"dataset {source.place} was not looked at"
             problems.append(Problem(message, severity="unseen", about="dataset"))
-            sizes.append(_foresee_size(source, None))
             continue
         source_problems, head = _look_at_source(source, limit_rows)
         problems += source_problems
         heads += [head] if head is not None else []
-        sizes.append(_foresee_size(source, head))
-    return CheckedData(tuple(problems), tuple(heads), tuple(sizes))
-
-
-def _foresee_size(source: DataSource, head: FirstRows | None) -> SetSize:
-    entry = source.entry
-    stated = [count for count in (entry.rows, entry.limit, entry.first) if count is not None]
-    # An entry that names columns reads only these: without `negative`, its rows have no negatives.
-    unread = entry.columns != Columns() and entry.columns.negative is None
-    return SetSize(
-        source.name,
-        source.place,
-        head.info.task if head is not None else entry.task,
-        min(stated, default=None),
-        head.negatives if head is not None else 0 if unread and entry.task not in _DRAWN else None,
-        head.query_tokens if head is not None else None,
-        head.document_tokens if head is not None else None,
-    )
+    return CheckedData(tuple(problems), tuple(heads), tuple(source.place for source in sources))
 
 
 def _look_at_source(source: DataSource, limit_rows: int) -> tuple[list[Problem], FirstRows | None]:
@@ -210,18 +168,13 @@ def _check_first_rows(
     most_negatives = count = 0
     anchors: set[str] = set()
     other_texts: set[str] = set()
-    anchor_bytes = other_bytes = other_count = 0
     try:
         for row in parse_rows(islice(rows, limit_rows), source.entry, summary, media):
             first = first or row
             most_negatives = max(most_negatives, len(row.negatives))
             count += 1
             anchors.add(row.anchor)
-            others = (*row.positives, *row.negatives)
-            other_texts.update(others)
-            anchor_bytes += len(row.anchor.encode("utf-8", "replace"))
-            other_bytes += sum(len(text.encode("utf-8", "replace")) for text in others)
-            other_count += len(others)
+            other_texts.update(row.positives, row.negatives)
         if summary.bad_row_count:
             return summary.problems(), None
         decisions = decide_data(summary, source.entry)
@@ -241,11 +194,7 @@ def _check_first_rows(
     negatives = DRAWN_NEGATIVES if summary.labelled else most_negatives
     is_whole_file = source.path is not None and count < limit_rows and not summary.labelled
     texts = len(anchors) + len(other_texts) if is_whole_file else None
-    query_tokens = anchor_bytes / count / ModelWork.token_bytes
-    document_tokens = (
-        other_bytes / other_count / ModelWork.token_bytes if other_count else query_tokens
-    )
-    return [], FirstRows(info, example, *shown, negatives, texts, query_tokens, document_tokens)
+    return [], FirstRows(info, example, *shown, negatives, texts)
 
 
 def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
@@ -283,23 +232,11 @@ def check_datasets(
         limit_rows=limit_rows,
         network=context.deep,
     )
-    context.count("set", [size.place for size in checked_data.sizes])
+    context.count("set", checked_data.places)
     for head in checked_data.heads if show else ():
         context.note(head.title, head.lines)
     problems = (
         dataclasses.replace(problem, where=problem.where or context.where(option))
         for problem in checked_data.problems
     )
-    sizes = (*checked_data.sizes, *_foresee_results(entries, context))
-    return dataclasses.replace(checked_data, problems=tuple(problems), sizes=sizes)
-
-
-def _foresee_results(entries: Sequence[DataEntry], context: Preflight) -> Iterator[SetSize]:
-    """Yield the size of each entry that an earlier step is yet to write, all of its sets as one."""
-    for entry in entries:
-        if entry.path is None or entry.path.step is None:
-            continue
-        expected = context.expected(entry.path)
-        counts = (entry.limit, entry.first, expected.artifact.size if expected else None)
-        rows = min((count for count in counts if count is not None), default=None)
-        yield SetSize("", entry.path.text, entry.task, rows)
+    return dataclasses.replace(checked_data, problems=tuple(problems))

@@ -26,5 +26,4 @@ from .plan.lazy_rows import RowsWithReplacement as RowsWithReplacement
 from .plan.lazy_rows import take_rows as take_rows
 from .plan.preview import TrainingPreview as TrainingPreview
 from .plan.preview import preview_training as preview_training
-from .plan.tokens_ahead import tokens_ahead as tokens_ahead
 from .trainee import Trainee as Trainee

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from emberge import AnyNumber, Artifact, Count, DataError, Preflight, Problem, Workspace
-from emberge.contracts import ModelWork
 
 from emberge_data.steps.cross_encoder import (
     CrossEncoderModel,
@@ -73,10 +72,6 @@ class ScorePairs(DataStep):
                 yield context.warning(
                     f"{head.info.name}: it has scores, which are replaced by the teacher's", "data"
                 )
-        tokens, unknown = checked.count_tokens(self.teacher.max_length)
-        context.expect_work(
-            ModelWork(kind="encoding", model=self.teacher.model, tokens=tokens, unknown=unknown)
-        )
         folder = context.model(self.teacher.model)
         if folder is not None and is_cross_encoder(folder):
             for message in cross_encoder_problems(folder):

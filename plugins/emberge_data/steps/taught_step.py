@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from emberge import Artifact, Preflight, Problem, Workspace
-from emberge.contracts import ModelWork
 
 from emberge_data.steps.data_step import DataStep
 from emberge_data.steps.listed_set import without_positives
 from emberge_data.steps.teacher import Teacher
 
 if TYPE_CHECKING:
-    from emberge.data import CheckedData, FirstRows, StoredDataset
+    from emberge.data import FirstRows, StoredDataset
     from numpy.typing import NDArray
 
     from emberge_data.steps.listed_set import ArrangedSet
@@ -52,18 +51,9 @@ class TaughtStep(DataStep):
             yield context.problem("there is no teacher; name a model", "teachers")
         for teacher in self.teachers:
             yield from teacher.check(context, "teachers")
-        self._expect_work(context, checked)
         for head in checked.heads:
             for message in self.set_problems(head):
                 yield context.problem(message, "data")
-
-    def _expect_work(self, context: Preflight, checked: CheckedData) -> None:
-        """Announce that each teacher embeds every text of the sets once."""
-        for teacher in self.teachers:
-            tokens, unknown = checked.count_tokens(teacher.max_length)
-            context.expect_work(
-                ModelWork(kind="encoding", model=teacher.model, tokens=tokens, unknown=unknown)
-            )
 
     def set_problems(self, head: FirstRows) -> Iterator[str]:
         """Yield reasons why the step cannot work on a set, from its first rows."""

@@ -19,7 +19,6 @@ from emberge import (
     TensorRef,
     Workspace,
 )
-from emberge.contracts import ModelWork
 from emberge.merging import (
     FoundWeights,
     MergeRequest,
@@ -139,7 +138,7 @@ class Merge(Step):
         ]
         describe_cost(members, context, other_parents)
         for model in [*members, *other_parents][:1]:
-            context.expect_work(ModelWork(kind="merging", model=model, tokens=0, memory=0, disk=4))
+            context.expect_disk(model, 4)
         yield from weight_problems(self.models, context, self.weights)
         if self.template is not None and context.model(self.template) is None:
             return  # a step is yet to make the model that everything is compared with

@@ -64,9 +64,6 @@ class Mixture(Sampler):
         if self.batch_tokens < 1:
             raise ValueError(f"batch_tokens must be at least 1, not {self.batch_tokens}")
 
-    def largest_batch(self) -> tuple[int | None, int | None]:
-        return None, self.batch_tokens
-
     def check_data(self, infos: Sequence[DatasetInfo]) -> Iterable[str]:
         try:
             self._compute_shares(infos)

@@ -55,13 +55,6 @@ class OneDataset(Sampler):
                 if value is not None and value < 1:
                     raise ValueError(f"{name} must be at least 1, not {value}")
 
-    def largest_batch(self) -> tuple[int | None, int | None]:
-        rows, tokens = (
-            [size for size in (o.default, *o.by_task.values(), *o.by_dataset.values()) if size]
-            for o in (self.batch_size, self.batch_tokens)
-        )
-        return max(rows, default=None), max(tokens, default=None)
-
     def batches_by_dataset(
         self, pool: Pool, seed: int, *, stage: int = 0, negatives: Negatives = "auto"
     ) -> list[DatasetBatches]:

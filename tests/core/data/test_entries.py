@@ -59,7 +59,7 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
         **dict.fromkeys(("path", "hub", "name", "subset", "folder", "documents"), None),
         **dict.fromkeys(("revision", "task", "prompt"), None),
         **dict.fromkeys(
-            ("symmetric", "limit", "first", "score_range", "ind_tasks", "language", "rows"), None
+            ("symmetric", "limit", "first", "score_range", "ind_tasks", "language"), None
         ),
         "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
         "source": {
@@ -99,15 +99,13 @@ FACTS = (
 @pytest.mark.parametrize("fact", [*FACTS, "x-mine"])
 def test_facts_of_a_set_are_kept_out_of_its_options(tmp_path: Path, fact: str) -> None:
     rows_file(tmp_path / "a.jsonl", {"text": "a"})
-    value = "12" if fact == "rows" else "out"
     found = load_catalogue(
-        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: {value}}}\n")
+        catalogue(tmp_path, f"train:\n- {{name: a, file: a.jsonl, {fact}: out}}\n")
     )
     (entry,) = found.train
     plain = DataEntry(name="a", path=DataRef(str(tmp_path / "a.jsonl")))
-    assert dataclasses.replace(entry, language=None, rows=None, source=DataOrigin()) == plain
+    assert dataclasses.replace(entry, language=None, source=DataOrigin()) == plain
     assert entry.language == ("out" if fact == "language" else None)
-    assert entry.rows == (12 if fact == "rows" else None)
 
 
 @pytest.mark.parametrize("fact", ["sauce", "y-mine", "columns.source"])

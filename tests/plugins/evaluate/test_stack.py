@@ -632,15 +632,3 @@ def test_a_model_has_one_backbone_of_its_own(catalogue: Path, models: Mapping[st
     ]
     found = problems(scores=evaluation(catalogue, entries))
     assert any("is named with several backbones" in problem for problem in found)
-
-
-def test_work_is_announced_for_each_model_of_a_search(
-    catalogue: Path, models: Mapping[str, Path]
-) -> None:
-    stack = {"stack": {"retriever": str(models["dense"]), "reranker": str(models["reranker"])}}
-    steps = {"search": stack, "scores": evaluation(catalogue, ["$search"])}
-    recipe = parse_recipe({"steps": steps}, load_plugins())
-    report = check_recipe(recipe, deep=False, sizes=True)
-    assert [work.source for work in report.work] == [str(models["dense"]), str(models["reranker"])]
-    assert report.uncounted == {}
-    assert isinstance(recipe.steps[-1].step.evaluators[0], Mteb)  # type: ignore[attr-defined]

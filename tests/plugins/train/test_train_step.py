@@ -22,7 +22,6 @@ from emberge import (
     Problem,
     Reader,
 )
-from emberge.contracts import ModelWork
 from emberge_boom import Bagging
 from emberge_data import JsonLines
 from emberge_encoder import TextEncoder
@@ -57,7 +56,6 @@ class Room:
     metrics: list[str] = dataclasses.field(default_factory=list)
     told: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     foreseen: list[Expected] = dataclasses.field(default_factory=list)
-    announced: list[ModelWork] = dataclasses.field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -110,8 +108,8 @@ class Look(Room):
     def expect(self, expected: Expected) -> None:
         self.foreseen.append(expected)
 
-    def expect_work(self, work: ModelWork) -> None:
-        self.announced.append(work)
+    def expect_disk(self, model: ModelRef, size: int) -> None:
+        """Nothing is summed up here."""
 
     def count(self, noun: str, names: Iterable[str]) -> None:
         """Take what is counted."""
@@ -228,7 +226,6 @@ def test_check_shows_what_was_understood(
         "rows": 20,
         "of": 40,
     }
-    assert {name: len(rows) for name, rows in foreseen.rows.items()} == {"find": 20, "alike": 12}
     assert foreseen.checkpoints == 0
     (shown,) = (lines for title, lines in room.notes.items() if title.startswith("find"))
     assert any(line.startswith("anchor: find") for line in shown)

@@ -18,7 +18,6 @@ from emberge.contracts import (
     Expected,
     FileRef,
     ModelRef,
-    ModelWork,
     ParameterCount,
     Reader,
     Reference,
@@ -60,32 +59,29 @@ class Note:
 
 
 @dataclass(frozen=True)
-class StepWork:
-    """Work that a step announced, with the size of the model that does it.
+class StepDisk:
+    """Disk that a step announced: `size` bytes for each of the `parameters` of a model.
 
     `source` is the model outside the recipe, or the step, whose size decides; `parameters` is None where that
     size is not known.
     """
 
-    step: str
-    work: ModelWork
     source: str
-    parameters: ParameterCount | None
+    size: int
+    parameters: int | None
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The problems and notes of a check, and what the recipe's estimate is made of.
+    """The problems and notes of a check, and what the recipe's needs are summed up from.
 
-    `names` are the counted names by noun. `uncounted` are the kinds of steps that run a model and announced
-    no work.
+    `names` are the counted names by noun.
     """
 
     problems: tuple[Problem, ...] = ()
     notes: tuple[Note, ...] = ()
-    work: tuple[StepWork, ...] = ()
+    disk: tuple[StepDisk, ...] = ()
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    uncounted: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, severity: Severity) -> tuple[Problem, ...]:
         """Return the problems of one severity."""
@@ -139,7 +135,7 @@ def check_recipe(
     `plugins` defaults to all that are installed. Results of an earlier run in `out` are read, if there are
     any. With `deep=False`, the network is not used.
     An input that could not be examined, such as a hub id without a network, is a problem with `unseen`.
-    With `sizes`, the parameters of models are counted, for an estimate of the announced work.
+    With `sizes`, the parameters of models are counted, for the disk that steps announce.
 
     Raises:
         RecipeError: if there is no such recipe, it is no recipe, or a plugin is missing that it needs.
@@ -152,24 +148,20 @@ def check_recipe(
     for unsound in recipe.unsound:
         problems += _check_unsound(unsound, lookup)
     notes: list[Note] = []
-    work: list[StepWork] = []
+    disk: list[StepDisk] = []
     names: dict[str, set[str]] = {"model": lookup.outside_models}
-    uncounted: Counter[str] = Counter()
     for step in recipe.steps:
         context = _StepCheck(step, lookup)
         problems += context.problems()
         notes += context.notes
-        work += [_measure_work(step, one, lookup) for one in context.work if sizes]
+        disk += [_measure_disk(lookup, *announced) for announced in context.disk if sizes]
         for noun, counted in context.names.items():
             names.setdefault(noun, set()).update(counted)
-        if not context.work and _runs_model(step) and not lookup.gathers(step):
-            uncounted[step.kind.rpartition(":")[2]] += 1
     return CheckReport(
         tuple(dict.fromkeys(problems)),
         tuple(dict.fromkeys(notes)),
-        tuple(work),
+        tuple(disk),
         {noun: frozenset(counted) for noun, counted in names.items()},
-        uncounted,
     )
 
 
@@ -179,13 +171,6 @@ def _check_unsound(step: UnsoundStep, lookup: _Lookup) -> Iterator[Problem]:
         problem = lookup.find_problem(reference)
         if problem is not None:
             yield dataclasses.replace(problem, where=where)
-
-
-def _runs_model(step: RecipeStep) -> bool:
-    """Return whether a step has an encoder among its options, and does not only describe a search."""
-    return step.step.describes() is None and any(
-        isinstance(part, Backbone) for _, part in parts_of(step.step, Backbone, Reference)
-    )
 
 
 @dataclass
@@ -234,11 +219,6 @@ class _Lookup:
             except EmbergeError as error:
                 return Problem(str(error))
         return None
-
-    def gathers(self, step: RecipeStep) -> bool:
-        """Return whether a step joins the results of parts of its own kind, which announce their work."""
-        needed = (self.steps[need].whole for need in step.needs if need in self.steps)
-        return any(type(whole) is type(step.step) for whole in needed if whole is not None)
 
     @property
     def outside_models(self) -> set[str]:
@@ -307,10 +287,13 @@ class _Lookup:
             return Problem(str(error))
 
 
-def _measure_work(step: RecipeStep, work: ModelWork, lookup: _Lookup) -> StepWork:
-    """Return a step's work with the size of its model."""
-    source, parameters = lookup.size(work.model)
-    return StepWork(step.id, work, source, work.parameters or parameters)
+def _measure_disk(
+    lookup: _Lookup, model: ModelRef, size: int, parameters: ParameterCount | None
+) -> StepDisk:
+    """Return the disk that a step announced, with the size of its model."""
+    source, known = lookup.size(model)
+    count = parameters or known
+    return StepDisk(source, size, count.total if count is not None else None)
 
 
 class _StepCheck:
@@ -322,7 +305,7 @@ class _StepCheck:
         self._own: list[Problem] = []
         self._missing_model = False  # then no plan can be made of the others
         self.notes: list[Note] = []
-        self.work: list[ModelWork] = []
+        self.disk: list[tuple[ModelRef, int, ParameterCount | None]] = []
         self.names: dict[str, set[str]] = {}
 
     @property
@@ -402,8 +385,10 @@ class _StepCheck:
     def expected(self, reference: Reference) -> Expected | None:
         return self._lookup.expected.get(reference.step or "")
 
-    def expect_work(self, work: ModelWork) -> None:
-        self.work.append(work)
+    def expect_disk(
+        self, model: ModelRef, size: int, parameters: ParameterCount | None = None
+    ) -> None:
+        self.disk.append((model, size, parameters))
 
     def count(self, noun: str, names: Iterable[str]) -> None:
         self.names.setdefault(noun, set()).update(names)
