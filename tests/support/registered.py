@@ -23,8 +23,6 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "della": (chain("della", density=0.5), CHOOSES),
     "della, density 1": (chain("della"), {"one_hot": True}),
     "della_linear": (chain("della_linear", density=0.5), CHOOSES),
-    # What statistics make of them is in their own tests; without a file both average.
-    "fisher": (chain("fisher", statistics=(), fallback="linear"), {"one_hot": True}),
     "group": ([Group(by=Linear()), Linear()], {"one_hot": True}),
     "iso_c": (chain("iso_c"), CHOOSES),
     "karcher": (chain("karcher"), {"one_hot": True}),
@@ -41,11 +39,11 @@ CHAINS: dict[str, tuple[Sequence[Stage], dict[str, Any]]] = {
     "model_stock, raw": (chain("model_stock", clamp=False), {}),
     "multi_slerp": (chain("multi_slerp"), {"one_hot": True}),
     "multi_slerp projected": (chain("multi_slerp", mode="projected"), {"one_hot": True}),
-    "multi_slerp karcher": (chain("multi_slerp", mode="karcher"), {"one_hot": True}),
     "multi_slerp of deltas": (chain("multi_slerp", space="deltas"), {"one_hot": True}),
     "nuslerp": (chain("nuslerp"), {"one_hot": True}),
     "nuslerp of deltas": (chain("nuslerp"), {"base": True, "one_hot": True}),
     "passthrough": (chain("passthrough"), {}),
+    # What statistics make of it is in its own tests; without a file it averages.
     "regmean": (chain("regmean", statistics=()), {"one_hot": True}),
     "sce": (chain("sce"), {}),
     "sce of the places that differ most": (chain("sce", select_topk=0.3), CHOOSES),

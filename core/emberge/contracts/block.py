@@ -371,16 +371,14 @@ class Block:
             weights=self.weights[list(index)],
         )
 
-    def with_sums(
-        self, shares: Mapping[str, Sequence[float]], weights: Mapping[str, float]
-    ) -> Block:
+    def with_sums(self, shares: Mapping[str, Sequence[float]]) -> Block:
         """Return a block whose models are weighted sums of this block's models, given factors by label.
 
         The rows are summed when they are read; `combine` only multiplies the factors.
         """
-        return self._replace_models(tuple(shares), weights, self.rows.with_sums([*shares.values()]))
+        return self._replace_models(tuple(shares), self.rows.with_sums([*shares.values()]))
 
-    def merge_groups(self, merged: Mapping[str, Tensor], weights: Mapping[str, float]) -> Block:
+    def merge_groups(self, merged: Mapping[str, Tensor]) -> Block:
         """Return a block whose models are the groups, given each group's merged rows by label."""
         import torch
 
@@ -390,11 +388,9 @@ class Block:
         rows = [merged[label] for label in labels]
         buffer = pooled_like(rows[0], (len(rows), *rows[0].shape))
         program = self.rows.with_tensors(torch.stack(rows, out=buffer))
-        return self._replace_models(labels, weights, program)
+        return self._replace_models(labels, program)
 
-    def _replace_models(
-        self, labels: tuple[str, ...], weights: Mapping[str, float], rows: DeltaProgram
-    ) -> Block:
+    def _replace_models(self, labels: tuple[str, ...], rows: DeltaProgram) -> Block:
         import numpy as np
 
         return self.replace(
@@ -402,7 +398,7 @@ class Block:
             models=labels,
             groups=labels,
             fingerprints=(),
-            weights=np.array([weights.get(label, 1.0) for label in labels]),
+            weights=np.ones(len(labels)),
         )
 
 

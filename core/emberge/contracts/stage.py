@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BasePolicy = Literal["required", "optional", "forbidden"]
 WeightRole = Literal["share", "scale", "unused"]
-Scope = Literal["tensor", "layer", "model"]
+Scope = Literal["tensor", "model"]
 
 Shape = tuple[int, ...]
 

@@ -117,8 +117,8 @@ class Chain:
 
 
 def scope_key(scope: Scope, block: Block) -> str:
-    """Return the key under which a tensor's measures are summed: its name, its layer, or "" (all tensors)."""
-    return {"tensor": block.name, "layer": block.layer, "model": ""}[scope]
+    """Return the key under which a tensor's measures are summed: its name, or "" (all tensors)."""
+    return block.name if scope == "tensor" else ""
 
 
 def merge_blocks(

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from emberge import Block, FileRef, Measures, MergeStrategy, NonNegative, Scope, Stats
+from emberge import Block, FileRef, Measures, MergeStrategy, Scope, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Added to each (normalised) Fᵢ: numbers that no loss depends on are averaged evenly.
+_FLOOR = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +43,10 @@ class Fisher(MergeStrategy):
 
     With `none`, a model with larger gradients, or one that was measured in larger batches, dominates.
     """
-    floor: NonNegative = 1e-6
-    """Constant added to each (normalised) Fᵢ: numbers that no loss depends on are averaged evenly."""
-    fallback: Literal["error", "linear"] = "error"
-    """Treatment of a tensor that the statistics of a model lack: an error, or an average by the weights."""
 
     base_policy = "forbidden"
     statistics_kind = "fisher"
     statistics_of = "models"
-
-    def __post_init__(self) -> None:
-        if self.floor < 0:
-            raise ValueError(f"floor must be at least 0, not {self.floor:g}")
 
     @property
     def scope(self) -> Scope:
@@ -65,11 +60,8 @@ class Fisher(MergeStrategy):
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
         unmeasured = [model for model, entry in known.items() if entry is None]
-        if unmeasured and self.fallback == "error":
-            return (
-                f"nothing was measured of it in '{unmeasured[0]}'; set fallback: linear to average it, or "
-                "give it another strategy by a rule"
-            )
+        if unmeasured:
+            return f"nothing was measured of it in '{unmeasured[0]}'; give it another strategy by a rule"
         for model, entry in known.items():
             if entry not in (None, (), shape):
                 return f"the Fisher information of '{model}' has shape {list(entry or ())}, not {list(shape)}"
@@ -90,8 +82,7 @@ class Fisher(MergeStrategy):
         import torch
 
         weights = torch.from_numpy(block.weights).to(block.tensors.device)
-        if not self._has_entries(block):
-            return _average_weighted(block.tensors, _reshape_like(weights, block.tensors))
+        self._require_entries(block)
         if float(weights.min()) < 0:
             raise ValueError("Fisher information is weighted by shares, which are not negative")
         means = stats[0] if stats else {}
@@ -104,18 +95,14 @@ class Fisher(MergeStrategy):
                 for model in block.models
             ]
         )
-        shares += self.floor
+        shares += _FLOOR
         shares *= _reshape_like(weights, block.tensors)
-        if self.floor == 0:
-            nobody = shares.sum(0) == 0
-            shares += nobody * _reshape_like(weights, block.tensors)
         return _average_weighted(block.tensors, shares)
 
-    def _has_entries(self, block: Block) -> bool:
+    def _require_entries(self, block: Block) -> None:
         unmeasured = [model for model in block.models if block.entry_shape(model) is None]
-        if unmeasured and self.fallback == "error":
-            raise ValueError(f"nothing was measured of '{unmeasured[0]}'; set fallback: linear")
-        return not unmeasured
+        if unmeasured:
+            raise ValueError(f"nothing was measured of '{unmeasured[0]}'")
 
     def _read_information(self, block: Block, model: str) -> Tensor:
         """Return one model's information for the block's rows."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from emberge import (
-    AnyNumber,
     BasePolicy,
     Block,
     Measures,
@@ -19,7 +18,6 @@ from emberge import (
     WeightedSum,
     WeightRole,
     component,
-    suggest,
 )
 from emberge.contracts import Options
 
@@ -45,8 +43,6 @@ class Group(MergeTransform):
 
     by: MergeStrategy = component("linear")
     """The strategy inside a group."""
-    group_weights: Mapping[str, AnyNumber] = field(default_factory=dict)
-    """Weight of each group in the next links; 1 for a group that is not named."""
 
     revision = 2
 
@@ -90,9 +86,6 @@ class Group(MergeTransform):
             if size not in self.by.arity:
                 name = self.by.name_in_recipes
                 yield f"the group '{label}' has {size} models, which '{name}' does not take"
-        for label in self.group_weights:
-            if label not in groups:
-                yield f"'group_weights' names '{label}', which is no group{suggest(label, groups)}"
 
     def weight_warnings(self, weights: Mapping[str, float]) -> Iterable[str]:
         return self.by.weight_warnings(weights)
@@ -151,12 +144,12 @@ class Group(MergeTransform):
             if isinstance(formula, WeightedSum) and not formula.of_deltas
         }
         if len(shares) == len(group_blocks):
-            return block.with_sums(shares, self.group_weights)
+            return block.with_sums(shares)
         merged = {
             label: self.by.merge(group_block, _group_stats(label, stats))
             for label, group_block in group_blocks
         }
-        return block.merge_groups(merged, self.group_weights)
+        return block.merge_groups(merged)
 
 
 def _group_stats(label: str, stats: Stats) -> Stats:

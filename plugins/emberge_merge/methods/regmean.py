@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from emberge import Block, FileRef, MergeStrategy, NonNegative, Share, Stats
+from emberge import Block, FileRef, MergeStrategy, Share, Stats
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Share of a Gram matrix' mean diagonal added to its diagonal, for inputs that are always zero.
+_RIDGE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +41,6 @@ class Regmean(MergeStrategy):
     """Statistics files with the Gram matrices of every model, in any order."""
     off_diagonal: Share = 0.9
     """Factor on the entries off a Gram matrix' diagonal: 1 keeps them, 0 treats inputs as uncorrelated."""
-    ridge: NonNegative = 1e-6
-    """Share of a Gram matrix' mean diagonal added to its diagonal, for inputs that are always zero."""
-    fallback: Literal["linear", "error"] = "linear"
-    """Treatment of a matrix that was measured in only some of the models: averaged by weight, or an error."""
 
     base_policy = "forbidden"
     statistics_kind = "gram"
@@ -50,8 +49,6 @@ class Regmean(MergeStrategy):
     def __post_init__(self) -> None:
         if not 0 <= self.off_diagonal <= 1:
             raise ValueError(f"off_diagonal is a factor from 0 to 1, not {self.off_diagonal:g}")
-        if self.ridge < 0:
-            raise ValueError(f"ridge must be at least 0, not {self.ridge:g}")
 
     def whole_for(self, block: Block) -> bool:
         return len(block.shape) == 2 and self._count_entry_dimensions(block) == 2
@@ -59,9 +56,6 @@ class Regmean(MergeStrategy):
     def entry_problem(
         self, name: str, shape: tuple[int, ...], known: Mapping[str, tuple[int, ...] | None]
     ) -> str:
-        unmeasured = [model for model, entry in known.items() if entry is None]
-        if self.fallback == "error" and 0 < len(unmeasured) < len(known):
-            return f"nothing was measured of it in '{unmeasured[0]}'; set fallback: linear to average it"
         for model, entry in known.items():
             if entry is not None and entry not in ((shape[-1],) * 2, shape[:1]):
                 return f"the Gram matrix of '{model}' has shape {list(entry)}, of {list(shape)}"
@@ -99,10 +93,7 @@ class Regmean(MergeStrategy):
             shares = [weight / sum(weights) for weight in weights]
             return block.combine(shares)
         # The matrices are symmetric, so the inverse on the right is a solution of the transpose.
-        solved, singular = torch.linalg.solve_ex(total, weighted_change.mT)
-        if int(singular):
-            raise ValueError("the Gram matrices cannot be inverted; set ridge above 0")
-        merged: Tensor = first_matrix + solved.mT
+        merged: Tensor = first_matrix + torch.linalg.solve(total, weighted_change.mT).mT
         return merged.to(block.tensors.dtype)
 
     def _read_gram(self, block: Block, model: str) -> Tensor:
@@ -113,7 +104,7 @@ class Regmean(MergeStrategy):
                 f"the Gram matrix of '{model}' holds NaN, infinity or a negative square"
             )
         gram.mul_(self.off_diagonal)
-        gram.diagonal().copy_(diagonal + self.ridge * diagonal.mean())
+        gram.diagonal().copy_(diagonal + _RIDGE * diagonal.mean())
         return gram
 
     def _merge_embedding(self, block: Block) -> Tensor:

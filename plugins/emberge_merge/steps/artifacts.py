@@ -88,18 +88,6 @@ def _count_tensors(report: MergeReport) -> dict[str, int]:
     return {name: len(group) for name, group in zip(names, name_groups, strict=True)}
 
 
-def require_truncation(rank: int | None, energy: float | None) -> None:
-    """Refuse a rank and an energy that keep no singular value.
-
-    Raises:
-        ValueError: if the rank is below 1, or the energy is outside (0, 1].
-    """
-    if rank is not None and rank < 1:
-        raise ValueError(f"'rank' is {rank}; it must be at least 1")
-    if energy is not None and not 0 < energy <= 1:
-        raise ValueError(f"'energy' is {energy}; it is a share, above 0 and at most 1")
-
-
 def describe_adapter(report: AdapterReport, base: str, workspace: Workspace) -> dict[str, Any]:
     """Return details for the artifact, and write a table of the tensors whose truncation loses most."""
     for warning in report.warnings:

@@ -10,7 +10,6 @@ from emberge import (
     CheckpointError,
     Count,
     ModelRef,
-    PositiveShare,
     Preflight,
     Problem,
     Step,
@@ -19,17 +18,17 @@ from emberge import (
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
 from emberge_merge.methods.averages.passthrough import Passthrough
-from emberge_merge.steps.artifacts import describe_adapter, require_truncation
+from emberge_merge.steps.artifacts import describe_adapter
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractLora(Step):
     """Make a LoRA adapter of a fine-tune's changes to its base.
 
-    Each matrix's change is cut to its largest singular values (Hu et al., 2021, arXiv:2106.09685): to `rank`
-    values, to as few values as contain `energy` of the squared norm, or to the fewer of both. Norms, biases
-    and other tensors that are not matrices are kept whole. The result is a folder that peft reads, and
-    `$step` means the base with the adapter on it. The artifact shows how much is left out of each tensor.
+    Each matrix's change is cut to its `rank` largest singular values (Hu et al., 2021, arXiv:2106.09685).
+    Norms, biases and other tensors that are not matrices are kept whole. The result is a folder that peft
+    reads, and `$step` means the base with the adapter on it. The artifact shows how much is left out of each
+    tensor.
 
     Example:
         adapter:
@@ -43,15 +42,8 @@ class ExtractLora(Step):
     """The fine-tune."""
     base: ModelRef
     """The model that it was trained from."""
-    rank: Count | None = None
+    rank: Count
     """Singular values kept of each matrix."""
-    energy: PositiveShare | None = None
-    """Share of each change's squared norm to keep, at most `rank` values."""
-
-    def __post_init__(self) -> None:
-        require_truncation(self.rank, self.energy)
-        if self.rank is None and self.energy is None:
-            raise ValueError("it needs a 'rank', or the 'energy' to keep")
 
     def adapts(self) -> ModelRef:
         return self.base
@@ -70,7 +62,7 @@ class ExtractLora(Step):
         for problem in plan.problems:
             yield context.problem(str(problem), "model")
         if not plan.problems:
-            for problem in adapter_problems(plan, base, Truncation(self.rank, self.energy)):
+            for problem in adapter_problems(plan, base, Truncation(self.rank)):
                 yield context.problem(str(problem), "model")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -88,7 +80,7 @@ class ExtractLora(Step):
             self._build_request(tuned, workspace.seed),
             MergeInput(base.name, base.folder, fingerprint=base.fingerprint),
             workspace.folder,
-            truncation=Truncation(self.rank, self.energy),
+            truncation=Truncation(self.rank),
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",

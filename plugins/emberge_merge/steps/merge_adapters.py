@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from emberge import (
     Artifact,
@@ -14,8 +14,6 @@ from emberge import (
     FileRef,
     Model,
     ModelRef,
-    NumberRange,
-    PositiveShare,
     Preflight,
     Problem,
     Stage,
@@ -25,10 +23,9 @@ from emberge import (
 from emberge.contracts import total_size
 from emberge.merging import MergeInput, MergeRequest, plan_merge
 
-from emberge_merge.methods.averages.keep_base import KeepBase, require_share
 from emberge_merge.methods.averages.linear import Linear
 from emberge_merge.methods.averages.task_arithmetic import TaskArithmetic
-from emberge_merge.steps.artifacts import describe_adapter, require_truncation
+from emberge_merge.steps.artifacts import describe_adapter
 from emberge_merge.steps.merge_options import (
     Find,
     FoundModel,
@@ -37,7 +34,6 @@ from emberge_merge.steps.merge_options import (
     as_found,
     describe_later_weights,
     find_by_check,
-    keep_base,
     merge_inputs,
     one_model,
     statistics_paths,
@@ -51,11 +47,10 @@ class MergeAdapters(Step):
     """Merge models of one base into an adapter on it.
 
     With `linear` or `task_arithmetic` and no `rank`, the adapters' factors are concatenated: the result is
-    exact, and its rank is the sum of the adapters' ranks. With a `rank`, an `energy` or both, the changes of
-    any strategy are cut to their largest singular values, and the artifact shows how much is left out of each
-    tensor. Modules that the adapters save whole are merged by the same strategy and saved whole. The result
-    is a folder that peft reads, and `$step` means the base with the adapter on it. `merge` makes a whole
-    model instead.
+    exact, and its rank is the sum of the adapters' ranks. With a `rank`, the changes of any strategy are cut
+    to their largest singular values, and the artifact shows how much is left out of each tensor. Modules that
+    the adapters save whole are merged by the same strategy and saved whole. The result is a folder that peft
+    reads, and `$step` means the base with the adapter on it. `merge` makes a whole model instead.
 
     Example:
         merged:
@@ -72,36 +67,20 @@ class MergeAdapters(Step):
     """`base+adapter` each, or steps that made adapters; with a `rank` whole fine-tunes too."""
     strategy: tuple[Stage, ...] = (Linear(),)
     """A name, or a list of links whose last one merges, as `merge` takes it."""
-    keep: Annotated[float, NumberRange(least=0, below=1)] = 0.0
-    """Share of the base in the result, from 0 to below 1: the adapter's changes are times 1 - `keep`."""
     base: ModelRef | None = None
     """The base of the result; by default that of the first model."""
     weights: Weights = "equal"
     """`size` multiplies each weight by the number of examples that the model was trained on."""
     rank: Count | None = None
     """Singular values kept of each matrix."""
-    energy: PositiveShare | None = None
-    """Share of each change's squared norm to keep, at most `rank` values."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """The dtype of the computation; the factors are stored in float32."""
 
     def __post_init__(self) -> None:
-        require_share(self.keep)
-        require_truncation(self.rank, self.energy)
-        if (
-            self.rank is None
-            and self.energy is None
-            and _build_combination(self._whole_strategy) is None
-        ):
+        if self.rank is None and _build_combination(self.strategy) is None:
             names = ", ".join(link.name_in_recipes for link in self.strategy)
             raise ValueError(
                 f"'{names}' makes no sum of the adapters' factors; give a 'rank' to cut its changes to, or "
                 "take linear or task_arithmetic"
             )
-
-    @property
-    def _whole_strategy(self) -> tuple[Stage, ...]:
-        return keep_base(self.strategy, self.keep)
 
     def adapts(self) -> ModelRef:
         return self.base or self.models[0].model
@@ -128,10 +107,8 @@ class MergeAdapters(Step):
             yield context.problem(str(problem), "models")
         if plan.problems:
             return
-        truncation = Truncation(self.rank, self.energy)
-        for problem in adapter_problems(
-            plan, base, truncation, _build_combination(self._whole_strategy)
-        ):
+        truncation = Truncation(self.rank)
+        for problem in adapter_problems(plan, base, truncation, _build_combination(self.strategy)):
             yield context.problem(str(problem), "models")
 
     def run(self, workspace: Workspace) -> Artifact:
@@ -149,8 +126,8 @@ class MergeAdapters(Step):
             request,
             base,
             workspace.folder,
-            truncation=Truncation(self.rank, self.energy),
-            combination=_build_combination(self._whole_strategy),
+            truncation=Truncation(self.rank),
+            combination=_build_combination(self.strategy),
             machine=workspace.machine,
             provenance={"emberge": workspace.provenance},
             side=workspace.work / "adapter",
@@ -194,9 +171,8 @@ class MergeAdapters(Step):
     ) -> MergeRequest:
         return MergeRequest(
             inputs=merge_inputs(self.models, find, weights),
-            strategy=self._whole_strategy,
-            base=base if any(_can_use_base(link) for link in self._whole_strategy) else None,
-            dtype=self.dtype,
+            strategy=self.strategy,
+            base=base if any(_can_use_base(link) for link in self.strategy) else None,
             seed=seed,
             statistics=statistics_paths([self.strategy], data) if data is not None else {},
         )
@@ -209,9 +185,8 @@ class MergeAdapters(Step):
             size=total_size(model for _, model in found),
             parents=tuple(dict.fromkeys(e.model.text for e, _ in found)),
             details={
-                "strategy": [link.plain() for link in self._whole_strategy],
+                "strategy": [link.plain() for link in self.strategy],
                 **details,
-                **({"keep": self.keep} if self.keep else {}),
                 **cost_details([(entry.model, model) for entry, model in found]),
             },
         )
@@ -225,19 +200,14 @@ def _build_combination(
     strategy: Sequence[Stage],
 ) -> Callable[[str, Mapping[str, float], float], Mapping[str, float]] | None:
     """Return the factors of the models' changes if the strategy only adds up the changes, else None."""
-    last_link, share = strategy[-1], 1.0
-    if isinstance(last_link, KeepBase):
-        share = 1 - last_link.keep
-        last_link = last_link.by
+    last_link = strategy[-1]
     if len(strategy) != 1 or not isinstance(last_link, Linear | TaskArithmetic):
         return None
     if isinstance(last_link, Linear) and not last_link.normalize:
         return None  # it changes the base's own share
 
     def shares(name: str, weights: Mapping[str, float], depth: float) -> Mapping[str, float]:
-        scale = share * (
-            last_link.scale.at(name, depth) if isinstance(last_link, TaskArithmetic) else 1.0
-        )
+        scale = last_link.scale.at(name, depth) if isinstance(last_link, TaskArithmetic) else 1.0
         total = sum(weights.values()) if last_link.normalize else 1.0
         return {model: scale * weight / total for model, weight in weights.items()}
 

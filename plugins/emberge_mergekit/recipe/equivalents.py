@@ -113,10 +113,8 @@ def _map_slerp(given: ConvertedSettings) -> Equivalent:
 
 
 def _map_nuslerp(given: ConvertedSettings) -> Equivalent:
-    flat = given.plain("nuslerp_flatten", True)
-    by_row = "column" if given.plain("nuslerp_row_wise", False) else "row"
-    link = Link("nuslerp")
-    return Equivalent((link if flat else link.having(granularity=by_row),))
+    given.exact = given.plain("nuslerp_flatten", True) is True and given.exact
+    return Equivalent((Link("nuslerp"),))
 
 
 def _map_multislerp(given: ConvertedSettings) -> Equivalent:
@@ -172,9 +170,8 @@ def _map_sce(given: ConvertedSettings) -> Equivalent:
 
 
 def _map_model_stock(given: ConvertedSettings) -> Equivalent:
-    link = Link("model_stock").having(clamp=False)
-    by_row = given.plain("filter_wise", False)
-    return Equivalent((link.having(granularity="row") if by_row else link,))
+    given.exact = given.plain("filter_wise", False) is False and given.exact
+    return Equivalent((Link("model_stock").having(clamp=False),))
 
 
 def _map_passthrough(given: ConvertedSettings) -> Equivalent:

@@ -15,6 +15,7 @@ from emberge import FileRef, Stage, load_plugins
 from emberge.merging import MergeInput, MergeRequest, Statistics, plan_merge
 from emberge.model_folder import Checkpoint
 from emberge_merge.methods.averages.passthrough import Passthrough
+from emberge_merge.methods.fisher import Fisher
 from emberge_mergekit import Mergekit
 from safetensors.torch import save_file
 
@@ -26,6 +27,7 @@ from tests.support.registered import CHAINS
 
 STRATEGIES: dict[str, Sequence[Stage]] = {
     **{name: links for name, (links, _) in CHAINS.items()},
+    "fisher": [Fisher(statistics=())],
     "mergekit": [Mergekit(method="sce")],
 }
 SETTINGS = (
@@ -91,11 +93,13 @@ def measured(strategy: Sequence[Stage], whole: Path, folder: Path) -> Sequence[S
     torch.manual_seed(0)
     folder.mkdir()
     values = {}
+    is_gram = strategy[0].statistics_kind == "gram"
     for name, spec in Checkpoint(whole).specs.items():
+        if is_gram and len(spec.shape) != 2:
+            continue
         inputs = torch.rand(len(SETTINGS), *spec.shape)
-        found = inputs if strategy[0].statistics_kind == "fisher" else inputs.mT @ inputs
-        if len(spec.shape) == 2:
-            values[name] = {f"m{i}": own for i, own in enumerate(found)}
+        found = inputs.mT @ inputs if is_gram else inputs
+        values[name] = {f"m{i}": own for i, own in enumerate(found)}
     contents = {f"m{i}": f"content {i}" for i in range(len(SETTINGS))}
     path = Statistics(values, models=contents, measure=strategy[0].statistics_kind).write(folder)
     files: Any = {"statistics": (FileRef(str(path)),)}

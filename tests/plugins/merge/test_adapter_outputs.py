@@ -166,13 +166,6 @@ def test_the_card_says_what_the_adapter_lies_on_and_what_is_left_out(
     assert "| ./bert+./a0 | 0.2941 |" in card  # 0.5 of 0.5 + 0.2 + 1
 
 
-def test_energy_takes_the_fewest_values_that_hold_it(place: Path, plugins: Plugins) -> None:
-    made = run(place, f"  small: {{merge_adapters: {{models: {MODELS}, energy: 0.9}}}}\n", plugins)
-    found = details(made["small"])
-    assert all(error**2 <= 0.1 + 1e-9 for error in found["errors"].values())
-    assert 1 <= min(found["ranks"].values()) <= max(found["ranks"].values()) < 10
-
-
 def test_modules_that_are_saved_whole_are_merged_and_saved_whole(
     base: Path, tmp_path: Path, plugins: Plugins
 ) -> None:
@@ -212,7 +205,7 @@ def test_a_fine_tune_at_full_rank_is_its_adapter(
     tiny.checkpoint(tmp_path / "tuned", architecture, like=base, seed=1)
     made = run(
         tmp_path,
-        "  small: {extract_lora: {model: ./tuned, base: ./base, energy: 1.0}}\n"
+        "  small: {extract_lora: {model: ./tuned, base: ./base, rank: 64}}\n"
         "  again: {merge: {models: [$small], strategy: passthrough}}\n",
         plugins,
     )
@@ -276,7 +269,7 @@ def test_the_layers_that_store_their_transpose_come_out_right(
     tiny.write_tokenizer(tmp_path / "tuned")
     made = run(
         tmp_path,
-        "  small: {extract_lora: {model: ./tuned, base: ./base, energy: 1.0}}\n"
+        "  small: {extract_lora: {model: ./tuned, base: ./base, rank: 64}}\n"
         "  twice: {merge_adapters: {models: [$small, {model: $small, name: b}]}}\n"
         "  again: {merge: {models: [$small], strategy: passthrough}}\n",
         plugins,
@@ -313,8 +306,7 @@ REFUSED = {
         f"merge_adapters: {{models: {MODELS}, rank: 0}}",
         "recipe.yaml:2: option 'rank' .* of at least 1",
     ),
-    "more than all": (f"merge_adapters: {{models: {MODELS}, energy: 1.5}}", "at most 1"),
-    "neither": ("extract_lora: {model: ./tuned, base: ./bert}", "needs a 'rank', or the 'energy'"),
+    "no rank": ("extract_lora: {model: ./tuned, base: ./bert}", "needs the option 'rank'"),
     "a base that is an adapter": (
         "extract_lora: {model: ./tuned, base: ./bert+./a0, rank: 2}",
         "the base must be a whole model",
@@ -369,7 +361,7 @@ def test_a_whole_model_needs_the_base_by_name(
     with pytest.raises(EmbergeError, match="is a whole model; name the base"):
         run(place, f"  small: {{merge_adapters: {{{models}, rank: 4}}}}\n", plugins)
     made = run(
-        place, f"  fine: {{merge_adapters: {{{models}, base: ./bert, energy: 1.0}}}}\n", plugins
+        place, f"  fine: {{merge_adapters: {{{models}, base: ./bert, rank: 64}}}}\n", plugins
     )
     assert_same_pass(hidden(adapted(base, made["fine"])), hidden(loaded(others / "tuned")), base)
 
@@ -378,7 +370,7 @@ def test_factors_of_a_product_are_those_of_the_full_matrix() -> None:
     torch.manual_seed(0)
     b, a = torch.randn(60, 7, dtype=torch.float64), torch.randn(7, 40, dtype=torch.float64)
     values = torch.linalg.svdvals(b @ a)
-    for cut in (Truncation(rank=3), Truncation(energy=0.8), Truncation()):
+    for cut in (Truncation(rank=3), Truncation()):
         thin, full = factorise_product(b, a, cut), factorise((b @ a).float(), cut)
         assert thin.rank == full.rank
         made = torch.linalg.svdvals(thin.b.double() @ thin.a.double())[: thin.rank]
@@ -507,7 +499,7 @@ def test_peft_leaves_magnitudes_out_and_we_do_not(
     assert_same_pass(hidden(loaded(tmp_path / "whole")), expected, base)
     made = run(
         tmp_path,
-        "  cut: {merge_adapters: {models: [./bert+./a0], energy: 1.0}}\n",
+        "  cut: {merge_adapters: {models: [./bert+./a0], rank: 64}}\n",
         plugins,
     )
     assert_same_pass(hidden(adapted(base, made["cut"])), expected, base)

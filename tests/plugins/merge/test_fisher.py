@@ -110,10 +110,9 @@ def test_weights_multiply_the_information() -> None:
 
 def test_numbers_that_no_loss_depends_on_are_averaged() -> None:
     zero = torch.zeros(())  # how a file says it of a whole tensor
-    for floor in (1e-6, 0.0):
-        for normalise in ("none", "tensor", "model"):
-            found = merged([D1, D2], [zero, zero], (3.0, 1.0), floor=floor, normalise=normalise)
-            torch.testing.assert_close(found, (3 * D1 + D2) / 4, atol=1e-12, rtol=0)
+    for normalise in ("none", "tensor", "model"):
+        found = merged([D1, D2], [zero, zero], (3.0, 1.0), normalise=normalise)
+        torch.testing.assert_close(found, (3 * D1 + D2) / 4, atol=1e-12, rtol=0)
 
 
 @settings(max_examples=25, deadline=None, database=None)
@@ -173,8 +172,6 @@ def test_broken_information_is_refused() -> None:
             merged([D1, D2], [information, F2])
     with pytest.raises(CheckpointError, match="not negative"):
         merged([D1, D2], [F1, F2], weights=(2.0, -1.0))
-    with pytest.raises(ValueError, match="floor must be at least 0"):
-        Fisher(statistics=(), floor=-1)
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
@@ -286,14 +283,8 @@ def test_a_tensor_that_was_not_measured_is_named_before_work(
     told += (FileRef(str(lacking)),)
     said = problems(berts[:2], Fisher(statistics=told))
     assert said == (
-        f"{name}: 'fisher': nothing was measured of it in 'sibling2'; set fallback: linear to "
-        "average it, or give it another strategy by a rule"
+        f"{name}: 'fisher': nothing was measured of it in 'sibling2'; give it another strategy by a rule"
     )
-    stage = Fisher(statistics=told, fallback="linear")
-    assert problems(berts[:2], stage) == ""
-    merge_models(inputs(berts[:2]), strategy=[stage], out=tmp_path / "out")
-    found, a, b = (load_file(f / "model.safetensors")[name] for f in (tmp_path / "out", *berts[:2]))
-    assert_combined(found, [a, b], [0.5, 0.5])
 
 
 def test_information_of_another_shape_is_refused(berts: list[Path], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from emberge_merge.methods.group import Group
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.support.chains import EVERYTHING, blocks_of, chain, merge, merge_one
+from tests.support.chains import EVERYTHING, blocks_of, chain, merge
 from tests.support.merges import merge_models
 from tests.support.tolerance import assert_combined
 
@@ -41,10 +41,7 @@ CHAINS: dict[str, tuple[Stage, Stage]] = {
     "linear, then model_stock": (chain("linear")[0], chain("model_stock")[0]),
     "karcher, then slerp": (chain("karcher")[0], chain("slerp", t=0.25)[0]),
     "model_stock, then arithmetic": (chain("model_stock")[0], chain("task_arithmetic")[0]),
-    "layers": (
-        chain("multi_slerp", granularity="layer")[0],
-        chain("karcher", granularity="model")[0],
-    ),
+    "multi_slerp, then karcher": (chain("multi_slerp")[0], chain("karcher")[0]),
     "sign_consensus": (chain("sign_consensus")[0], chain("multi_slerp", space="deltas")[0]),
 }
 
@@ -105,14 +102,6 @@ def test_averages_of_groups_are_added_up_when_they_are_asked_for() -> None:
     torch.testing.assert_close(moved.combine([0.0, 1.0]), soups[0] + soups[1])
     other = grouped.with_tensors(2 * soups)
     assert torch.equal(other.combine([1.0, 0.0]), 2 * soups[0])
-
-
-def test_groups_have_weights_of_their_own() -> None:
-    models = [[1.0, 0.0], [0.0, 1.0], [3.0, 0.0]]
-    groups = ("a", "b", "a")
-    links = [Group(by=chain("linear")[0], group_weights={"a": 3.0}), *chain("linear")]
-    found = merge_one(links, models, groups=groups)
-    torch.testing.assert_close(found, torch.tensor([1.5, 0.25], dtype=torch.float64))
 
 
 def test_one_model_sets_its_own_numbers_inside_a_group(
@@ -180,11 +169,6 @@ def test_what_is_odd_in_a_group_is_reported_with_its_name() -> None:
     [
         (("a", ""), [Group(by=chain("linear")[0])], "the model 'two' has no group"),
         (("a", "b"), [Group(by=chain("slerp")[0])], "the group 'a' has 1 models"),
-        (
-            ("ir", "sts"),
-            [Group(by=chain("linear")[0], group_weights={"stss": 2.0})],
-            "'stss', which is no group; did you mean 'sts'",
-        ),
     ],
 )
 def test_wrong_groups_are_said_before_work(

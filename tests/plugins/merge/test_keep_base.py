@@ -16,8 +16,6 @@ from emberge_merge.steps.merge_options import keep_base
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.support import tiny
-from tests.support.peft_adapters import save_adapter
 from tests.support.registered import CHAINS
 from tests.support.tolerance import assert_combined
 
@@ -133,29 +131,3 @@ def test_statistics_of_models_need_the_models(place: Path, plugins: Plugins) -> 
         "strategy: [group, {regmean: {statistics: [./a]}}]}"
     )
     assert "'regmean' needs what was measured of the very models" in faults(place, options, plugins)
-
-
-@pytest.mark.parametrize("how", ["", ", rank: 32, strategy: karcher"])
-def test_an_adapter_keeps_as_much_less_of_its_changes(
-    how: str, tmp_path: Path, plugins: Plugins
-) -> None:
-    base = tiny.checkpoint(tmp_path / "bert", num_hidden_layers=1)
-    for seed in (1, 2):
-        save_adapter(tmp_path / f"a{seed}", base, seed=seed, target_modules=["query"])
-    models = "models: [./bert+./a1, ./bert+./a2]"
-    whole = f"merge: {{{models}, base: ./bert, keep: 0.25{how.replace(', rank: 32', '')}}}"
-    thin = f"merge_adapters: {{{models}, keep: 0.25{how or ', dtype: float64'}}}"
-    _, merged = lines_and_result(tmp_path, whole, plugins)
-    expected = weights(merged)
-    steps = f"  thin:\n    {thin}\n  merged:\n    merge: {{models: [$thin]}}"
-    recipe = parse_recipe(f"steps:\n{steps}\n", plugins, path=tmp_path / "second.yaml")
-    found = weights(Path(run_recipe(recipe, tmp_path / "out2", plugins, quiet=True)["merged"]))
-    changed = "encoder.layer.0.attention.self.query.weight"
-    origin = weights(base)[changed]
-    full = expected[changed] - origin
-    left = (found[changed] - expected[changed]).norm() / full.norm()
-    assert left < 1e-4
-    plain = f"merge: {{{models}{how.replace(', rank: 32', '')}}}"
-    recipe = parse_recipe(f"steps:\n  merged:\n    {plain}\n", plugins, path=tmp_path / "p.yaml")
-    unkept = weights(Path(run_recipe(recipe, tmp_path / "out3", plugins, quiet=True)["merged"]))
-    assert float(full.norm() / (unkept[changed] - origin).norm()) == pytest.approx(0.75, rel=1e-3)

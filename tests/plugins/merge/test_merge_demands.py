@@ -13,8 +13,8 @@ from emberge.contracts import Options
 from emberge_codiemb import LayerSoftmax
 from emberge_merge.methods import strategies, transforms
 from emberge_merge.methods.averages.linear import Linear
+from emberge_merge.methods.fisher import Fisher
 from emberge_merge.methods.group import Group
-from emberge_merge.methods.spherical.karcher import Karcher
 
 from tests.support.chains import blocks_of, made
 
@@ -78,25 +78,21 @@ NUMBERS: dict[str, dict[str, tuple[float, tuple[float, float] | None]]] = {
 
 
 # What else may be chosen.
-DIRECTIONS = {"granularity": "tensor"}
 CHOICES: dict[str, dict[str, Any]] = {
     "energy_weights": {"least_energy": 0.0},
-    "fisher": {"normalise": "model", "floor": 1e-6, "fallback": "error"},
-    "group": {"group_weights": {}},
-    "karcher": {**DIRECTIONS, "max_iter": 100, "tol": 1e-10},
+    "fisher": {"normalise": "model"},
+    "karcher": {"max_iter": 100, "tol": 1e-10},
     "layer_softmax": {
         **{"temperature": 1.0, "normalise": "none", "deltas": None},
         **{"non_layer": "own", "interpolate": "linear"},
     },
     "linear": {"normalize": True},
-    "model_stock": {**DIRECTIONS, "clamp": True},
-    "multi_slerp": {**DIRECTIONS, "mode": "log", "space": "weights"},
-    "nuslerp": DIRECTIONS,
-    "regmean": {"off_diagonal": 0.9, "ridge": 1e-6, "fallback": "linear"},
+    "model_stock": {"clamp": True},
+    "multi_slerp": {"mode": "log", "space": "weights"},
+    "regmean": {"off_diagonal": 0.9},
     "rescale": {"rescale_mode": "l1"},
-    "sequential_slerp": {**DIRECTIONS, "linear_threshold": None},
     "sign_consensus": {"normalize": True, "elect": "weighted", "consensus_mean": "weighted"},
-    "slerp": {**DIRECTIONS, "linear_threshold": None},
+    "slerp": {"linear_threshold": None},
     "task_arithmetic": {"normalize": False},
 }
 
@@ -132,9 +128,6 @@ def test_models_base_and_weights(name: str) -> None:
         ("fisher", {"normalise": "none"}, {"scope": "tensor", "passes": 0}),
         ("rescale", {"rescale_mode": "none"}, {"passes": 0}),
         ("rescale", {"rescale_mode": "inverse_density"}, {"passes": 0}),
-        *[("karcher", {"granularity": g}, {"scope": g, "passes": 1}) for g in ("layer", "model")],
-        ("karcher", {"granularity": "row"}, {"scope": "tensor", "passes": 0}),
-        ("karcher", {"granularity": "column"}, {"scope": "tensor", "passes": 1}),
     ],
 )
 def test_options_change_what_a_link_needs(
@@ -214,28 +207,25 @@ Shape = tuple[int, ...] | None
 
 
 @pytest.mark.parametrize(
-    ("name", "fallback", "entries", "lacking"),
+    ("name", "entries", "lacking"),
     [
         # Of a matrix [6, 4]: products of its four inputs, or a count of each of its six rows.
-        ("regmean", "linear", {"a": (4, 4), "b": (4, 4)}, ""),
-        ("regmean", "linear", {"a": (6,), "b": (6,)}, ""),
-        ("regmean", "linear", {"a": (4, 4), "b": (6, 4)}, "'b'"),
-        ("regmean", "linear", {"a": (6, 6), "b": (4, 4)}, "'a'"),
-        ("regmean", "linear", {"a": (4,), "b": (6,)}, "'a'"),
-        ("regmean", "linear", {"a": (4, 4), "b": None}, ""),
-        ("regmean", "error", {"a": (4, 4), "b": None}, "'b'.*fallback: linear"),
-        ("regmean", "error", {"a": None, "b": None}, ""),
+        ("regmean", {"a": (4, 4), "b": (4, 4)}, ""),
+        ("regmean", {"a": (6,), "b": (6,)}, ""),
+        ("regmean", {"a": (4, 4), "b": (6, 4)}, "'b'"),
+        ("regmean", {"a": (6, 6), "b": (4, 4)}, "'a'"),
+        ("regmean", {"a": (4,), "b": (6,)}, "'a'"),
+        ("regmean", {"a": (4, 4), "b": None}, ""),
         # A number for every weight, or one zero for all.
-        ("fisher", "error", {"a": (6, 4), "b": ()}, ""),
-        ("fisher", "error", {"a": (6, 4), "b": (4, 6)}, "'b'"),
-        ("fisher", "error", {"a": (6, 4), "b": None}, "'b'.*fallback: linear"),
-        ("fisher", "linear", {"a": (6, 4), "b": None}, ""),
+        ("fisher", {"a": (6, 4), "b": ()}, ""),
+        ("fisher", {"a": (6, 4), "b": (4, 6)}, "'b'"),
+        ("fisher", {"a": (6, 4), "b": None}, "'b'.*by a rule"),
     ],
 )
 def test_a_statistics_entry_has_the_shape_of_its_tensor(
-    name: str, fallback: str, entries: dict[str, Shape], lacking: str
+    name: str, entries: dict[str, Shape], lacking: str
 ) -> None:
-    found = link(name, fallback=fallback).entry_problem("w", (6, 4), entries)
+    found = link(name).entry_problem("w", (6, 4), entries)
     assert re.search(lacking, found) if lacking else not found
 
 
@@ -246,7 +236,7 @@ def test_weights_that_count_for_nothing_are_doubted_where_they_differ() -> None:
 
 
 def test_a_group_is_what_its_strategy_is() -> None:
-    inner = Karcher(granularity="layer")
+    inner = Fisher(statistics=())
     outer = Group(by=inner)
     assert (outer.scope, outer.passes, outer.whole) == (inner.scope, inner.passes, inner.whole)
     assert (outer.base_policy, outer.weight_role) == (inner.base_policy, inner.weight_role)

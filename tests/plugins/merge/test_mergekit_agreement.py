@@ -69,27 +69,6 @@ CASES: dict[str, tuple[Sequence[Stage], int, bool, str, dict[str, Any]]] = {
     "slerp": (chain("slerp", t=0.3, linear_threshold=0.9995), 2, False, "slerp", {"t": 0.3}),
     "nuslerp": (chain("nuslerp"), 2, False, "nuslerp", {"weight": WEIGHTS[:2]}),
     "nuslerp of deltas": (chain("nuslerp"), 2, True, "nuslerp", {"weight": WEIGHTS[:2]}),
-    "nuslerp by row": (
-        chain("nuslerp", granularity="row"),
-        2,
-        False,
-        "nuslerp",
-        {"weight": WEIGHTS[:2], "nuslerp_flatten": False},
-    ),
-    "nuslerp of deltas by row": (
-        chain("nuslerp", granularity="row"),
-        2,
-        True,
-        "nuslerp",
-        {"weight": WEIGHTS[:2], "nuslerp_flatten": False},
-    ),
-    "nuslerp by column": (
-        chain("nuslerp", granularity="column"),
-        2,
-        False,
-        "nuslerp",
-        {"weight": WEIGHTS[:2], "nuslerp_flatten": False, "nuslerp_row_wise": True},
-    ),
     "multi_slerp": (
         chain("multi_slerp", mode="projected"),
         3,
@@ -166,13 +145,6 @@ CASES: dict[str, tuple[Sequence[Stage], int, bool, str, dict[str, Any]]] = {
         {"select_topk": 0.3},
     ),
     "model_stock": (chain("model_stock", clamp=False), 3, True, "model_stock", {}),
-    "model_stock by row": (
-        chain("model_stock", clamp=False, granularity="row"),
-        3,
-        True,
-        "model_stock",
-        {"filter_wise": True},
-    ),
     "passthrough": (chain("passthrough", scale=0.5), 1, False, "passthrough", {"scale": 0.5}),
 }
 
@@ -225,20 +197,6 @@ def test_we_agree_row_by_row(case: str, states: list[State]) -> None:
     names = {tensor.shape: name for name, tensor in states[0].items()}.values()  # one of each shape
     some = [{name: state[name] for name in names} for state in states]
     hold(ours_of(case, some, granule=1, block=1), theirs_of(case, some), case)
-
-
-@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), WEIGHTS], ids=["equal", "given"])
-def test_slerp_in_turn_is_mergekits_slerp_one_after_another(
-    states: list[State], weights: tuple[float, ...]
-) -> None:
-    found, size = states[1], weights[0]
-    for state, weight in zip(states[2:], weights[1:], strict=True):
-        size += weight
-        with torch.no_grad():
-            given = {"t": weight / size}
-            found = theirs([found, state], "slerp", parameters=given, base=0, dtype=torch.float32)
-    links = chain("sequential_slerp", linear_threshold=0.9995)
-    hold(merge_state_dicts(states[1:], links, None, weights), found, "slerp")
 
 
 def test_the_runner_agrees_from_file_to_file(family: list[Path], tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
 @pytest.mark.parametrize(
     "needs",
     [
-        {"strategy": {"multi_slerp": {"granularity": "row"}}},
         {
             "strategy": [
                 {"drop": {"density": 0.5}},
@@ -120,15 +119,13 @@ def test_all_merges_of_one_process_load_no_torch_and_have_its_bytes(
         {"strategy": "task_arithmetic", "dtype": "float64"},
         {"strategy": "task_arithmetic", "keep": 0.5},
     ],
-    ids=["rows", "inverse density", "float64", "keep"],
+    ids=["inverse density", "float64", "keep"],
 )
 def test_what_needs_tensors_loads_torch(
     needs: dict[str, Any], models: Sequence[Path], tmp_path: Path
 ) -> None:
     base, *others = map(str, models)
-    unused = {"base"} if "multi_slerp" in str(needs) else set()
-    step = {"models": others, "base": base, **needs}
-    assert loads_torch(tmp_path, [{k: v for k, v in step.items() if k not in unused}])
+    assert loads_torch(tmp_path, [{"models": others, "base": base, **needs}])
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 1), (2, 3, 2), (1, 3, 1)])

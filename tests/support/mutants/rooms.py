@@ -42,7 +42,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
             f"{MERGE}/test_delta_methods.py",
             f"{MERGE}/test_directions.py",
             f"{MERGE}/test_fisher.py",
-            f"{MERGE}/test_granularity.py",
             f"{MERGE}/test_group.py",
             f"{MERGE}/test_merge_demands.py",
             f"{MERGE}/test_merge_laws.py",

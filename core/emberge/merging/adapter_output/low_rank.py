@@ -110,17 +110,13 @@ def _measure_error(change: Tensor, a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A limit: at most `rank` singular values, and no more than have `energy` of the squared norm."""
+    """A limit: at most `rank` singular values; without a rank nothing is cut."""
 
     rank: int | None = None
-    energy: float | None = None
 
     def of(self, squares: Tensor) -> int:
         """Return the number of singular values to keep (at least one), given their descending squares."""
         count = int((squares > _ROUNDING_SHARE * squares[0]).sum())
-        if self.energy is not None:
-            is_enough = squares.cumsum(0) >= self.energy * squares.sum() * (1 - 1e-12)
-            count = min(count, int((~is_enough).sum()) + 1)
         return max(1, min(count, self.rank or count))
 
 

@@ -212,7 +212,7 @@ class MergeJob(TensorJob):
     @property
     def unit(self) -> str:
         scopes = {link.scope for link in self.chain.links if link.passes}
-        widest: Scope = "model" if "model" in scopes else "layer" if "layer" in scopes else "tensor"
+        widest: Scope = "model" if "model" in scopes else "tensor"
         return f"{self.chain_id}:{widest}:{scope_key(widest, self.block)}"
 
     @property

@@ -88,9 +88,7 @@ def slerp_coefficients(
     return _compute_circle_factors(span, ends, have_direction, t, linear_threshold)
 
 
-def slerp_in_turn(
-    span: Span, weights: np.ndarray, linear_threshold: float | None = None
-) -> tuple[np.ndarray, str]:
+def slerp_in_turn(span: Span, weights: np.ndarray) -> tuple[np.ndarray, str]:
     """Return coefficients [..., n] of slerps from the first vector to each next vector, and a warning or "".
 
     The step towards vector j is the share wⱼ / (w₁ + … + wⱼ), so that weights are shares of the result. No
@@ -104,7 +102,7 @@ def slerp_in_turn(
         walked, length = span.normalised(factors)
         have_direction = (length > NO_DIRECTION) & (span.norms[..., j : j + 1] > NO_DIRECTION)
         ends = walked, span.units[..., j, :]
-        shares, warning = _compute_circle_factors(span, ends, have_direction, t, linear_threshold)
+        shares, warning = _compute_circle_factors(span, ends, have_direction, t)
         factors = shares[..., :1] * factors + shares[..., 1:] * np.eye(count)[j]
         warned = warned or warning
     return factors, warned
@@ -115,7 +113,7 @@ def _compute_circle_factors(
     ends: tuple[np.ndarray, np.ndarray],
     have_direction: np.ndarray,
     t: float,
-    linear_threshold: float | None,
+    linear_threshold: float | None = None,
 ) -> tuple[np.ndarray, str]:
     """Return two vectors' factors and a warning; `have_direction` [..., 1] is True if both have one."""
     difference_length, sum_length = span.length(ends[0] - ends[1]), span.length(ends[0] + ends[1])

@@ -23,8 +23,7 @@ class ModelStock(GramStrategy):
     changes (Jang et al., 2024). Weights are not used. If one model of a pair did not change, the pair counts
     as orthogonal. If 1 + (N - 1) c is zero, t is 0.
 
-    The artifact's `weights_by_layer` has each layer's t. If a layer's tensors or columns have different t,
-    their mean over the layer's elements is recorded. With rows as granules, no t is recorded.
+    The artifact's `weights_by_layer` has each layer's t: the mean over the layer's elements.
 
     Example:
         merged:

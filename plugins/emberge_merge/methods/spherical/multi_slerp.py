@@ -12,7 +12,7 @@ from emberge_merge.methods.spherical.gram import GramStrategy
 if TYPE_CHECKING:
     import numpy as np
 
-_STEPS = {"projected": 0, "log": 1, "karcher": 100}
+_STEPS = {"projected": 0, "log": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class MultiSlerp(GramStrategy):
             strategy: multi_slerp
     """
 
-    mode: Literal["log", "projected", "karcher"] = "log"
-    """Steps on the sphere: one (`log`, the formula), as many as converge (`karcher`), none (`projected`).
+    mode: Literal["log", "projected"] = "log"
+    """Steps on the sphere: one (`log`, the formula) or none (`projected`).
 
     `projected` gives (Σ αᵢ ‖Wᵢ‖) · M. mergekit's multislerp gives the same, as its projections onto the
     tangent space sum to zero.

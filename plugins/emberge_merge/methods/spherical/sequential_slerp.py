@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emberge import Block, Cosine, Measures
+from emberge import Block, Measures
 
 from emberge_merge.methods.spherical.gram import GramStrategy
 
@@ -30,9 +30,6 @@ class SequentialSlerp(GramStrategy):
             strategy: sequential_slerp
     """
 
-    linear_threshold: Cosine | None = None
-    """Cosine above which interpolation is linear; mergekit's is 0.9995. By default there is none."""
-
     arity = range(2, 1_000_000)
     base_policy = "forbidden"
 
@@ -40,6 +37,4 @@ class SequentialSlerp(GramStrategy):
         from emberge_merge.methods.spherical.angles import Span, slerp_in_turn
 
         span = Span.of(grams["products"], grams["differences"])
-        weights = block.weights
-        factors, warning = slerp_in_turn(span, weights, self.linear_threshold)
-        return factors, warning
+        return slerp_in_turn(span, block.weights)

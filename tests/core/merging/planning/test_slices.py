@@ -147,11 +147,13 @@ def test_what_is_measured_over_a_model_is_measured_over_a_slice(
 ) -> None:
     """Slices with other models than their neighbours do not share sums."""
     options = """
-        strategy: {multi_slerp: {granularity: model}},
+        strategy: {layer_softmax: {normalise: mean}},
         slices: [
-          {models: [{model: ./a, layers: [0, 1]}, {model: ./b, layers: [0, 1]}]},
+          {models: [{model: ./a, layers: [0, 1]}, {model: ./b, layers: [0, 1]}],
+           base: {model: ./c, layers: [0, 1]}},
           {models: [{model: ./a, layers: [1, 3]}, {model: ./b, layers: [1, 3]},
-                    {model: ./c, layers: [1, 3]}]}]
+                    {model: ./b, layers: [0, 2]}],
+           base: {model: ./c, layers: [1, 3]}}]
     """
     found = weights(stacked(berts, options, tmp_path / "out"))
     assert all(tensor.isfinite().all() for tensor in found.values())

@@ -98,7 +98,7 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @given(
     block=st.integers(1, 200),
     workers=st.integers(1, 4),
-    scope=st.sampled_from(["tensor", "layer", "model"]),
+    scope=st.sampled_from(["tensor", "model"]),
 )
 def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope) -> None:
     links = [Halve(), Centre(over=scope)]
@@ -107,7 +107,7 @@ def test_blocks_and_workers_do_not_matter(block: int, workers: int, scope: Scope
     assert same(found, expected)
 
 
-@pytest.mark.parametrize("scope", ["tensor", "layer", "model"])
+@pytest.mark.parametrize("scope", ["tensor", "model"])
 def test_the_runner_does_what_merge_blocks_says(scope: Scope) -> None:
     states = models()
     links = [Halve(), Centre(over=scope)]
@@ -126,11 +126,6 @@ def test_a_scope_unites_what_it_says() -> None:
     states = models(1)
     for scope, groups in {
         "tensor": [[n] for n in SHAPES],
-        "layer": [
-            ["embed_tokens.weight"],
-            ["layers.0.w", "layers.0.b"],
-            ["layers.1.w", "layers.1.b"],
-        ],
         "model": [list(SHAPES)],
     }.items():
         found = merge_state_dicts(states, [Centre(over=scope)])  # type: ignore[arg-type]
