@@ -301,8 +301,7 @@ def test_table_3_has_the_printed_clusters_and_figure_3_three_pairs() -> None:
     table = found["table_3"]
     check_columns(table, ["all"])
     assert {name: row[0] for name, row in printed_rows(table).items()} == TABLE_3
-    study = found["study"]
-    assert (study.distance, study.ranking, study.rows) == ("paper", "difference", None)
+    assert found["study"].rows is None
     for threshold, count in CLUSTERS.items():
         for how, weights in (("S", "equal"), ("N", "size")):
             name = step_of_row(table, f"T{threshold:g} ({how})")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from emberge import Count, DataError, NonNegative
+from emberge.wording import count_noun
 
 from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study, cluster_lines
@@ -38,7 +38,7 @@ class Cluster(StudySampler):
     number: Count = 1
     """The number of the cluster, from 1."""
     threshold: NonNegative | None = None
-    """The distance up to which datasets are in one cluster, in the study's own measure of distance."""
+    """The distance up to which datasets are in one cluster."""
     clusters: Count | None = None
     """The number of clusters to make, in place of `threshold`."""
     count: Count | None = None
@@ -47,51 +47,34 @@ class Cluster(StudySampler):
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.clusters is None):
             raise ValueError("give either threshold or clusters")
-        for name in ("number", "clusters", "count"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.threshold is not None and not 0 <= self.threshold < math.inf:
-            raise ValueError(f"threshold is a distance from 0 on, not {self.threshold:g}")
         if self.clusters is not None and self.count not in (None, self.clusters):
             raise ValueError(
                 f"{self.clusters} clusters are made, so that count is not {self.count}"
             )
-        expected_count = self.clusters or self.count
-        if expected_count is not None and self.number > expected_count:
+        if self._expected is not None and self.number > self._expected:
             raise ValueError(
-                f"number {self.number} is beyond the {expected_count} clusters asked for"
+                f"number {self.number} is beyond the {self._expected} clusters asked for"
             )
+
+    @property
+    def _expected(self) -> int | None:
+        return self.clusters or self.count
 
     def members(self, study: Study) -> Members:
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
-        expected_count = self.count or self.clusters
-        if self.number > len(clusters) or (
-            expected_count is not None and expected_count != len(clusters)
-        ):
-            raise DataError(self._explain_misfit(clusters, expected_count))
-        label = f"cluster {self.number} of {len(clusters)}"
+        found = len(clusters)
+        if self.number > found or self._expected not in (None, found):
+            numbers = ", ".join(str(number) for number in range(1, found + 1))
+            count = f" and count: {found}" if self.count is not None else ""
+            raise DataError(
+                f"the recipe asks for cluster {self.number} of {self._expected or 'any number'}, and the "
+                f"study has {' '.join(self.lines(study))}; write foreach: {{cluster: [{numbers}]}}{count}, "
+                "or cut elsewhere"
+            )
+        label = f"cluster {self.number} of {found}"
         return Members(names=clusters[self.number - 1], known=study.names, label=label)
 
     def lines(self, study: Study) -> list[str]:
         clusters = study.clusters(threshold=self.threshold, count=self.clusters)
-        return [f"{len(clusters)} clusters {self._where}:", *cluster_lines(clusters)]
-
-    @property
-    def _where(self) -> str:
-        if self.threshold is not None:
-            return f"at threshold {self.threshold:g}"
-        return f"where {self.clusters} are asked for"
-
-    def _explain_misfit(
-        self, clusters: tuple[tuple[str, ...], ...], expected_count: int | None
-    ) -> str:
-        count = len(clusters)
-        request = f"cluster {self.number}" if self.number > count else f"{expected_count} clusters"
-        numbers = ", ".join(str(number) for number in range(1, count + 1))
-        count_text = f" and count: {count}" if self.count is not None else ""
-        return (
-            f"the recipe asks for {request}, and the study has {count} {self._where} "
-            f"({'; '.join(cluster_lines(clusters))}); write foreach: {{cluster: [{numbers}]}}{count_text}, "
-            "or cut elsewhere"
-        )
+        where = "" if self.threshold is None else f" at threshold {self.threshold:g}"
+        return [f"{count_noun(len(clusters), 'cluster')}{where}:", *cluster_lines(clusters)]

@@ -10,7 +10,7 @@ from emberge import Count, DataError
 from emberge_boom.samplers.study_sampler import Members, StudySampler
 from emberge_boom.study.study import Study
 
-_PLACES = {"first": slice(0, 1), "second": slice(1, 2), "both": slice(0, 2)}
+_PLACES = {"first": (0,), "second": (1,), "both": (0, 1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Conflict(StudySampler):
     """The datasets of a conflicting pair, to train them jointly or alone (BOOM, arXiv:2602.05787).
 
     `of` is a study of interactions (`$id` of a step `interactions`, or the folder of a finished one). `rank`
-    1 is the pair of datasets whose loss rises most when they are trained together, by the study's `ranking`.
+    1 is the pair of datasets whose loss rises most when they are trained together.
     This sampler only selects rows: end the chain with a sampler that makes batches, such as `batch_shuffle`.
 
     Example:
@@ -37,21 +37,17 @@ class Conflict(StudySampler):
     member: Literal["both", "first", "second"] = "both"
     """Both datasets, or only one of them in alphabetical order."""
 
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, not {self.rank}")
-
     def members(self, study: Study) -> Members:
         pairs = study.conflicts
         if self.rank > len(pairs):
             raise DataError(f"there is no pair {self.rank}: the study has {len(pairs)}")
-        names: tuple[str, ...] = pairs[self.rank - 1].pair
-        names = names[_PLACES[self.member]]
+        pair = pairs[self.rank - 1].pair
+        names = tuple(pair[place] for place in _PLACES[self.member])
         return Members(names=names, known=study.names, label=f"conflict {self.rank}")
 
     def lines(self, study: Study) -> list[str]:
         return [
             f"{rank}: {' and '.join(interaction.pair)}, whose loss changes by {interaction.delta:+.4f} "
-            f"({100 * interaction.change:+.1f} %) together"
+            "together"
             for rank, interaction in enumerate(study.conflicts[: max(3, self.rank)], 1)
         ]

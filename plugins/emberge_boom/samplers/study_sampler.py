@@ -45,24 +45,21 @@ class StudySampler(Sampler):
         folder = context.earlier_result(self.of) if is_made_here else context.data(self.of)
         if folder is None:
             if is_made_here:
-                note_text = (
-                    f"known when {self.of} is done; `emberge check --long` with --out then shows it"
+                text = (
+                    f"known when {self.of} is done; `emberge check --long` with --out shows it then"
                 )
-                context.note(f"datasets by the study {self.of}", [note_text])
+                context.note(f"datasets by the study {self.of}", [text])
             return
-        report_problem = context.warning if is_made_here else context.problem
         try:
             study = read_study(folder)
             context.note(f"the study {self.of}", self.lines(study))
             self.members(study)
         except EmbergeError as error:
-            yield report_problem(str(error), "sampler")
+            report = context.warning if is_made_here else context.problem
+            yield report(str(error), "sampler")
 
     def select(self, pool: Pool, seed: int) -> Pool:
-        raise EmbergeError(
-            f"the study {self.of} was not read before datasets were chosen by it; ask for the resolved "
-            "sampler"
-        )
+        raise EmbergeError(f"the study {self.of} was not read; ask for the resolved sampler")
 
 
 @dataclass(frozen=True, kw_only=True)

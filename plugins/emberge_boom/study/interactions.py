@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 from emberge import (
     Artifact,
@@ -20,30 +19,29 @@ from emberge import (
     Workspace,
 )
 from emberge.data import one_by_one
-from emberge.wording import prose, table_lines
+from emberge.wording import table_lines
 
-from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Ranking
-from emberge_boom.study.gather_study import gather_study
-from emberge_boom.study.study import FILE, Interaction, Study, cluster_lines, write_study
+from emberge_boom.study.study import FILE, Study, write_study
 from emberge_boom.study.study_checks import check_training
 from emberge_boom.study.study_run import StudyOptions, StudyRun
-from emberge_boom.study.tree import Linkage
 
 TABLE = "interactions.md"
-_CUTS = 6
-_PAIRS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interactions(StudyOptions, Step):
     """A study of datasets' synergies and conflicts: trainings on equal samples of each dataset and each pair.
 
-    The study measures the mean training losses of each dataset alone (loss_i) and of each pair jointly
-    (LC_ij). From these it computes LA_ij = (loss_i + loss_j) / 2, the difference LC_ij - LA_ij, a distance,
-    and a tree of clusters (BOOM, arXiv:2602.05787, section 5.3). The samplers `cluster` and `conflict` choose
-    datasets by the study; a report shows it as a heat map and a tree.
+    The study measures the mean loss over all steps of a training on each dataset alone (loss_i) and on each
+    pair jointly (LC_ij). From these it computes LA_ij = (loss_i + loss_j) / 2, the difference LC_ij - LA_ij,
+    and a distance: 1 - LC_ij / LA_ij for pairs that help one another and LC_ij / LA_ij for others. Average
+    linkage makes a tree of clusters of the distances (BOOM, arXiv:2602.05787, section 5.3). The samplers
+    `cluster` and `conflict` choose datasets by the study; a report shows it as a heat map and a tree.
 
-    Every training is a separate step, `id.alone=a` or `id.pair=a,b`, which keeps losses and no model;
+    A joint training takes the steps of both datasets, which by itself can lower losses, and of two datasets
+    the one with the larger losses dominates the result of the pair.
+
+    Every training is a separate step, `id.alone=a` or `id.pair=a,b`, which keeps its loss and no model;
     launchers may run these steps in parallel. There are n + n (n - 1) / 2 trainings for n datasets. The
     options of training are those of `train`. The order of `data` does not matter.
 
@@ -58,35 +56,12 @@ class Interactions(StudyOptions, Step):
 
     produces = "file"
 
-    loss_protocol: LossProtocol = "paper"
-    """Mean losses over all steps of a training (`paper`), or over equally many steps of each dataset
-    (`matched`). The two differ if a dataset takes different numbers of steps jointly and alone, or if the two
-    datasets of a pair take different numbers of steps.
-    """
-    scale: LossScale = "loss"
-    """Unit of losses: none (`loss`), or the mean loss of the dataset's separate training (`own`).
-
-    With `loss`, the dataset with the larger losses dominates the result of a pair.
-    """
-    distance: Distance = "paper"
-    """1 - LC / LA for pairs that help one another and LC / LA for others (`paper`), or LC / LA (`ratio`).
-
-    With `paper`, the pair with the strongest synergy has the largest distance of all pairs with synergy. With
-    `ratio` it has the smallest distance, and useful thresholds are near 1.
-    """
-    ranking: Ranking = "difference"
-    """Order of the pairs that harm each other, for `conflict` and the tables: by LC - LA as in the paper
-    (`difference`), or by LC / LA (`ratio`), so that small losses weigh as much as large ones."""
-    linkage: Linkage = "average"
-    """Distance of two clusters: the mean, smallest or largest distance of their pairs."""
     _runs: dict[str, StepRef] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep_last:
             raise ValueError("keep_last: a study keeps no model")
-        if self.rows is not None and self.rows < 1:
-            raise ValueError(f"rows must be at least 1, not {self.rows}")
 
     def expand(self) -> Mapping[str, Step]:
         """Return a training step for each dataset and each pair, if the datasets are known."""
@@ -122,53 +97,56 @@ class Interactions(StudyOptions, Step):
         context.note("study", [f"{count} datasets: {count} trainings alone and {pairs} of pairs"])
 
     def run(self, workspace: Workspace) -> Artifact:
-        """Write the study from the losses that the trainings left.
+        """Write the study from the losses of the trainings.
 
         Raises:
             DataError: if losses cannot be compared.
         """
-        from emberge_boom.study.study_figures import figures_of
+        from emberge_boom.study.study_figures import figures_of, make_cut_rows
 
         if not self._runs:
             raise DataError(_explain_missing_datasets(self.data))
-        study = gather_study(
-            [workspace.artifact(reference) for reference in self._runs.values()],
-            loss_protocol=self.loss_protocol,
-            distance=self.distance,
-            linkage=self.linkage,
-            scale=self.scale,
-            ranking=self.ranking,
-        )
+        runs = [workspace.artifact(reference)[1] for reference in self._runs.values()]
+        study = gather_study(runs)
         write_study(workspace.folder, study)
-        (workspace.folder / TABLE).write_text(table_of(study), encoding="utf-8")
-        parent = workspace.artifact(next(iter(self._runs.values())))[1].parents
+        table = table_lines(["threshold from", "clusters", "which"], make_cut_rows(study), "rrl")
+        (workspace.folder / TABLE).write_text("\n".join([*table, ""]), encoding="utf-8")
         return Artifact(
             kind="file",
-            parents=parent,
+            parents=runs[0].parents,
             details={
                 "file": FILE,
                 "table": TABLE,
-                **_summarise(study),
+                "datasets": {
+                    name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
+                    for name in study.names
+                },
                 "figures": figures_of(study),
             },
         )
 
 
-def _summarise(study: Study) -> dict[str, Any]:
-    """Return a summary of the study for the artifact and the report."""
-    return {
-        "datasets": {
-            name: {"task": study.tasks[name], "rows": study.rows, "of": study.sizes[name]}
-            for name in study.names
-        },
-        "loss_protocol": study.loss_protocol,
-        "scale": study.scale,
-        "distance": study.distance,
-        "linkage": study.linkage,
-        "ranking": study.ranking,
-        "heights": list(study.heights),
-        "conflicts": [list(interaction.pair) for interaction in study.conflicts[:3]],
-    }
+def gather_study(runs: Sequence[Artifact]) -> Study:
+    """Build the study from the artifacts of its trainings.
+
+    Raises:
+        DataError: if losses cannot be compared.
+    """
+    losses: dict[tuple[str, ...], float] = {}
+    facts: dict[str, Mapping[str, object]] = {}
+    for artifact in runs:
+        datasets = artifact.details["datasets"]
+        facts |= datasets
+        losses[tuple(sorted(datasets))] = artifact.details["mean_loss"]
+    names = tuple(sorted(facts))
+    return Study(
+        names=names,
+        tasks={name: str(facts[name]["task"]) for name in names},
+        sizes={name: int(str(facts[name]["of"])) for name in names},
+        rows=min(int(str(facts[name]["rows"])) for name in names),
+        singles={name: losses[name,] for name in names},
+        joint={(a, b): losses[a, b] for a, b in combinations(names, 2)},
+    )
 
 
 def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
@@ -177,28 +155,3 @@ def _explain_missing_datasets(data: Sequence[DataEntry]) -> str:
     except EmbergeError as error:
         return str(error)
     return f"an interaction is between two datasets, and there is {len(datasets) or 'none'}"
-
-
-def table_of(study: Study) -> str:
-    """Return as Markdown the pairs that harm or help each other most, and the first cuts of the tree."""
-    conflicts = study.conflicts
-    most = ", ".join(map(_show_change, conflicts[:_PAIRS]))
-    most_helpful = ", ".join(map(_show_change, conflicts[: -_PAIRS - 1 : -1]))
-    rows = [
-        [f"{threshold:.4g}", str(len(clusters)), "; ".join(cluster_lines(clusters))]
-        for threshold, clusters in study.cuts()[:_CUTS]
-    ]
-    return "\n".join(
-        [
-            f"Loss of {len(conflicts)} pairs when trained together, {study.rows:,} rows of each dataset:",
-            f"most harm {most}; most help {most_helpful}.",
-            "",
-            *table_lines(["threshold from", "clusters", "which"], rows, "rrl"),
-            "",
-        ]
-    )
-
-
-def _show_change(interaction: Interaction) -> str:
-    pair = prose(" + ".join(interaction.pair))
-    return f"{pair} {interaction.delta:+.4f} ({100 * interaction.change:+.1f} %)"

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberge import DataError
 
-from emberge_boom.study.affinity import Distance, LossProtocol, LossScale, Pair, Ranking
-from emberge_boom.study.tree import Linkage, Tree, cut_at, cut_into, heights_of, number_clusters
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FILE = "interactions.json"
-FORMAT = 1
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two datasets, their losses trained jointly and separately, and their distance."""
+    """Two datasets, their loss trained jointly (LC) and the mean of their losses alone (LA)."""
 
     pair: Pair
     joint: float
     apart: float
-    distance: float
 
     @property
     def delta(self) -> float:
@@ -33,9 +34,10 @@ class Interaction:
         return self.joint - self.apart
 
     @property
-    def change(self) -> float:
-        """The share by which training together changes the loss: LC / LA - 1."""
-        return self.joint / self.apart - 1
+    def distance(self) -> float:
+        """1 - LC / LA for pairs that help one another, LC / LA for others."""
+        ratio = self.joint / self.apart
+        return 1 - ratio if self.joint < self.apart else ratio
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,11 @@ class Study:
     """The losses of datasets alone and in pairs, and the tree of their distances.
 
     `names` are in alphabetical order. `sizes` has the number of rows of each dataset; the trainings read
-    `rows` of them. `tree` is a linkage matrix of scipy: [first, second, height, members] of each union.
+    `rows` of them. `singles` and `joint` are mean losses over all steps of a training, of each dataset and of
+    each pair of names.
+
+    Raises:
+        DataError: if the mean loss of a pair apart is not above 0, so that there is no distance.
     """
 
     names: tuple[str, ...]
@@ -51,63 +57,66 @@ class Study:
     sizes: Mapping[str, int]
     rows: int
     singles: Mapping[str, float]
-    interactions: tuple[Interaction, ...]
-    tree: Tree
-    linkage: Linkage = "average"
-    distance: Distance = "paper"
-    loss_protocol: LossProtocol = "paper"
-    scale: LossScale = "loss"
-    ranking: Ranking = "difference"
+    joint: Mapping[Pair, float]
 
     def __post_init__(self) -> None:
-        pair_count = len(self.names) * (len(self.names) - 1) // 2
-        if len(self.interactions) != pair_count or len(self.tree) != len(self.names) - 1:
-            raise ValueError(f"{len(self.names)} datasets have {pair_count} pairs")
+        for interaction in self.interactions:
+            if interaction.apart <= 0:
+                raise DataError(
+                    f"the mean loss of {' and '.join(interaction.pair)} apart is {interaction.apart:.3g}; "
+                    "distances are relative to it and need losses above 0"
+                )
 
-    @property
-    def heights(self) -> tuple[float, ...]:
-        """The distances at which clusters are united, lowest first."""
-        return heights_of(self.tree)
+    @functools.cached_property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """All pairs in alphabetical order."""
+        return tuple(
+            Interaction((a, b), self.joint[a, b], (self.singles[a] + self.singles[b]) / 2)
+            for a, b in combinations(self.names, 2)
+        )
 
     @property
     def conflicts(self) -> tuple[Interaction, ...]:
-        """All pairs, the largest `ranking` first; equal pairs are in alphabetical order."""
-        return tuple(sorted(self.interactions, key=lambda one: (-self.strength(one), one.pair)))
+        """All pairs, the largest LC - LA first; equal pairs are in alphabetical order."""
+        return tuple(sorted(self.interactions, key=lambda one: (-one.delta, one.pair)))
 
-    def strength(self, interaction: Interaction) -> float:
-        """Return how much joint training raises a pair's loss: LC - LA, or LC / LA - 1 by `ratio`."""
-        return interaction.delta if self.ranking == "difference" else interaction.change
+    @functools.cached_property
+    def tree(self) -> NDArray[np.float64]:
+        """The linkage matrix of scipy: [first, second, height, members] of each union of clusters."""
+        from scipy.cluster import hierarchy
 
-    def between(self, a: str, b: str) -> Interaction:
-        """Return the interaction of two datasets."""
-        return next(
-            interaction for interaction in self.interactions if set(interaction.pair) == {a, b}
-        )
+        distances = [interaction.distance for interaction in self.interactions]
+        unions: NDArray[np.float64] = hierarchy.linkage(distances, method="average")
+        return unions
+
+    @property
+    def heights(self) -> list[float]:
+        """The distances at which clusters are united, lowest first."""
+        return [float(height) for height in self.tree[:, 2]]
 
     def clusters(
         self, *, threshold: float | None = None, count: int | None = None
     ) -> tuple[tuple[str, ...], ...]:
-        """Return the clusters of a cut at a distance, or `count` clusters; those with more data first.
+        """Return the clusters of a cut at a distance, or `count` clusters.
 
-        Ties in the tree can leave fewer than `count`.
+        Clusters with more data come first, equally large ones in alphabetical order. Ties in the tree can
+        leave fewer than `count`.
         """
-        if threshold is not None:
-            return number_clusters(self.names, self.sizes, cut_at(self.tree, threshold))
-        return number_clusters(self.names, self.sizes, cut_into(self.tree, count or 1))
+        from scipy.cluster import hierarchy
+
+        criterion, cut = ("maxclust", count) if threshold is None else ("distance", threshold)
+        members: dict[int, list[str]] = {}
+        for name, label in zip(
+            self.names, hierarchy.fcluster(self.tree, cut, criterion=criterion), strict=True
+        ):
+            members.setdefault(int(label), []).append(name)
+        clusters = map(tuple, members.values())
+        return tuple(sorted(clusters, key=lambda one: (-sum(self.sizes[n] for n in one), one)))
 
     def cuts(self) -> list[tuple[float, tuple[tuple[str, ...], ...]]]:
         """Return (lowest threshold, clusters) for every possible number of clusters, ascending from one."""
         levels = sorted({0.0, *self.heights}, reverse=True)
         return [(level, self.clusters(threshold=level)) for level in levels]
-
-    def matrix(self, field: str) -> list[list[float | None]]:
-        """Return the matrix of one field of all pairs, in the order of `names`; None on the diagonal."""
-        number_of = {name: i for i, name in enumerate(self.names)}
-        values: list[list[float | None]] = [[None] * len(self.names) for _ in self.names]
-        for interaction in self.interactions:
-            a, b = (number_of[name] for name in interaction.pair)
-            values[a][b] = values[b][a] = float(getattr(interaction, field))
-        return values
 
 
 def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
@@ -115,43 +124,28 @@ def cluster_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
     return [f"{number}: {', '.join(names)}" for number, names in enumerate(clusters, 1)]
 
 
-def write_study(folder: Path, study: Study) -> Path:
+def write_study(folder: Path, study: Study) -> None:
     """Write `interactions.json`."""
-    path = folder / FILE
-    path.write_text(
-        json.dumps(_convert_to_json(study), indent=1, ensure_ascii=False) + "\n", "utf-8"
-    )
-    return path
-
-
-def _convert_to_json(study: Study) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
+    content = {
         "names": study.names,
         "tasks": study.tasks,
         "sizes": study.sizes,
         "rows": study.rows,
-        "loss_protocol": study.loss_protocol,
-        "scale": study.scale,
-        "distance": study.distance,
-        "linkage": study.linkage,
-        "ranking": study.ranking,
         "singles": study.singles,
-        "joint": study.matrix("joint"),
-        "apart": study.matrix("apart"),
-        "delta": study.matrix("delta"),
-        "distances": study.matrix("distance"),
-        "tree": study.tree,
-        "heights": study.heights,
         "pairs": [
             {
-                **dataclasses.asdict(interaction),
+                "pair": interaction.pair,
+                "joint": interaction.joint,
+                "apart": interaction.apart,
                 "delta": interaction.delta,
-                "change": interaction.change,
+                "distance": interaction.distance,
             }
             for interaction in study.conflicts
         ],
+        "tree": study.tree.tolist(),
     }
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_study(location: Path) -> Study:
@@ -162,10 +156,15 @@ def read_study(location: Path) -> Study:
     """
     path = location / FILE if location.is_dir() else location
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise DataError(f"{path.name}: this version reads studies of format {FORMAT}")
-        return _read_from_json(content)
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Study(
+            names=tuple(content["names"]),
+            tasks=content["tasks"],
+            sizes=content["sizes"],
+            rows=content["rows"],
+            singles=content["singles"],
+            joint={(one["pair"][0], one["pair"][1]): one["joint"] for one in content["pairs"]},
+        )
     except OSError as error:
         raise DataError(
             f"{location.name} has no study of interactions ({error.strerror}: {FILE}); name a step "
@@ -173,29 +172,3 @@ def read_study(location: Path) -> Study:
         ) from None
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path.name} is no study of interactions: {error!r}") from None
-
-
-def _read_from_json(content: Mapping[str, Any]) -> Study:
-    pairs: Sequence[Mapping[str, Any]] = content["pairs"]
-    return Study(
-        names=tuple(content["names"]),
-        tasks=content["tasks"],
-        sizes=content["sizes"],
-        rows=content["rows"],
-        singles=content["singles"],
-        interactions=tuple(
-            Interaction(
-                (values["pair"][0], values["pair"][1]),
-                values["joint"],
-                values["apart"],
-                values["distance"],
-            )
-            for values in pairs
-        ),
-        tree=tuple((int(a), int(b), float(h), int(n)) for a, b, h, n in content["tree"]),
-        linkage=content["linkage"],
-        distance=content["distance"],
-        loss_protocol=content["loss_protocol"],
-        scale=content["scale"],
-        ranking=content["ranking"],
-    )

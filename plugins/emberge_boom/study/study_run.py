@@ -1,11 +1,10 @@
-"""One training of a study, on one dataset or two; its losses are kept, but no model."""
+"""One training of a study, on one dataset or two; its mean loss is kept, but no model."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from emberge import (
     Artifact,
@@ -14,7 +13,6 @@ from emberge import (
     Count,
     DataEntry,
     DataError,
-    Dataset,
     Loss,
     ModelRef,
     PerDataset,
@@ -25,10 +23,6 @@ from emberge import (
     component,
 )
 from emberge.training import FitOptions
-
-from emberge_boom.study.affinity import Steps, mean_loss
-
-LOSSES = "losses.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +36,7 @@ class StudyOptions(FitOptions):
     loss: PerDataset[tuple[Loss, ...]]
     """The losses, as for `train`."""
     sampler: tuple[Sampler, ...] = component("batch_shuffle")
-    """The sampler that makes batches, each of one dataset."""
+    """The sampler that makes batches."""
     backbone: Backbone = component("text_encoder")
     """The recipe for turning a checkpoint into an encoder."""
     seed: WholeNumber | None = None
@@ -56,7 +50,7 @@ class StudyOptions(FitOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRun(StudyOptions, Step):
-    """Training on equal samples of some datasets that keeps its steps' losses and no model.
+    """Training on equal samples of some datasets that keeps the mean loss of its steps and no model.
 
     Each sample has `rows` rows, by default as many as the smallest dataset of `data` and `beside`.
     """
@@ -67,6 +61,7 @@ class StudyRun(StudyOptions, Step):
     beside: tuple[DataEntry, ...] = ()
 
     def run(self, workspace: Workspace) -> Artifact:
+        from emberge.data import load_datasets
         from emberge.training import FitJob, fit
 
         model = workspace.model(self.model)
@@ -74,9 +69,15 @@ class StudyRun(StudyOptions, Step):
             raise CheckpointError(
                 f"{model.name}: a study starts from a whole model, not an adapter"
             )
-        sizes = {d.info.name: len(d) for d in self._load(workspace, (*self.data, *self.beside))}
-        rows = sample_size(self.rows, sizes)
-        datasets = self._load(workspace, self.data, rows)
+        load = functools.partial(
+            load_datasets,
+            readers=workspace.readers,
+            resolve=workspace.data,
+            store=workspace.store,
+            warn=workspace.warn,
+        )
+        sizes = {dataset.info.name: len(dataset) for dataset in load((*self.data, *self.beside))}
+        datasets = load(self.data, limit=sample_size(self.rows, sizes))
         names = [dataset.info.name for dataset in datasets]
         narrowed = PerDataset.narrow(self, names)
         job = FitJob(
@@ -102,35 +103,20 @@ class StudyRun(StudyOptions, Step):
             metric=workspace.metric,
             warn=workspace.warn,
         )
-        _write_steps(workspace.folder, result.step_losses)
+        losses = [loss for _, loss in result.step_losses]
         return Artifact(
             kind="file",
             parents=(model.name,),
             details={
-                "file": LOSSES,
                 "datasets": {
                     d.info.name: {"task": d.info.task, "rows": len(d), "of": sizes[d.info.name]}
                     for d in datasets
                 },
-                "mean_loss": mean_loss(result.step_losses),
+                "mean_loss": sum(losses) / len(losses),
                 "steps": result.steps,
                 "examples": result.examples,
                 "seconds": round(result.seconds, 1),
             },
-        )
-
-    def _load(
-        self, workspace: Workspace, entries: Sequence[DataEntry], limit: int | None = None
-    ) -> Sequence[Dataset]:
-        from emberge.data import load_datasets
-
-        return load_datasets(
-            entries,
-            readers=workspace.readers,
-            resolve=workspace.data,
-            limit=limit,
-            store=workspace.store,
-            warn=workspace.warn,
         )
 
 
@@ -148,13 +134,3 @@ def sample_size(rows: int | None, sizes: Mapping[str, int]) -> int:
             f"rows: {smallest_size}, or leave that dataset out"
         )
     return rows or smallest_size
-
-
-def _write_steps(folder: Path, steps: Steps) -> None:
-    (folder / LOSSES).write_text(json.dumps([list(step) for step in steps]) + "\n", "utf-8")
-
-
-def read_steps(folder: Path) -> Steps:
-    """Read the dataset and the loss of every step of a run."""
-    losses = json.loads((folder / LOSSES).read_text(encoding="utf-8"))
-    return [(str(name), float(loss)) for name, loss in losses]

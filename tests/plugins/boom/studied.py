@@ -6,10 +6,8 @@ import itertools
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 from emberge import Example
-from emberge_boom.study.gather_study import study_of
 from emberge_boom.study.study import Study
 
 from tests.support.training_data import InMemory, dataset, retrieval, similarity
@@ -24,7 +22,6 @@ steps:
       loss: {default: infonce, by_task: {sts: cosent}}
       sampler: {batch_shuffle: {batch_size: 4}}
       learning_rate: 1e-3
-      distance: paper
 """
 
 
@@ -72,9 +69,13 @@ TOGETHER = dict(
 )
 
 
-def worked(**options: Any) -> Study:
-    """T-A11: four datasets of one step each."""
-    alone = {name: [(name, loss)] for name, loss in SINGLES.items()}
-    pairs = {pair: [(pair[0], loss), (pair[1], loss)] for pair, loss in TOGETHER.items()}
-    facts = {name: {"task": "sts", "rows": 10, "of": 10} for name in NAMES}
-    return study_of(alone, pairs, facts, **options)
+def worked() -> Study:
+    """T-A11: four datasets."""
+    return Study(
+        names=NAMES,
+        tasks=dict.fromkeys(NAMES, "sts"),
+        sizes=dict.fromkeys(NAMES, 10),
+        rows=10,
+        singles=SINGLES,
+        joint=TOGETHER,
+    )
