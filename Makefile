@@ -9,7 +9,6 @@
 #   make gpu      on a machine with a GPU: what only a GPU can show, in one table; installs nothing
 #   make test-machines    the tests as on other CPUs and with more threads, an hour or two
 #   make mutants  plant small faults and print how many the tests find; hours
-#   make fuzz     an hour of damaged and hostile input, and a table of how each case ended
 #
 # PYTHON=python3.12 picks the interpreter. TORCH="torch --index-url URL" says where torch comes from,
 # for a machine on which the default build (CUDA, on Linux) is not wanted.
@@ -33,7 +32,7 @@ export TOKENIZERS_PARALLELISM = false
 # Files are UTF-8 whatever the locale is, of tests too.
 export PYTHONUTF8 = 1
 
-.PHONY: help demo test docs coverage lint style bench gpu test-machines mutants fuzz
+.PHONY: help demo test docs coverage lint style bench gpu test-machines mutants
 .DELETE_ON_ERROR:
 
 help:
@@ -93,12 +92,6 @@ SAMPLE ?=
 mutants: export OMP_NUM_THREADS = 1
 mutants: $(READY)
 	$(BIN)/python -m tests.support.mutants $(MUTANTS) $(if $(SAMPLE),--sample $(SAMPLE))
-
-# FUZZ="--minutes 5 --seed 7 --only models" says how long, which draw and what.
-FUZZ ?=
-fuzz: export OMP_NUM_THREADS = 1
-fuzz: $(READY)
-	$(BIN)/python -m tests.support.fuzz $(FUZZ)
 
 $(READY): $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)

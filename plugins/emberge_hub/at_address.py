@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 from emberge import CheckpointError
 from emberge.files import fill_once
 from emberge.model_folder import TOKENIZER_FILES
-from emberge.network import Stop, request_threads
+from emberge.network import request_threads
 from emberge.tensor_files import ServerFile
 
 from emberge_hub.hub import (
@@ -54,7 +55,6 @@ _ASKED = (
 _OF_MODULE = ("config.json", "model.safetensors")
 _SIGNS = ("modules.json", "config.json", "adapter_config.json")
 _AT_ONCE = 8
-_MOST_FILES = 10_000
 
 
 def at_address(reference: str, revision: str | None, files: Files) -> Path | None:
@@ -99,23 +99,21 @@ def at_address(reference: str, revision: str | None, files: Files) -> Path | Non
         return fill_once(ServerFile.cache() / kind / key, fill)
 
 
-def _list_files(root: str, stop: Stop) -> dict[str, ServerFile]:
+def _list_files(root: str, stop: threading.Event) -> dict[str, ServerFile]:
     """Return the files below an address by their names, as the server lists them."""
     files_by_url = ServerFile.list_files(root, stop)
     return {url.removeprefix(f"{root}/"): one for url, one in files_by_url.items()}
 
 
-def _ask_for_files(root: str, threads: ThreadPoolExecutor, stop: Stop) -> dict[str, ServerFile]:
+def _ask_for_files(
+    root: str, threads: ThreadPoolExecutor, stop: threading.Event
+) -> dict[str, ServerFile]:
     """Return the files of a model on a plain web server, found by requesting each possible name."""
 
     def find_files(names: Iterable[str]) -> dict[str, ServerFile]:
         names = list(names)
         for name in names:
             _require_inside(root, name)
-        if len(names) > _MOST_FILES:
-            raise CheckpointError(
-                f"{root}: names {len(names):,} files; at most {_MOST_FILES:,} are read"
-            )
         files = threads.map(lambda name: ServerFile.look_up(f"{root}/{name}", stop), names)
         return {name: one for name, one in zip(names, files, strict=True) if one is not None}
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from emberge import CheckpointError
 from emberge.errors import AccessError
-from emberge.network import hub_client
 from emberge.wording import human_size
 
 Files = Literal["all", "metadata", "ranges"]
@@ -56,7 +55,6 @@ def _skip_other_formats(names: Iterable[str]) -> Sequence[PurePosixPath]:
     return [p for p in paths if not any(p.match(pattern) for pattern in OTHER_FORMATS)]
 
 
-_LONGEST = 64 << 20  # bytes of a config or tokenizer; the largest known has 33 MB
 _PATIENCE = {"metadata": 3.0, "all": 20.0, "ranges": 20.0}  # seconds to wait for a hub's answer
 
 
@@ -72,20 +70,18 @@ def fetch_from_hub(reference: str, revision: str | None, files: Files) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
-    def download() -> Path:
+    try:
         info = HfApi().model_info(
             reference, revision=revision, files_metadata=True, timeout=_PATIENCE[files]
         )
         siblings = info.siblings or ()
         names = _select_files([file.rfilename for file in siblings], files)
         sizes = {file.rfilename: file.size for file in siblings}
-        _require_sizes(reference, {name: sizes[name] for name in names})
-        with hub_client.largest_file(_find_largest([sizes[name] for name in names])):
-            patterns = _escape_patterns(names)
-            return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
-
-    try:
-        return hub_client.ask(download)
+        _require_disk(reference, [sizes[name] for name in names])
+        patterns = _escape_patterns(names)
+        return Path(snapshot_download(reference, revision=revision, allow_patterns=patterns))
+    except CheckpointError:
+        raise
     except Exception as error:
         fault = _find_refusal(reference, revision, error)
         if fault is not None:
@@ -108,40 +104,27 @@ def commit_of(reference: str, revision: str | None) -> str:
     from huggingface_hub import HfApi
 
     try:
-        info = hub_client.ask(
-            lambda: HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
-        )
+        info = HfApi().model_info(reference, revision=revision, timeout=_PATIENCE["ranges"])
     except Exception as error:
         fault = _find_refusal(reference, revision, error)
         if fault is not None:
             raise fault from error
         raise ConnectionError(f"the hub cannot be reached ({_describe_reason(error)})") from error
-    commit = str(info.sha)
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise CheckpointError(
-            f"'{reference}': the hub gives {commit[:60]!r} as its commit; it is no hub, or ill"
-        )
-    return commit
+    return str(info.sha)
 
 
-def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
-    """Refuse a model whose configs are too large, or for which the disk has no room.
+def _require_disk(reference: str, sizes: Sequence[int | None]) -> None:
+    """Refuse a model for which the disk has no room.
 
     Raises:
-        CheckpointError: if it is refused; the message has the file, or the sizes.
+        CheckpointError: if it has none; the message has the sizes.
     """
-    for name in select_metadata(sizes):
-        if (sizes[name] or 0) > _LONGEST:
-            raise CheckpointError(
-                f"'{reference}': {name} has {human_size(sizes[name] or 0)}; of files that are no weights at "
-                f"most {human_size(_LONGEST)} are read"
-            )
     from huggingface_hub.constants import HF_HUB_CACHE
 
     cache = Path(HF_HUB_CACHE)
     existing_folder = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
     needed_bytes, free_bytes = (
-        sum(size or 0 for size in sizes.values()),
+        sum(size or 0 for size in sizes),
         shutil.disk_usage(existing_folder).free,
     )
     if needed_bytes > free_bytes:
@@ -150,12 +133,6 @@ def _require_sizes(reference: str, sizes: Mapping[str, int | None]) -> None:
             f"{human_size(free_bytes)} free; "
             "make room, or set HF_HOME to a folder of another disk"
         )
-
-
-def _find_largest(sizes: Sequence[int | None]) -> int | None:
-    """Return the size of the largest file; None if the hub does not state every file's size."""
-    known_sizes = [size for size in sizes if size is not None]
-    return max(known_sizes, default=0) if len(known_sizes) == len(sizes) else None
 
 
 def _select_files(names: Sequence[str], files: str) -> list[str]:
@@ -204,11 +181,6 @@ def _has_weights(folder: Path) -> bool:
 
 def _find_refusal(reference: str, revision: str | None, error: Exception) -> CheckpointError | None:
     """Return the hub's reason to refuse a model, as an error; None if the hub cannot be asked."""
-    for cause in _list_causes(
-        error
-    ):  # the client may have another word for an answer that may not be taken
-        if isinstance(cause, CheckpointError) and not isinstance(cause, ConnectionError):
-            return cause
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -235,14 +207,6 @@ def _find_refusal(reference: str, revision: str | None, error: Exception) -> Che
             "write it so"
         )
     return None
-
-
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that caused it."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _describe_reason(error: Exception) -> str:

@@ -165,11 +165,8 @@ def load_task(task: Any) -> None:
     Raises:
         DataError: if the data is not in the cache and cannot be downloaded.
     """
-    from emberge.network import hub_client
-
     from emberge_mteb.scoring import silence_mteb
 
-    hub_client.guard()
     name = task.metadata.name
     try:
         with silence_mteb():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from emberge import EmbergeError, RecipeError
-from emberge.network import call_again, hub_client
+from emberge.network import call_again
 
 from emberge_publish.credentials import Content, hide_credentials
 
@@ -178,7 +178,6 @@ def card_on_hub(name: str, revision: str | None) -> Path | None:
     """Return a folder with the card of a hub's model; None if it cannot be downloaded."""
     from huggingface_hub import hf_hub_download
 
-    hub_client.guard()
     try:
         return Path(hf_hub_download(name, "README.md", revision=revision)).parent
     except Exception:  # no such model, no card, no network: unknown to the publisher all the same
@@ -188,7 +187,6 @@ def card_on_hub(name: str, revision: str | None) -> Path | None:
 def _build_api() -> HfApi:
     from huggingface_hub import HfApi
 
-    hub_client.guard()
     return HfApi(library_name="emberge")
 
 

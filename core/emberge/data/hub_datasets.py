@@ -12,7 +12,6 @@ from typing import Any
 
 from emberge.data.entry import DataEntry
 from emberge.errors import AccessError, DataError
-from emberge.network import hub_client
 
 _ANSWER_SECONDS = 3.0  # seconds to wait for a hub's answer
 _ANSWER_CACHE_SECONDS = 300.0  # seconds for which an answer is reused
@@ -109,7 +108,6 @@ def hash_hub_rows(entry: DataEntry) -> str:
         return str(_load_stream(entry, streaming=False)._fingerprint)
     import datasets
 
-    hub_client.guard()
     with _explain_error(entry):
         builder = datasets.load_dataset_builder(
             entry.hub, entry.subset, data_dir=entry.folder, revision=entry.revision
@@ -144,9 +142,7 @@ def _does_answer(hub: str, revision: str | None, when: int) -> bool:  # noqa: AR
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
     try:
-        hub_client.ask(
-            lambda: HfApi().dataset_info(hub, revision=revision, timeout=_ANSWER_SECONDS)
-        )
+        HfApi().dataset_info(hub, revision=revision, timeout=_ANSWER_SECONDS)
     except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled):
         return True  # offline, `datasets` only uses its cache
     except Exception:  # several libraries raise it: unknown host, no route, or timeout

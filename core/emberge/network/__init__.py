@@ -1,4 +1,4 @@
-"""The network: checks of addresses, and bounded connections that can be interrupted."""
+"""The network: addresses, requests and their repetition, services that want a key."""
 
 import lazy_loader
 

@@ -1,29 +1,19 @@
 """Requests that send JSON to a web service and get JSON back, bounded in bytes and in time.
 
-A service may charge for each request. So a request is sent once, over a connection of its own: an idle
-connection that the server had closed would make it necessary to send it again. A redirect is not followed, as
-it would take keys and texts to a server that was not named.
+A service may charge for each request, so a request is sent once.
 """
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urldefrag
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-from emberge.network.addresses import Origin
-from emberge.network.interruptible import Stop
-from emberge.network.request_errors import ForbiddenAddressError, UnsoundAnswerError
-from emberge.network.web_client import (
-    HEADER_BYTES,
-    WatchedConnection,
-    build_request_path,
-    read_wait,
-)
-from emberge.wording import human_size, printable
+from emberge.network.request_errors import UnsoundAnswerError, explain_failure
+from emberge.wording import human_size
 
-_REDIRECTS = range(300, 400)
+_LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +26,34 @@ class PostAnswer:
 
 
 def post_json(
-    url: str,
-    content: bytes,
-    headers: Mapping[str, str],
-    *,
-    seconds: float,
-    most: int,
-    stop: Stop | None = None,
+    url: str, content: bytes, headers: Mapping[str, str], *, seconds: float, most: int
 ) -> PostAnswer:
     """Send JSON to a web service and return its answer, of any status, with at most `most` bytes.
 
     Raises:
-        ForbiddenAddressError: if the address is not allowed, or the answer is a redirect.
         UnreachableError: if there is no such server.
         UnsoundAnswerError: if the answer is too long.
-        RequestStoppedError: if `stop` is set in the meantime.
-        TimeoutError: if the answer takes longer than `seconds`.
+        TimeoutError: if nothing comes for `seconds`.
         OSError: if the attempt failed otherwise.
     """
-    connection = WatchedConnection(Origin.of(url))
-    sent = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
-    try:
-        connection.begin(stop, most + HEADER_BYTES, seconds)
-        connection.request("POST", build_request_path(url), body=content, headers=sent)
-        with connection.getresponse() as response:
-            body = response.read(most + 1)
-            names = {name.lower(): value for name, value in response.getheaders()}
-            status = response.status
-    except http.client.HTTPException as error:
-        raise OSError(f"{type(error).__name__} {error}".strip()) from error
-    finally:
-        connection.close()
-    if status in _REDIRECTS:
-        # The query of a redirect may repeat the request, including its key.
-        address = urldefrag(names.get("location", "nowhere")).url.partition("?")[0]
-        target = printable(address, 200)
-        raise ForbiddenAddressError(
-            f"{url}: leads to {target}, and no request is sent on; name that address if you trust it"
-        )
+    request = Request(url, content, {"Content-Type": "application/json"})
+    for name, value in headers.items():
+        request.add_unredirected_header(name, value)
+    with explain_failure(url):
+        try:
+            answer = urlopen(request, timeout=seconds)
+        except HTTPError as error:
+            answer = error
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        with answer:
+            body = answer.read(most + 1)
     if len(body) > most:
         raise UnsoundAnswerError(f"{url}: its answer has more than {human_size(most)}")
-    return PostAnswer(status, body, read_wait(names))
+    return PostAnswer(answer.status, body, _read_wait(answer.headers))
+
+
+def _read_wait(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a server asks to wait, 0 if it asks for none; at most 60."""
+    wait = (headers.get("Retry-After") or "").strip()
+    return min(float(wait), _LONGEST_WAIT) if wait.isdigit() and len(wait) < 9 else 0.0

@@ -6,6 +6,7 @@ A request that failed temporarily is repeated, and a file that changes between r
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from emberge.errors import CheckpointError
 from emberge.files import JSON_LIMIT, require_space, writing
 from emberge.hashes import sha256_of
-from emberge.network import Stop, UnreachableError, call_again, is_address
+from emberge.network import UnreachableError, call_again, is_address
 from emberge.tensor_files.remote_file import RemoteFile, server_cache
 from emberge.tensor_files.safetensors_header import header_size, parse_header
 from emberge.tensor_files.server_kinds import ServerFacts, causes, files_below, server_of, status_of
@@ -35,7 +36,7 @@ _ENOUGH = 180.0
 _TEMPORARY_STATUSES = (408, 425, 429)
 
 
-def retry_request(url: str, ask: Callable[[], T], stop: Stop | None = None) -> T:
+def retry_request(url: str, ask: Callable[[], T], stop: threading.Event | None = None) -> T:
     """Call `ask`, with growing waits between retries while the server fails, and return its answer.
 
     Raises:
@@ -72,10 +73,10 @@ class ServerFile:
     size: int
     version: str
     sha256: str | None = None
-    stop: Stop = field(default_factory=Stop)
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._server = server_of(self.url, self.stop)
+        self._server = server_of(self.url)
 
     @staticmethod
     def reads(reference: str) -> bool:
@@ -84,37 +85,37 @@ class ServerFile:
 
     @staticmethod
     def cache() -> Path:
-        """Return the cache of files from servers, the only folder whose notes are trusted."""
+        """Return the cache of files from servers."""
         return server_cache()
 
     @classmethod
-    def look_up(cls, url: str, stop: Stop | None = None) -> ServerFile | None:
+    def look_up(cls, url: str, stop: threading.Event | None = None) -> ServerFile | None:
         """Look up the file at an address, without its content; None if there is none.
 
         Raises:
             CheckpointError: if the server refuses, or provides no text that changes with the file's content.
         """
-        stop = stop or Stop()
-        server = server_of(url, stop)
+        stop = stop or threading.Event()
+        server = server_of(url)
         facts = retry_request(url, server.look, stop)
         return None if facts is None else cls._build_file(url, facts, stop)
 
     @classmethod
-    def list_files(cls, url: str, stop: Stop | None = None) -> dict[str, ServerFile]:
+    def list_files(cls, url: str, stop: threading.Event | None = None) -> dict[str, ServerFile]:
         """Return all files that the server lists below an address, by address.
 
         Raises:
             CheckpointError: if the server refuses, or cannot list files.
         """
-        stop = stop or Stop()
-        facts_by_name = retry_request(url, lambda: files_below(url, stop), stop)
+        stop = stop or threading.Event()
+        facts_by_name = retry_request(url, lambda: files_below(url), stop)
         return {
             f"{url}/{name}": cls._build_file(f"{url}/{name}", facts, stop)
             for name, facts in facts_by_name.items()
         }
 
     @classmethod
-    def _build_file(cls, url: str, facts: ServerFacts, stop: Stop) -> ServerFile:
+    def _build_file(cls, url: str, facts: ServerFacts, stop: threading.Event) -> ServerFile:
         if facts.size is None or facts.version is None:
             missing_fact = "size" if facts.size is None else "ETag, nor a date"
             raise CheckpointError(

@@ -6,29 +6,14 @@ import base64
 import binascii
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from emberge.errors import CheckpointError
-from emberge.network import (
-    Stop,
-    UnsoundAnswerError,
-    WebClient,
-    call_within,
-    hub_client,
-    require_scheme,
-)
+from emberge.network import WebClient, require_scheme
 from emberge.wording import printable
 
-T = TypeVar("T")
-
-MOST_FILES = 10_000
-"""Largest number of files of a model on a server, as a server could list files endlessly."""
-
-# Seconds for a bucket's client to answer; then one more for each kilobyte.
-_PATIENCE, _RATE = 60.0, 1000.0
 _HUB = re.compile(r"hf://(?P<name>[^@]+)@(?P<commit>[0-9a-f]{40})(?:/(?P<path>.+))?")
 
 
@@ -56,7 +41,7 @@ class Server(Protocol):
         ...
 
 
-def server_of(url: str, stop: Stop) -> Server:
+def server_of(url: str) -> Server:
     """Return the client for a file's address.
 
     Raises:
@@ -64,23 +49,14 @@ def server_of(url: str, stop: Stop) -> Server:
     """
     require_scheme(url)
     if url.startswith(("http://", "https://")):
-        return _WebFile(WebClient(url, stop=stop))
-    return _HubFile(url, stop) if url.startswith("hf://") else _BucketFile(url, stop)
+        return _WebFile(WebClient(url))
+    return _HubFile(url) if url.startswith("hf://") else _BucketFile(url)
 
 
-def files_below(url: str, stop: Stop) -> dict[str, ServerFacts]:
-    """Return the files below an address by their names, as a hub or bucket lists them.
-
-    Raises:
-        CheckpointError: if there are too many.
-    """
+def files_below(url: str) -> dict[str, ServerFacts]:
+    """Return the files below an address by their names, as a hub or bucket lists them."""
     require_scheme(url)
-    facts_by_name = _list_hub(url) if url.startswith("hf://") else _list_bucket(url, stop)
-    if len(facts_by_name) > MOST_FILES:
-        raise CheckpointError(
-            f"{url}: lists more than {MOST_FILES:,} files; name the folder of one model"
-        )
-    return facts_by_name
+    return _list_hub(url) if url.startswith("hf://") else _list_bucket(url)
 
 
 class _WebFile:
@@ -106,22 +82,20 @@ class _WebFile:
 class _HubFile:
     """A file of a commit on a hub, `hf://owner/name@commit/path`."""
 
-    def __init__(self, url: str, stop: Stop) -> None:
+    def __init__(self, url: str) -> None:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         self._name, self._commit, self._path = _split_address(url)
         address = hf_hub_url(self._name, self._path, revision=self._commit)
-        self._client = WebClient(address, build_hf_headers(), stop)
+        self._client = WebClient(address, build_hf_headers())
 
     def look(self) -> ServerFacts | None:
         """Return the file's facts from the hub's listing."""
         from huggingface_hub import HfApi
 
-        def ask() -> list[Any]:
-            return HfApi().get_paths_info(self._name, [self._path], revision=self._commit)
-
-        entries = [entry for entry in hub_client.ask(ask) if entry.path == self._path]
+        found = HfApi().get_paths_info(self._name, [self._path], revision=self._commit)
+        entries = [entry for entry in found if entry.path == self._path]
         return _read_hub_facts(entries[0]) if entries else None
 
     def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
@@ -132,55 +106,38 @@ class _HubFile:
 class _BucketFile:
     """A file in a bucket, through fsspec, whose clients connect by themselves."""
 
-    def __init__(self, url: str, stop: Stop) -> None:
-        self._url, self._stop = url, stop
+    def __init__(self, url: str) -> None:
         self._files, self._path = _open_bucket(url)
         self._local = threading.local()
 
     def look(self) -> ServerFacts | None:
         """Return the file's facts from the bucket."""
-
-        def ask() -> Mapping[str, Any] | None:
-            self._files.invalidate_cache()
-            try:
-                return dict(self._files.info(self._path))
-            except FileNotFoundError as error:
-                # Some clients call every failure so.
-                if isinstance(error.__cause__, Exception) and status_of(error) not in (404, 410):
-                    raise error.__cause__ from None
-                return None
-
-        info = self._call_within(ask, 0)
-        return None if info is None else _read_bucket_facts(info)
+        self._files.invalidate_cache()
+        try:
+            return _read_bucket_facts(dict(self._files.info(self._path)))
+        except FileNotFoundError as error:
+            # Some clients call every failure so.
+            if isinstance(error.__cause__, Exception) and status_of(error) not in (404, 410):
+                raise error.__cause__ from None
+            return None
 
     def read(self, start: int, end: int, facts: ServerFacts) -> bytes:
         """Return a range of the file.
 
         Raises:
-            UnsoundAnswerError: if it takes too long.
             OSError: if fewer bytes arrived.
         """
         handle = getattr(self._local, "handle", None)
         self._local.handle = None  # one that failed is not used again
-
-        def ask() -> tuple[Any, bytes]:
-            # Without a buffer, which would read more than is asked for. The client compares the file with
-            # the one that it opened.
-            opened = handle or self._files.open(self._path, "rb", cache_type="none")
-            opened.seek(start)
-            return opened, bytes(opened.read(end - start))
-
-        opened, content = self._call_within(ask, end - start)
+        # Without a buffer, which would read more than is asked for. The client compares the file with the
+        # one that it opened.
+        opened = handle or self._files.open(self._path, "rb", cache_type="none")
+        opened.seek(start)
+        content = bytes(opened.read(end - start))
         if len(content) != end - start:
             raise OSError(f"{len(content):,} bytes in place of {end - start:,}")
         self._local.handle = opened
         return content
-
-    def _call_within(self, ask: Callable[[], T], most: int) -> T:
-        try:
-            return call_within(self._url, ask, _PATIENCE + most / _RATE, self._stop)
-        except TimeoutError as error:
-            raise UnsoundAnswerError(f"{error}; try again later, or from another server") from None
 
 
 def status_of(error: BaseException) -> int | None:
@@ -209,22 +166,13 @@ def _list_hub(url: str) -> dict[str, ServerFacts]:
     from huggingface_hub import HfApi
 
     name, commit, _ = _split_address(url)
-
-    def ask() -> list[Any]:
-        tree = HfApi().list_repo_tree(name, recursive=True, revision=commit)
-        return list(islice(tree, 2 * MOST_FILES))
-
-    entries = hub_client.ask(ask)
+    entries = HfApi().list_repo_tree(name, recursive=True, revision=commit)
     return {entry.path: _read_hub_facts(entry) for entry in entries if hasattr(entry, "blob_id")}
 
 
-def _list_bucket(url: str, stop: Stop) -> dict[str, ServerFacts]:
+def _list_bucket(url: str) -> dict[str, ServerFacts]:
     files, path = _open_bucket(url)
-
-    def ask() -> Mapping[str, Mapping[str, Any]]:
-        return dict(files.find(path, detail=True, refresh=True))
-
-    info_by_name = call_within(url, ask, _PATIENCE, stop)
+    info_by_name = files.find(path, detail=True, refresh=True)
     start = path.rstrip("/")
     return {
         name.removeprefix(start).lstrip("/"): _read_bucket_facts(info)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberge.files import require_space, writing
-from emberge.network import Stop
 from emberge.tensor_files.remote_file import RemoteFile
 from emberge.tensor_files.safetensors_header import TensorSpec
 from emberge.tensor_files.server_file import ServerFile, wrong_hash_error
@@ -44,7 +43,7 @@ class TensorFetcher:
     """The tensors of files on servers, fetched ahead in the order announced; threads may share it."""
 
     def __init__(self) -> None:
-        self._stop = Stop()
+        self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")
         self._copies: dict[Path, _SparseCopy] = {}
         self._lock = threading.Lock()
@@ -113,7 +112,7 @@ class TensorFetcher:
 class _SparseCopy:
     """A sparse copy of a file on a server, with the requested parts only."""
 
-    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: Stop) -> None:
+    def __init__(self, note: Path, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
         remote = RemoteFile.read(note)
         self._server = ServerFile(remote.url, remote.size, remote.version, remote.sha256, stop)
         self._place, self._pool = note.parent, pool

@@ -34,8 +34,7 @@ def test_a_folder_with_safetensors_needs_no_pickle() -> None:
     assert hub._select_files(["a.json", "a.bin"], "all") == ["a.json", "a.bin"]
 
 
-def test_the_largest_file_is_known_where_the_hub_gives_all_sizes() -> None:
-    assert [hub._find_largest(sizes) for sizes in ([3, 9, 4], [], [3, None])] == [9, 0, None]
+def test_names_of_files_are_no_patterns() -> None:
     assert hub._escape_patterns(["a.json", "b[1]*?.txt"]) == ["a.json", "b[[]1][*][?].txt"]
 
 
@@ -61,17 +60,6 @@ def test_a_model_in_the_cache_has_a_config_and_all_its_weights(tmp_path: Path) -
 
 def test_a_hub_is_waited_for_so_long() -> None:
     assert hub._PATIENCE == {"metadata": 3.0, "all": 20.0, "ranges": 20.0}
-    assert hub._LONGEST == 64 << 20
-
-
-def test_an_error_is_that_of_the_answer_behind_it() -> None:
-    refused = CheckpointError("an answer too long")
-    for name in ("__cause__", "__context__"):
-        error = OSError("client")
-        setattr(error, name, refused)
-        assert hub._find_refusal("o/m", None, error) is refused
-    assert hub._find_refusal("o/m", None, OSError("client")) is None
-    assert hub._describe_reason(OSError("client")) == "OSError"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +115,7 @@ def test_the_files_that_a_web_server_is_asked_for() -> None:
     )
     assert asked == at_address._ASKED
     assert at_address._SIGNS == ("modules.json", "config.json", "adapter_config.json")
-    assert (at_address._AT_ONCE, at_address._MOST_FILES) == (8, 10_000)
+    assert at_address._AT_ONCE == 8
 
 
 @pytest.mark.parametrize(

@@ -193,27 +193,9 @@ def siblings(name: str, size: int) -> Callable[[Request], Iterator[bytes]]:
     return lambda _: iter([answer("200 OK", json.dumps(info).encode())])
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "words"),
-    [
-        ("config.json", (64 << 20) + 1, "config.json has 67.*at most"),
-        ("model.safetensors", 1 << 60, "make room"),
-    ],
-)
-def test_a_hub_that_announces_too_much_is_asked_for_no_file(
-    name: str, size: int, words: str, tmp_path: Path
-) -> None:
-    with hostile(siblings(name, size)) as server:
+def test_a_model_without_room_on_the_disk_is_not_downloaded(tmp_path: Path) -> None:
+    with hostile(siblings("model.safetensors", 1 << 60)) as server:
         (refused,) = ask(tmp_path / "home", server.url, ("o/m", None, "all"))
         assert refused["error"] == "CheckpointError"
-        assert re.search(rf"^'o/m': .*{words}", str(refused["says"]))
+        assert re.search(r"^'o/m': .*make room", str(refused["says"]))
         assert all("/api/" in request.path for request in server.requests)
-
-
-@pytest.mark.parametrize("commit", ["main", "C" * 40, "c" * 39, "../" + "c" * 37])
-def test_a_hub_names_a_commit_by_its_hash(commit: str, tmp_path: Path) -> None:
-    info = json.dumps({"id": "o/m", "sha": commit, "siblings": []}).encode()
-    with hostile(lambda _: iter([answer("200 OK", info)])) as server:
-        (refused,) = ask(tmp_path / "home", server.url, ("hf://o/m", None, "ranges"))
-        assert refused["error"] == "CheckpointError"
-        assert "as its commit" in str(refused["says"])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from emberge import CheckpointError, RecipeError
 from emberge.contracts import BoardEntry
-from emberge.network import Stop
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
 from emberge_publish.licences import Terms
 from emberge_publish.prepare import choose_files, left_notes
@@ -159,7 +158,7 @@ class AnswerError(Exception):
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr(Stop, "wait", lambda _, seconds: found.append(seconds))
+    monkeypatch.setattr("time.sleep", found.append)
     return found
 
 

@@ -299,18 +299,6 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "a sample of all rows is all rows",
     ),
     (
-        "interruptible.py",
-        'threading.Thread(target=run, name="request", daemon=True).start()',
-        'threading.Thread(target=run, name="XXrequestXX", daemon=True).start()',
-        "a thread's name is for who looks for a fault",
-    ),
-    (
-        "interruptible.py",
-        'with ThreadPoolExecutor(count, "request", belong) as threads:',
-        'with ThreadPoolExecutor(count, "XXrequestXX", belong) as threads:',
-        "a thread's name is for who looks for a fault",
-    ),
-    (
         "tensor_fetcher.py",
         'self._pool = ThreadPoolExecutor(_AT_ONCE, "fetch")',
         "self._pool = ThreadPoolExecutor(_AT_ONCE, )",

@@ -239,18 +239,12 @@ _OWN_ROOMS: Mapping[str, Room] = {
             "tests/core/network/*.py",
             "tests/core/tensor_files/test_server_kinds.py",
             "tests/core/tensor_files/test_tensor_fetcher.py",
-            "tests/hostile/test_hub_answers.py",
-            "tests/hostile/test_redirects.py",
             "tests/hostile/test_servers.py",
         ),
     ),
     "hub": Room(
         ("plugins/emberge_hub/*.py",),
-        (
-            "tests/hostile/test_hub_answers.py",
-            "tests/hostile/test_redirects.py",
-            "tests/plugins/hub/test_*.py",
-        ),
+        ("tests/plugins/hub/test_*.py",),
     ),
     "publish": Room(
         ("plugins/emberge_publish/*.py",),

@@ -8,16 +8,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from emberge import Count, EmbergeError, NonNegative, Positive
 from emberge.network import (
     BusyServiceError,
     PostAnswer,
-    Stop,
     UnsoundAnswerError,
     WebService,
     call_again,
-    is_loopback,
     post_json,
 )
 
@@ -76,7 +75,7 @@ class ChatServer:
     @property
     def leaves_machine(self) -> bool:
         """True if requests leave this machine."""
-        return not is_loopback(self.url)
+        return urlsplit(self.url).hostname not in ("localhost", "127.0.0.1", "::1")
 
     @property
     def service(self) -> WebService:
@@ -109,7 +108,7 @@ class ChatServer:
 class ChatClient:
     """A client of a server, for any number of threads, which repeats requests and keeps to the rate."""
 
-    def __init__(self, server: ChatServer, stop: Stop) -> None:
+    def __init__(self, server: ChatServer, stop: threading.Event) -> None:
         self._server, self._stop = server, stop
         self._key = server.service.read_key()
         self._pace = _RequestPace(server.requests_per_minute)
@@ -120,7 +119,7 @@ class ChatClient:
         Raises:
             ServiceError: if the server refuses the key or the model, or is not there.
             NoReplyError: if this request gets no reply, also when it is repeated.
-            RequestStoppedError: if the work has ended.
+            RequestStoppedError: if the work has ended before the request was repeated.
         """
         content = json.dumps(self._server.build_request(prompt), ensure_ascii=False).encode(
             "utf-8", "replace"
@@ -134,7 +133,6 @@ class ChatClient:
                 self._key.headers,
                 seconds=self._server.timeout,
                 most=_ANSWER_BYTES,
-                stop=self._stop,
             )
             return self._read_answer(answer)
 
@@ -181,16 +179,16 @@ class _RequestPace:
         self._lock = threading.Lock()
         self._next = 0.0
 
-    def wait(self, stop: Stop) -> None:
-        """Wait until the next request may begin."""
+    def wait(self, stop: threading.Event) -> None:
+        """Wait until the next request may begin; raise NoReplyError if the work has ended before."""
         if not self._gap:
             return
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._next)
             self._next = begin + self._gap
-        if begin > now:
-            stop.wait(begin - now)
+        if begin > now and stop.wait(begin - now):
+            raise NoReplyError("the work has ended")
 
 
 def _parse_reply(body: bytes) -> ModelReply | None:

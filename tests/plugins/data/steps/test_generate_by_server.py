@@ -238,18 +238,6 @@ def test_no_server_and_no_such_model_are_errors_at_once(tmp_path: Path, handbook
         run(made, tmp_path / "run")
 
 
-def test_a_redirect_is_not_followed(tmp_path: Path, handbook: Path) -> None:
-    address = "http://127.0.0.1:9/v1/chat/completions"
-    wrong = Wrong(307, headers={"Location": f"{address}?key=sk-secret#sk-secret"})
-    with (
-        serving_chat(lambda _: wrong) as service,
-        pytest.raises(EmbergeError, match=f"leads to {address}, and") as caught,
-    ):
-        run(step(service, handbook), tmp_path / "run")
-    assert "secret" not in str(caught.value)
-    assert len(service.asked) == 1
-
-
 def passage_of(prompt: str) -> str:
     return prompt.partition("<<<\n")[2].partition("\n>>>")[0]
 
@@ -465,7 +453,6 @@ def test_a_sample_tells_about_how_many_requests_a_large_folder_needs(tmp_path: P
     [
         ({"endpoint": "ftp://host/v1"}, "endpoint"),
         ({"endpoint": "https://me:pw@host/v1"}, "endpoint"),
-        ({"endpoint": "http://example.com/v1", "key": "CHAT_KEY"}, "endpoint"),
         ({"endpoint": "https://example.com/v1", "key": "sk-abcdef"}, "key"),
     ],
 )
