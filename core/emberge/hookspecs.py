@@ -153,26 +153,6 @@ def read_recipe(text: str, path: Path | None) -> str | TranslatedRecipe | None:
     """
 
 
-@hookspec
-def complete_result(folder: Path, artifact: Artifact, plugins: Any) -> Mapping[str, str]:
-    """Return files to add to the result of a step before it is published: a mapping of names to texts.
-
-    `folder` is complete except for `artifact.json`, and must only be read; `plugins` are the loaded
-    `Plugins`, for finding components. The added files must depend only on the folder's files, so that a
-    resumed step gives the same bytes. The hook must be fast, as every result waits for it. If a plugin fails,
-    a warning is shown, and the result is kept without its files.
-    """
-
-
-@hookspec
-def complete_publication(folder: Path, plugins: Any) -> Mapping[str, str]:
-    """Return files (names mapped to texts) to publish with the model in `folder`, or in place of its files.
-
-    The hook may load a model, as publishing takes even longer. If a plugin fails, this is noted, and the
-    model is published without the plugin's files.
-    """
-
-
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -11,11 +11,10 @@ import importlib
 import importlib.util
 import inspect
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
@@ -54,11 +53,8 @@ from emberge.plugin_checks import (
     require_place,
 )
 from emberge.plugin_verbs import Verb
-from emberge.wording import printable
 
 GROUP = "emberge"
-# Name of the file that records a result; it is written last.
-_ARTIFACT = "artifact.json"
 
 # Kind of component: (the hook that registers it, the contracts it may follow).
 KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -175,14 +171,6 @@ class PluginFunction:
         if not callable(function):
             raise PluginError(f"{self.place} of plugin '{self.source.name}' is no function")
         return function
-
-
-@dataclass
-class Completion:
-    """Files that plugins add to a finished result (names mapped to texts), and a line per failed plugin."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
 
 
 class Plugins:
@@ -365,31 +353,6 @@ class Plugins:
                 continue  # a part of a component's options
         return revisions
 
-    def call_complete_hook(self, hook: str, **details: Any) -> Completion:
-        """Call a `complete_*` hook and return the files that plugins add, and the failures; write nothing."""
-        completion = Completion()
-        arguments = {**details, "plugins": self}
-        for implementation in reversed(getattr(self.hook, hook).get_hookimpls()):
-            plugin = implementation.plugin_name
-            try:
-                added = implementation.function(
-                    **{n: arguments[n] for n in implementation.argnames}
-                )
-                text_by_name = {
-                    _require_file_name(name): _require_text(text)
-                    for name, text in dict(added or {}).items()
-                }
-                if clashing := sorted(text_by_name.keys() & completion.files.keys()):
-                    raise PluginError(f"another plugin adds {clashing[0]}")
-            except (Exception, SystemExit) as error:
-                reason = printable(str(error) or repr(error), most=200)
-                completion.failures.append(
-                    f"plugin '{plugin}' has failed and adds nothing: {reason}"
-                )
-            else:
-                completion.files.update(text_by_name)
-        return completion
-
     def announce(self, event: str, **details: Any) -> None:
         """Announce an event to every listener; drop a failing listener with a warning and go on."""
         for implementation in reversed(getattr(self.hook, event).get_hookimpls()):
@@ -468,18 +431,6 @@ def _is_name_of_emberge(name: str) -> bool:
         name in _list_public_names()
         or importlib.util.find_spec(f"{__package__}.{name}") is not None
     )
-
-
-def _require_file_name(name: Any) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name) or name == _ARTIFACT:
-        raise PluginError(f"{name!r} is no name of a file to add")
-    return name
-
-
-def _require_text(text: Any) -> str:
-    if not isinstance(text, str):
-        raise PluginError(f"a file to add is a text, not {type(text).__name__}")
-    return text
 
 
 def _import_place(source: PluginSource, place: str) -> Any:

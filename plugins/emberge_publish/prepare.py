@@ -73,10 +73,9 @@ def prepare(
     text = _read_card(selection.files)
     card = _choose_base_card(result, text, record, choices.name, origin, plugins)
     full_card = draw_card(published_card(card, ancestors, terms, tasks, scored_names))
-    contributions = plugins.call_complete_hook("complete_publication", folder=result)
     version = str(record.get("fingerprint") or _NO_VERSION)
     summary = TrainingSummary(choices.name, version, ancestors, choices.statements)
-    texts = {**contributions.files, CARD: full_card, **summary.draw()}
+    texts = {CARD: full_card, **summary.draw()}
     written_files = {name: text.encode() for name, text in texts.items()}
     written_files[RECORD] = record_text(with_contents(record, written_files)).encode()
     files: dict[str, Content] = {**selection.files, **written_files}
@@ -91,7 +90,6 @@ def prepare(
         _build_board_entry(result, repository, ancestors, terms, tasks, results, plugins),
         (
             *(f"NOT MET: {requirement}" for requirement in unmet),
-            *contributions.failures,
             *_list_notes(ancestors, tasks, scored_names),
             *left_notes(selection.unpublished),
         ),
@@ -223,7 +221,7 @@ def _list_notes(
 
 RECORD = "artifact.json"
 # Written into a result after its step, so not all of them are in its record.
-_ADDED_LATER = (CARD, RECORD, "space.json")
+_ADDED_LATER = (CARD, RECORD)
 
 
 @dataclass(frozen=True)

@@ -436,6 +436,12 @@ def test_a_file_whose_hook_fails_is_named_as_a_file(tmp_path: Path) -> None:
         load_plugins([tmp_path / "mine.py"], block=["*"])
 
 
+def test_a_file_that_exits_while_it_is_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(PluginError, match=r"leaves\.py"):
+        load_plugins([tmp_path / "leaves.py"], block=["*"])
+
+
 # ── functions for scripts ───────────────────────────────────────────────────────────────────────
 
 POLISHER = """
@@ -522,11 +528,12 @@ def test_listeners_are_told_only_what_they_ask_for() -> None:
     assert heard == [("merge:merge", "a"), "a"]  # the last that came is the first that hears
 
 
-def test_a_listener_that_fails_is_warned_about_once_and_dropped() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("no disk"), SystemExit("no disk")])
+def test_a_listener_that_fails_is_warned_about_once_and_dropped(error: BaseException) -> None:
     heard: list[str] = []
 
     def failing(step: str) -> None:
-        raise RuntimeError("no disk")
+        raise error
 
     plugins = registered(
         module(step_started=failing, metric_logged=lambda name: heard.append(name))

@@ -218,7 +218,7 @@ def test_a_record_has_the_hash_of_every_other_file(
             for p in place.rglob("*")
             if p.is_file() and p.name not in ("artifact.json", ".gitattributes")
         }
-        assert {"README.md", "space.json", "model.safetensors"} <= files.keys()
+        assert {"README.md", "model.safetensors"} <= files.keys()
         assert record["files"] == files
         assert main(["verify", str(place)]) == 0
     (folder / "README.md").write_text("another")

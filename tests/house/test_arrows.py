@@ -280,7 +280,6 @@ def test_the_core_knows_no_method() -> None:
         "linear",
         "drop",
         "split",
-        "translate",
         "publish",
     }
     everyday.add("sentence_transformers")  # the library

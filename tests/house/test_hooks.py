@@ -30,7 +30,7 @@ from emberge.architectures import Architecture
 from emberge.plugin_verbs import Verb
 from emberge.plugins import KINDS, Plugins
 
-from tests.support.hooks import ASKING, COMPLETING, EVENTS, REGISTERING, SPECS
+from tests.support.hooks import ASKING, EVENTS, REGISTERING, SPECS
 from tests.support.sources import ROOT
 
 ARGUMENTS: dict[str, Any] = {
@@ -104,7 +104,6 @@ def listener() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
         answer: Any = {"nothing": component(CONTRACTS[name])} if name in CONTRACTS else None
         answer = ADDITIONS.get(name, answer)
         answer = "an answer" if name in ASKING else answer
-        answer = {f"{name}.txt": "an answer"} if name in COMPLETING else answer
         scope: dict[str, Any] = {"told": told, "answer": answer}
         # Written out, because pluggy reads an implementation's arguments from its signature.
         exec(
@@ -125,7 +124,6 @@ def test_the_specification_is_a_table_of_contents() -> None:
     assert set(CONTRACTS) == {hook for hook, _ in KINDS.values()}
     assert {*CONTRACTS, *ADDITIONS} == REGISTERING
     assert {"locate_model", "read_recipe"} == ASKING
-    assert {"complete_publication", "complete_result"} == COMPLETING
     assert {"run_started", "step_finished", "run_finished"} <= EVENTS
 
 
@@ -147,14 +145,9 @@ def test_a_plugin_that_implements_every_hook_hears_all_of_them() -> None:
     assert {name: one.place for name, one in plugins.functions.items()} == FUNCTIONS
     for name in ASKING:
         assert getattr(plugins.hook, name)(**arguments_of(name)) == "an answer"
-    for name in COMPLETING:
-        found = plugins.call_complete_hook(name, **arguments_of(name))
-        assert (found.files, found.failures) == ({f"{name}.txt": "an answer"}, [])
     for name in EVENTS:
         plugins.announce(name, **arguments_of(name))
-    expected = {n: arguments_of(n) for n in set(SPECS) - COMPLETING}
-    given = {n: {**arguments_of(n), "plugins": plugins} for n in COMPLETING}
-    assert told == {**expected, **given}
+    assert told == {n: arguments_of(n) for n in SPECS}
 
 
 def test_an_implementation_takes_only_the_arguments_it_wants() -> None:

@@ -20,7 +20,4 @@ REGISTERING = {name for name in SPECS if name.startswith("register_")}
 ASKING = {name for name, spec in SPECS.items() if spec.emberge_spec["firstresult"]}
 
 
-COMPLETING = {name for name in SPECS if name.startswith("complete_")}
-
-
-EVENTS = set(SPECS) - REGISTERING - ASKING - COMPLETING
+EVENTS = set(SPECS) - REGISTERING - ASKING

@@ -52,7 +52,6 @@ class FileRule:
 
 
 PLACE = "of the repository, not of the model"
-_PASSPORT = "facts of another model's space"
 _CARD = "a card of its own is written"
 STATE = "a training's state"
 RECORD = "a training's record"
@@ -66,7 +65,6 @@ _CODE = "code, which a result never has"
 FILES = (
     FileRule((".*",), False, "no", PLACE),
     FileRule(("README*", "artifact.json", "model_card*"), False, "no", _CARD),
-    FileRule(("space.json", "ranges.npz"), False, "no", _PASSPORT),
     FileRule(("optimizer*", "scheduler*", "rng_state*", "scaler*"), False, "no", STATE),
     FileRule(("training_args.*", "zero_to_fp32.py", "latest"), False, "no", STATE),
     FileRule(("checkpoint-*/", "checkpoints/", "global_step*/"), False, "no", STATE),

@@ -154,8 +154,8 @@ class NoRunError(EmbergeError):
 
 # ── what a result records of itself ─────────────────────────────────────────────────────────────
 
-CHANGING = ("README.md", "space.json")
-"""Files of a result that may change after its step: a card gets scores, a passport gets canaries."""
+CHANGING = ("README.md",)
+"""Files of a result that may change after its step: a card gets scores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tests.support.tolerance import assert_combined
 from tests.support.whole import TEXTS, embed, files, forward, merge, tensors
 
 # What a result has of its own instead of its parent's.
-OURS = {"README.md", "artifact.json", "space.json"}
+OURS = {"README.md", "artifact.json"}
 # The classic words, which older releases read too, where all modules have them.
 CLASSIC = {
     "splade": {"modules.json", "sentence_bert_config.json", "1_SpladePooling/config.json"},

@@ -113,7 +113,7 @@ steps:
       models: ['{folder}']
       evaluators: {{mteb: {{data: {{path: '{catalogue}'}}}}}}
 """
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     return check_recipe(parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins)
 
 

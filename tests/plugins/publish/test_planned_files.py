@@ -136,7 +136,8 @@ def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> No
     ]
     (folder / "extra").symlink_to(tmp_path)
     assert choose_files(folder, record).unpublished == ("extra", "x.txt")
-    for name in ("space.json", "bags2"):
+    for name in ("README.md", "bags2"):
+        (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(tmp_path)
         named = {"files": {**record["files"], "bags2/a": {}}}
         with pytest.raises(CheckpointError, match=rf"{name}: is a link"):

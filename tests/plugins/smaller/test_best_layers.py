@@ -192,7 +192,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def _recipe(place: Path, text: str) -> Any:
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     return parse_recipe(text, plugins, path=place / "recipe.yaml"), plugins
 
 

@@ -65,7 +65,7 @@ def deep(place: Path) -> Path:
 
 
 def _recipe(place: Path, text: str) -> Any:
-    plugins = load_plugins(block=("index",))  # which embeds canaries of results
+    plugins = load_plugins()
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     return recipe, plugins
 

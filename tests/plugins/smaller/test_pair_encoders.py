@@ -61,7 +61,7 @@ def _open(folder: Path) -> SentenceTransformer:
 
 def _static(folder: Path, teacher: Path) -> Path:
     """A static model of the teacher's tokens and of its size."""
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     text = f"steps:\n  tokens:\n    static_model: {{teacher: '{teacher}'}}\n"
     recipe = parse_recipe(text, plugins, path=folder / "recipe.yaml")
     return run_recipe(recipe, folder / "out", plugins, quiet=True)["tokens"].path
@@ -144,7 +144,7 @@ def test_weights_are_the_models_own(bert: Path, berts: list[Path], tmp_path: Pat
 def test_pairs_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:
     _pair(berts[0], bert, tmp_path / "a")
     _pair(berts[1], bert, tmp_path / "b")
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     text = "steps:\n  soup:\n    merge: {models: [./a/out, ./b/out], strategy: linear}\n"
     recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
     soup = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["soup"].path
@@ -227,7 +227,7 @@ def test_one_route_is_read_and_not_trained(bert: Path, tmp_path: Path) -> None:
 
 
 def _errors(place: Path, steps: str) -> str:
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     recipe = parse_recipe("steps:\n" + steps, plugins, path=place / "recipe.yaml")
     return "\n".join(str(error) for error in check_recipe(recipe, plugins).errors)
 
@@ -304,7 +304,7 @@ def test_a_student_of_another_teacher_gets_a_warning(
     place: Path, student: str, documents: str
 ) -> None:
     """Wherever the student began: its space is that of its teacher, `./bert`."""
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     text = "steps:\n" + DISTIL % ("embedding_distillation", documents)
     text = text.replace("layers: 2", student)
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")

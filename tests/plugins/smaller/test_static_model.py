@@ -58,7 +58,7 @@ def place(bert: Path, tmp_path: Path) -> Path:
 
 
 def _run(place: Path, steps: str) -> Any:
-    plugins = load_plugins(block=("index",))
+    plugins = load_plugins()
     recipe = parse_recipe("steps:" + steps, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)
     assert not report.errors, report.errors

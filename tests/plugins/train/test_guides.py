@@ -74,7 +74,7 @@ def place(bert: Path, guide: Path, tmp_path: Path) -> Path:
 
 
 def _trained(place: Path, loss: str, out: str, steps: int = 3) -> dict[str, torch.Tensor]:
-    plugins = load_plugins(block=("index",))  # which embeds canaries of results
+    plugins = load_plugins()
     text = (RECIPE % loss).replace("max_steps: 3", f"max_steps: {steps}")
     recipe = parse_recipe(text, plugins, path=place / "recipe.yaml")
     report = check_recipe(recipe, plugins)

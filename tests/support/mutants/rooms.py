@@ -319,6 +319,7 @@ ROOMS: Mapping[str, Room] = {
     "encoder": _rest_of("encoder"),
     "evaluate": _rest_of("evaluate"),
     "local": Room(("plugins/emberge_local/*.py",), ("tests/core/recipes/run/test_launchers.py",)),
+    "index_faces": Room(("plugins/emberge_index/*.py",), ("tests/house/test_light.py",)),
     "merge_steps": _rest_of("merge"),
     "mergekit": _rest_of("mergekit"),
     "moe": _rest_of("moe"),

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import errno
 import importlib
-import os
 import shutil
 import sys
 import threading
@@ -24,7 +23,6 @@ from emberge.files import (
     lock_folder,
     make_folder,
     read_json,
-    write_text,
 )
 from emberge.interpreter import pause_collections, return_freed_memory
 from emberge.recipes.recipe import RecipeStep
@@ -104,7 +102,6 @@ def run_step(
                     artifact = step.step.run(workspace)
                 if not isinstance(artifact, Artifact):
                     raise PluginError(f"{step.kind}.run must return an Artifact, not {artifact!r}")
-                _add_plugin_files(workspace, artifact)
             warnings = tuple(dict.fromkeys((*artifact.warnings, *workspace.warnings)))
             artifact = dataclasses.replace(artifact, warnings=warnings)
             workspace.write_metrics()
@@ -120,21 +117,6 @@ def run_step(
             workspace.close()
             return_freed_memory()
     return PublishedStep(folder, artifact, seconds)
-
-
-def _add_plugin_files(workspace: StepWorkspace, artifact: Artifact) -> None:
-    """Add the plugins' files to the step's result; a failing plugin cannot lose the result."""
-    plugins, folder = workspace.context.targets.plugins, workspace.folder
-    completion = plugins.call_complete_hook("complete_result", folder=folder, artifact=artifact)
-    for name, text in completion.files.items():
-        if os.path.lexists(folder / name):
-            completion.failures.append(
-                f"a plugin adds {name}, which the step has written; the step's is kept"
-            )
-        else:
-            write_text(folder / name, text)
-    for failure in completion.failures:
-        workspace.warn(failure)
 
 
 def result_of(place: OutFolder, step: str, fingerprint: str) -> Artifact | None:

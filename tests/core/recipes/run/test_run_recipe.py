@@ -401,31 +401,3 @@ def test_a_step_draws_by_its_own_seed_or_else_the_recipes(tmp_path: Path) -> Non
     given = recipe(seed=3, a=Draw(seed=5), b=Draw(word="y"), c=Draw(seed=0, word="z"))
     run_recipe(given, tmp_path, toy())
     assert [(tmp_path / step / "seed.txt").read_text() for step in "abc"] == ["5", "3", "0"]
-
-
-# ── files that plugins add ──────────────────────────────────────────────────────────────────────
-
-
-class Sealed:
-    """A plugin that adds a file to each model, and fails if told to."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-
-    @hookimpl
-    def complete_result(self, folder: Path, artifact: Artifact) -> dict[str, str]:
-        assert not (folder / "artifact.json").exists()
-        if self.error:
-            raise self.error
-        if artifact.kind != "model":
-            return {}
-        return {"seal.txt": (folder / "config.json").read_text()[::-1]}
-
-
-def test_what_a_plugin_adds_to_a_result_is_published_with_it(tmp_path: Path) -> None:
-    made = recipe(a=Write(word="A"), s=Scores(of=(ModelRef("$a"),)))
-    run_recipe(made, tmp_path / "out", toy(Sealed()))
-    out = tmp_path / "out"
-    assert (out / "a" / "seal.txt").read_text()[::-1] == (out / "a" / "config.json").read_text()
-    assert "seal.txt" in json.loads((out / "a" / "artifact.json").read_text())["files"]
-    assert not (out / "s" / "seal.txt").exists()
