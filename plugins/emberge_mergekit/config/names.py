@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from emberge_mergekit.config.reading import ConfigValue, Faults
 
+_UNSUPPORTED = {"override_architecture": "tensors are matched by their names here, so leave it out"}
+
 
 @dataclass(frozen=True)
 class ModelName:
@@ -52,14 +54,8 @@ def _split_revision(text: str) -> tuple[str, str | None]:
 
 
 def _read_long_model(mapping: ConfigValue, faults: Faults) -> ModelName | None:
-    mapping.refuse_unknown(("model", "lora", "override_architecture"), faults)
+    mapping.refuse_unknown(("model", "lora"), faults, _UNSUPPORTED)
     entries = {key: entry for key, entry in mapping.entries.items() if entry.value is not None}
-    if "override_architecture" in entries:
-        faults.add(
-            entries["override_architecture"].line,
-            "'override_architecture' is not supported; tensors are matched by their names here, "
-            "so leave it out",
-        )
     if "model" not in entries:
         faults.add(mapping.line, f"{mapping.label} needs 'model'")
         return None

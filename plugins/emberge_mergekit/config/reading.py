@@ -63,21 +63,16 @@ class ConfigValue:
         return f"{'the text ' if isinstance(self.value, str) else ''}{self.value!r}"
 
     def refuse_unknown(
-        self, keys: Iterable[str], faults: Faults, former: Mapping[str, str] | None = None
+        self, keys: Iterable[str], faults: Faults, unsupported: Mapping[str, str] | None = None
     ) -> None:
-        """Report every key that is not in `keys`; for a key of `former` the report has the replacement."""
+        """Report every key that is not in `keys`; the report of an `unsupported` key has its reason."""
         allowed_names = list(keys)
         for name, entry in self.entries.items():
-            if former and name in former:
-                faults.add(entry.line, no_longer(name, former[name]))
+            if unsupported and name in unsupported:
+                faults.add(entry.line, f"'{name}' is not supported; {unsupported[name]}")
             elif name not in allowed_names:
                 hint = suggest(name, allowed_names) or f"; it has {', '.join(allowed_names)}"
                 faults.add(entry.line, f"{self.label} has no '{name}'{hint}")
-
-
-def no_longer(name: str, advice: str) -> str:
-    """Return the message for a name that only earlier releases of mergekit read."""
-    return f"'{name}' is not supported: mergekit itself no longer reads it; {advice}"
 
 
 def documents(text: str, faults: Faults) -> list[ConfigValue]:

@@ -11,11 +11,6 @@ from emberge_mergekit.config.names import ModelName, read_model, read_text
 from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.recipe.parameters import NONE, Parameters, read_parameters
 
-# Keys that earlier releases of mergekit read and the present one passes over, with what to do instead.
-FORMER_KEYS: Mapping[str, str] = {
-    "out_path": "give this document a 'name', by which others take it as a model, and say --out",
-    "input_model_parameters": "give each model its 'parameters'",
-}
 KEYS = (
     "name",
     "merge_method",
@@ -28,8 +23,13 @@ KEYS = (
     "out_dtype",
     "tokenizer_source",
     "tokenizer",
-    "chat_template",
 )
+_UNSUPPORTED = {"chat_template": "the tokenizer keeps its own"}
+_UNSUPPORTED_OF_SLICES = {"residual_weight": "mergekit does not use it either, so leave it out"}
+_UNSUPPORTED_OF_TOKENIZERS = {
+    "tokens": "a token that a model lacks gets the base's embedding or the mean of the others'",
+    "pad_to_multiple_of": "there is one embedding for each token",
+}
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -59,8 +59,6 @@ class ConfigTokens:
 
     source: str | ModelName
     line: int
-    tokens: Mapping[str, ConfigValue] = field(default_factory=dict)
-    multiple: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,6 @@ class Config:
     dtype: str | None = None
     out_dtype: str | None = None
     tokenizer: ConfigTokens | None = None
-    chat_template: str | None = None
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -89,7 +86,7 @@ class Config:
 
 def read_config(document: ConfigValue, faults: Faults) -> Config:
     """Return one document of a mergekit YAML as a config without its faulty parts; report each problem."""
-    document.refuse_unknown(KEYS, faults, FORMER_KEYS)
+    document.refuse_unknown(KEYS, faults, _UNSUPPORTED)
     entries = {key: entry for key, entry in document.entries.items() if entry.value is not None}
     shapes = [key for key in ("models", "slices", "modules") if entries.get(key, NONE).value]
     if len(shapes) != 1:
@@ -110,7 +107,6 @@ def read_config(document: ConfigValue, faults: Faults) -> Config:
         dtype=_read_dtype(entries.get("dtype"), faults),
         out_dtype=_read_dtype(entries.get("out_dtype"), faults),
         tokenizer=_read_tokenizer(entries, faults),
-        chat_template=read_text(entries.get("chat_template"), faults),
         lines={key: entry.line for key, entry in document.entries.items()},
     )
 
@@ -175,14 +171,8 @@ def _read_slice(
     if not isinstance(entry.value, dict):
         faults.add(entry.line, f"a slice is `{{sources: […]}}`, not {entry.words}")
         return None
-    entry.refuse_unknown(("sources", "base_model", "parameters", "residual_weight"), faults)
+    entry.refuse_unknown(("sources", "base_model", "parameters"), faults, _UNSUPPORTED_OF_SLICES)
     entries = {key: value for key, value in entry.entries.items() if value.value is not None}
-    if "residual_weight" in entries:
-        faults.add(
-            entries["residual_weight"].line,
-            "'residual_weight' is not supported, and mergekit does not use it either; "
-            "leave it out, and set 'scale' under a source's parameters to weaken a layer",
-        )
     if "sources" not in entries or not entries["sources"].value:
         faults.add(entry.line, "a slice needs 'sources'")
         return None
@@ -261,24 +251,12 @@ def _read_tokenizer(entries: Mapping[str, ConfigValue], faults: Faults) -> Confi
     if tokenizer is None:
         return None
     if not isinstance(tokenizer.value, dict):
-        faults.add(
-            tokenizer.line,
-            f"'tokenizer' is `{{source, tokens, pad_to_multiple_of}}`, not {tokenizer.words}",
-        )
+        faults.add(tokenizer.line, f"'tokenizer' is `{{source}}`, not {tokenizer.words}")
         return None
-    tokenizer.refuse_unknown(("source", "tokens", "pad_to_multiple_of"), faults)
-    options = {key: option for key, option in tokenizer.entries.items() if option.value is not None}
-    source = _read_source(options["source"], faults) if "source" in options else "union"
-    multiple = options.get("pad_to_multiple_of", NONE)
-    if multiple.value is not None and (type(multiple.value) is not int or multiple.value < 1):
-        faults.add(multiple.line, "'pad_to_multiple_of' is a whole number from 1")
-    tokens = options.get("tokens", NONE)
-    if tokens.value is not None and not isinstance(tokens.value, dict):
-        faults.add(tokens.line, f"'tokens' is a mapping of tokens, not {tokens.words}")
-        return None
-    return (
-        ConfigTokens(source, tokenizer.line, tokens.value or {}, multiple.value) if source else None
-    )
+    tokenizer.refuse_unknown(("source",), faults, _UNSUPPORTED_OF_TOKENIZERS)
+    option = tokenizer.entries.get("source", NONE)
+    source = _read_source(option, faults) if option.value is not None else "union"
+    return ConfigTokens(source, tokenizer.line) if source else None
 
 
 def _read_source(entry: ConfigValue, faults: Faults) -> str | ModelName | None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberge import CheckpointError, Model, ModelRef
+from emberge import CheckpointError, Model
 from emberge.architectures import find_config_class
-from emberge.model_folder import Checkpoint, load_tokenizer
+from emberge.model_folder import Checkpoint
 from emberge.tensor_files import TensorReader, TensorSpec
 
-from emberge_mergekit.config.chat import chosen_template
 from emberge_mergekit.library import without_chatter
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from emberge_mergekit.recipe.vocabulary_options import TokenRule, VocabularyOptions
 
 
 def vocabulary_tensors(
@@ -57,14 +54,16 @@ def _read(reader: TensorReader, spec: TensorSpec, dtype: str | None) -> Tensor:
 class Vocabulary:
     """Tokenizer of the result, and the map from each model's rows to its rows, by mergekit's `names`."""
 
-    step: VocabularyOptions
     names: Mapping[str, Any]
+    base: Any
     task: Any
     info: Any
 
     @classmethod
-    def build(cls, step: VocabularyOptions, folders: Mapping[str, Path]) -> Vocabulary:
+    def build(cls, folders: Mapping[str, Path], source: str, base: str | None) -> Vocabulary:
         """Build the tokenizer from the models' folders, and return the vocabulary.
+
+        `source` is "union", "base" or one of the models, `base` a model or None.
 
         Raises:
             CheckpointError: if mergekit cannot read or unite the tokenizers.
@@ -77,24 +76,21 @@ class Vocabulary:
                 text: ModelReference(model=ModelPath(path=str(trunk)))
                 for text, trunk in _find_trunks(folders).items()
             }
-            source = names[step.source.text] if isinstance(step.source, ModelRef) else step.source
             task = BuildTokenizer(
-                base_model=names[step.base.text] if step.base is not None else None,
+                base_model=names[base] if base is not None else None,
                 referenced_models=tuple(names.values()),
-                tokenizer_source=source,
-                add_tokens=tuple(step.tokens),
+                tokenizer_source=names.get(source, source),
+                add_tokens=(),
                 trust_remote_code=False,
             )
             with _explained(), contextlib.redirect_stderr(io.StringIO()):  # its progress bars
                 info = task.execute()
-        return cls(step, names, task, info)
+        return cls(names, task.base_model, task, info)
 
     @property
     def size(self) -> int:
-        """Number of embeddings, the padding included."""
-        count = len(self.info.tokenizer.get_vocab())
-        multiple = self.step.pad_to_multiple_of or 1
-        return -(-count // multiple) * multiple
+        """Number of embeddings."""
+        return len(self.info.tokenizer.get_vocab())
 
     def aligned(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each model's tensor of one name, with its rows in the order of the new vocabulary.
@@ -110,19 +106,14 @@ class Vocabulary:
 
             by_name = {self.names[text]: tensor for text, tensor in tensors.items()}
             weight = WeightInfo(name=name, vocabulary_axis=0)
-            base = self.step.base
             task = PermutedVocabulary(
                 gather_tensors=GatherTensors(
                     weight_info=ImmutableMap(data=dict.fromkeys(by_name, weight))
                 ),
                 tokenizer_task=self.task,
-                tokens=ImmutableMap(
-                    data={
-                        token: self._convert_rule(rule) for token, rule in self.step.tokens.items()
-                    }
-                ),
-                pad_to_multiple_of=self.step.pad_to_multiple_of,
-                base_model=self.names[base.text] if base is not None else None,
+                tokens=ImmutableMap(data={}),
+                pad_to_multiple_of=None,
+                base_model=self.base,
                 vocabulary_axis=0,
             )
             with _explained():
@@ -130,35 +121,8 @@ class Vocabulary:
         return {text: aligned_by_name[self.names[text]] for text in tensors}
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Write the tokenizer with the requested chat template into the folder."""
-        folders = [Path(name.model.path) for name in self.names.values()]
-        _save(self.info.tokenizer, self.step.chat_template, folders, folder)
-
-    def _convert_rule(self, rule: TokenRule) -> Any:
-        from mergekit.tokenizer.config import (
-            ModelTokenEmbedding,
-            TokenEmbeddingConfig,
-            ZeroEmbedding,
-        )
-
-        source: Any = ZeroEmbedding(kind="zero")
-        if rule.model is not None:
-            source = self.names[rule.model.text]
-            if rule.token is not None or rule.token_id is not None:
-                source = ModelTokenEmbedding(
-                    kind="model_token", model=source, token=rule.token, token_id=rule.token_id
-                )
-        return TokenEmbeddingConfig(source=source, force=rule.force)
-
-
-def save_template(step: VocabularyOptions, folders: Mapping[str, Path], out: Path) -> None:
-    """Write the tokenizer of the base (or of the first model) with the requested chat template."""
-    with without_chatter():
-        trunks = _find_trunks(folders)
-        trunk = trunks[step.base.text if step.base is not None else next(iter(trunks))]
-        with _explained():
-            tokenizer = load_tokenizer(trunk)
-            _save(tokenizer, step.chat_template, trunks.values(), out)
+        """Write the tokenizer into the folder."""
+        self.info.tokenizer.save_pretrained(folder)
 
 
 def _find_trunks(folders: Mapping[str, Path]) -> dict[str, Path]:
@@ -167,21 +131,6 @@ def _find_trunks(folders: Mapping[str, Path]) -> dict[str, Path]:
     for checkpoint in checkpoints.values():
         find_config_class(checkpoint.config.get("model_type"))
     return {text: checkpoint.trunk for text, checkpoint in checkpoints.items()}
-
-
-def _save(tokenizer: Any, template: str | None, models: Iterable[Path], out: Path) -> None:
-    template_text = (
-        chosen_template(template, map(_read_template, models)) if template is not None else None
-    )
-    if template_text is not None:
-        tokenizer.chat_template = template_text
-    tokenizer.save_pretrained(out)
-
-
-def _read_template(model: Path) -> str | None:
-    template: Any = load_tokenizer(model).chat_template
-    text: str | None = template.get("default") if isinstance(template, dict) else template
-    return text
 
 
 class _explained(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a phrase

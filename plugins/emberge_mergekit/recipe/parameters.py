@@ -12,14 +12,8 @@ from dataclasses import dataclass
 
 from emberge import suggest
 
-from emberge_mergekit.config.reading import ConfigValue, Faults, no_longer
+from emberge_mergekit.config.reading import ConfigValue, Faults
 from emberge_mergekit.methods import Method, Parameter
-
-# Parameters that earlier releases of mergekit read, with what to do instead.
-FORMER_PARAMETERS: Mapping[str, str] = {
-    "embed_slerp": "the vocabulary's rows are merged like any others, as 'tokenizer' lines them up",
-    "lambda_": "it is 'lambda'",
-}
 
 # It only saves memory in mergekit, and configs set it even for methods that do not have it.
 HARMLESS = "int8_mask"
@@ -136,8 +130,6 @@ def require_method(
         line, declared = parameters.lines[name], method.parameters.get(name)
         if name == HARMLESS:
             settings[name] = setting
-        elif declared is None and name in FORMER_PARAMETERS:
-            faults.add(line, no_longer(name, FORMER_PARAMETERS[name]))
         elif declared is None:
             hint = suggest(name, method.parameters)
             hint = hint or f"; it has {', '.join(method.parameters) or 'none'}"

@@ -16,7 +16,7 @@ from emberge_mergekit.config.schema import Config, ConfigModel, read_config
 from emberge_mergekit.methods import METHODS, Method
 from emberge_mergekit.recipe.equivalents import Link
 from emberge_mergekit.recipe.planning import PlannedMerge, PlannedModel, plan_part
-from emberge_mergekit.recipe.tokens import needs_vocabulary, write_vocabulary
+from emberge_mergekit.recipe.tokens import write_vocabulary
 from emberge_mergekit.recipe.writing import Sheet, flow, reference
 from emberge_mergekit.strategy import method_named
 
@@ -135,7 +135,7 @@ class _Translation:
             if part.base is not None:
                 line = config.lines.get("base_model", part.base.line)
                 sheet.add(3, f"base: {self._refer_to(part.base.model)}", line)
-        if needs_vocabulary(config):
+        if config.tokenizer is not None:
             sheet.add(3, f"vocabulary: ${merge.id}{_VOCABULARY}", config.line)
         _write_notes(sheet, 3, [note for part in merge.parts for note in part.notes])
         sheet.strategy(3, shared_links, config.lines["merge_method"])
@@ -148,7 +148,7 @@ class _Translation:
         """
         config = merge.config
         step_by_model: dict[tuple[str | None, ...], str] = {}
-        if not needs_vocabulary(config):
+        if config.tokenizer is None:
             return step_by_model
         for number, model in enumerate(m for m in config.models if m.adapter is not None):
             step_by_model[model.key] = f"${merge.id}-model-{number}"

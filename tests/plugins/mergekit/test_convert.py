@@ -34,11 +34,7 @@ VOCABULARY = """
     models: [{model: A}, {model: B}]
     merge_method: linear
     parameters: {weight: 0.5}
-    chat_template: chatml
-    tokenizer:
-      source: union
-      pad_to_multiple_of: 8
-      tokens: {new: {source: {kind: zero}}}
+    tokenizer: {source: union}
 """
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from emberge import CheckpointError, ModelRef, RecipeError, parse_recipe
+from emberge import CheckpointError, RecipeError, parse_recipe
 from emberge.architectures import Architecture, add_architecture
 from emberge.cli.main import main
 from emberge_mergekit.recipe.embeddings import Vocabulary
-from emberge_mergekit.recipe.vocabulary_options import VocabularyOptions
 from torch import Tensor
 from transformers import PreTrainedConfig
 
@@ -41,25 +40,6 @@ merge_method: linear
 base_model: A
 dtype: float32
 tokenizer_source: union
-"""
-RULES = """
-models:
-  - {model: A, parameters: {weight: 0.4}}
-  - {model: B, parameters: {weight: 0.6}}
-merge_method: task_arithmetic
-base_model: BASE
-dtype: float32
-chat_template: chatml
-tokenizer:
-  source: union
-  pad_to_multiple_of: 16
-  tokens:
-    <|b|>: {source: {kind: zero}}
-    <|a|>:
-      source: {kind: model_token, model: B, token: <|c|>}
-      force: true
-    <|new|>: {source: {kind: model_token, model: A, token_id: 7}}
-    <|both|>: {source: B, force: true}
 """
 
 
@@ -117,21 +97,12 @@ def check_against_mergekit(text: str, folder: Path) -> tuple[Path, Path]:
         "tokenizer_source: union",
         "tokenizer_source: base",
         "tokenizer_source: B",
-        "tokenizer: {source: union, pad_to_multiple_of: 64}",
-        "tokenizer: {source: union, tokens: {<|new|>: {source: {kind: zero}}}}",
+        "tokenizer: {source: union}",
     ],
 )
 def test_a_vocabulary_is_mergekits(setting: str, models: dict[str, Path], tmp_path: Path) -> None:
     text = UNION.replace("tokenizer_source: union", setting)
     check_against_mergekit(filled(text, models), tmp_path)
-
-
-def test_rules_for_tokens_and_a_chat_template(models: dict[str, Path], tmp_path: Path) -> None:
-    made, other = check_against_mergekit(filled(RULES, models), tmp_path)
-    templates = [tokenizer_of(folder).chat_template for folder in (made, other)]
-    assert templates[0] == templates[1]
-    assert "<|im_start|>" in templates[0]
-    assert len(state_of(made)[VOCABULARY[0]]) % 16 == 0
 
 
 def test_slices_take_a_vocabulary_too(models: dict[str, Path], tmp_path: Path) -> None:
@@ -158,30 +129,6 @@ def test_a_merge_with_another_vocabulary_loads_and_reads(
         tokenizer, model = tokenizer_of(made), AutoModelForCausalLM.from_pretrained(made)
         ids = tokenizer("list <|a|> <|c|> file", return_tensors="pt").input_ids
         assert model(ids).logits.shape[-1] == len(tokenizer)
-
-
-def test_a_chat_template_alone_keeps_every_embedding(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    text = """
-    models: [{model: BASE}]
-    merge_method: passthrough
-    chat_template: "{{ messages }} and nothing else"
-    """
-    made = ours(filled(text, models), tmp_path)
-    assert_same(state_of(made), state_of(models["BASE"]))
-    assert tokenizer_of(made).chat_template == "{{ messages }} and nothing else"
-
-
-def test_auto_is_the_template_of_most_models(tmp_path: Path) -> None:
-    folders = [llama(tmp_path / name, seed=i, num_hidden_layers=1) for i, name in enumerate("abc")]
-    for folder, template in zip(folders, ("{{ x }}", "{{ y }}", "{{ y }}"), strict=True):
-        tokenizer = tokenizer_of(folder)
-        tokenizer.chat_template = template
-        tokenizer.save_pretrained(folder)
-    listed = ", ".join(f"{{model: {f}, parameters: {{weight: 1}}}}" for f in folders)
-    text = f"models: [{listed}]\nmerge_method: linear\nchat_template: auto\n"
-    assert tokenizer_of(ours(text, tmp_path / "out")).chat_template == "{{ y }}"
 
 
 def test_different_vocabularies_are_refused_without_a_word_on_them(
@@ -219,13 +166,7 @@ def test_an_adapter_is_put_on_its_base_first(models: dict[str, Path], tmp_path: 
 
 WRONG = {
     "models: [./a], base: ./b": "'./b' is not among the models",
-    "models: [./a], tokens: {x: {model: ./b}}": "'./b' is not among the models",
-    "models: [./a], tokens: {x: {}}": "a rule has either a 'model' or 'zero: true'",
-    "models: [./a], tokens: {x: {zero: true, token: y}}": "needs the 'model' that it is of",
-    "models: [./a], pad_to_multiple_of: 0": (
-        "option 'pad_to_multiple_of' of step 'mergekit_vocabulary' needs a whole number from 1 "
-    ),
-    "models: [./a], chat_template: chatlm": "there is no chat template 'chatlm'; did you mean 'chatml'?",
+    "models: [./a], source: ./b": "'./b' is not among the models",
     "models: [./bare]": "'./bare' has no tokenizer",
 }
 
@@ -245,23 +186,6 @@ def test_a_wrong_option_of_the_step_is_said(
     said = capsys.readouterr().err
     assert f"{path}:3: " in said
     assert WRONG[options] in said
-
-
-def test_rules_for_tokens_that_a_model_lacks_are_refused_before_any_work(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    rows = len(state_of(models["A"])[VOCABULARY[0]])
-    wrong = {
-        "{kind: model_token, model: A, token: wether}": "has no token 'wether'; did you mean 'weather'",
-        "{kind: model_token, model: A, token_id: 9999}": f"has embeddings 0 to {rows - 1}, not 9999",
-        "B": "has no token '<|new|>'",
-    }
-    for source, said in wrong.items():
-        text = filled(RULES.replace("{kind: model_token, model: A, token_id: 7}", source), models)
-        with pytest.raises(RecipeError, match=re.escape(said)) as caught:
-            checked(text, tmp_path)
-        line = text.splitlines().index(next(t for t in text.splitlines() if "<|new|>" in t)) + 1
-        assert f"config.yml:{line}: " in str(caught.value)
 
 
 def test_a_vocabulary_has_its_own_tokenizer() -> None:
@@ -288,9 +212,8 @@ def test_the_config_of_a_plugins_model_is_read(models: dict[str, Path], tmp_path
         folder = tmp_path / kind
         shutil.copytree(models["A"], folder)
         edited(folder / "config.json", model_type=kind, vocab_size=tokens - 1)
-        step = VocabularyOptions(models=(ModelRef(str(folder)),))
         with pytest.raises(CheckpointError, match=re.escape(str(folder))):
-            Vocabulary.build(step, {str(folder): folder})
+            Vocabulary.build({str(folder): folder}, "union", None)
 
 
 def edited(path: Path, **changes: Any) -> None:

@@ -1,8 +1,7 @@
 """The vocabulary of a merge of models whose tokenizers differ: by a policy, or supplied by a step.
 
 The folder of a supplied vocabulary has a tokenizer, a safetensors file for each model with the tensors whose
-rows are tokens (by canonical names), and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`,
-both null if there is only a tokenizer.
+rows are tokens (by canonical names), and `vocabulary.json`: `{"size": rows, "models": {fingerprint: file}}`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class SuppliedVocabulary:
         Raises:
             CheckpointError: if the vocabulary was made without this model.
         """
-        if self.folder is None or self._content["models"] is None:
+        if self.folder is None:
             return names
         file = self._content["models"].get(fingerprint)
         if file is None:
@@ -93,11 +92,10 @@ class SuppliedVocabulary:
     def write_size(self, trunk: Path) -> None:
         """Write the number of tokens into the config.json in `trunk`."""
         path = trunk / "config.json"
-        size = self._content.get("size")
-        if size is None or not path.is_file():
+        if not path.is_file():
             return
         config: dict[str, Any] = read_json(path)
         inner = config.get("text_config")
         part = inner if isinstance(inner, dict) and "vocab_size" in inner else config
-        part["vocab_size"] = size
+        part["vocab_size"] = self._content["size"]
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
