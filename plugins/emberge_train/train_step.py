@@ -38,7 +38,6 @@ from emberge.contracts import (
     loss_problems,
     prediction_problems,
 )
-from emberge.results import write_bags
 from emberge.training import FitOptions, FitResult, choose_negatives
 
 from emberge_train.evaluate_during_training import EvaluateDuringTraining
@@ -72,9 +71,8 @@ class Train(FitOptions, Step):
     `gpu_memory_gib` for tensors on the GPU), the norm of gradients, the learning rate and the number of
     examples; `score` and `score/<task>` are logged at the steps that were scored.
 
-    The result is a SentenceTransformers folder with `checkpoints/step-N`, and for every dataset from which
-    the sampler selected only some rows, the row numbers in `bags/<dataset>.npy`. If the backbone trains an
-    adapter, the result is the adapter, and `$id` means the model with the adapter.
+    The result is a SentenceTransformers folder with `checkpoints/step-N`. If the backbone trains an adapter,
+    the result is the adapter, and `$id` means the model with the adapter.
 
     Example:
         trained:
@@ -373,14 +371,13 @@ class Train(FitOptions, Step):
             )
         if (workspace.work / TRACKERS).is_dir():
             shutil.copytree(workspace.work / TRACKERS, workspace.folder / TRACKERS)
-        bags = write_bags(workspace.folder, result.bags)
         return Artifact(
             kind="model",
             size=sum(result.pool.values()),
             parents=(model.name,),
             details={
                 **self._describe_training(
-                    model, result, _describe_used_rows(datasets, result, bags), workspace.seed
+                    model, result, _describe_used_rows(datasets, result), workspace.seed
                 ),
                 "learning_rate": rate,
                 "sampler": [repr(part) for part in sampler],
@@ -457,33 +454,18 @@ def _read_adapter_ranks(folder: Path) -> dict[str, Any]:
     return {"adapter": {"ranks": ranks, "errors": {}, "whole": []}}
 
 
-def _describe_used_rows(
-    datasets: Sequence[StoredDataset], result: FitResult, bags: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the used rows of each dataset, its origin, and the file of row numbers if not all were used."""
+def _describe_used_rows(datasets: Sequence[StoredDataset], result: FitResult) -> dict[str, Any]:
+    """Return the number of used rows of each dataset, and the stated facts of its origin."""
     return {
         info.name: {
             "task": info.task,
             "rows": result.pool.get(info.name, 0),
             "of": info.size,
-            **_describe_origin(dataset),
-            **({"bag": bags[info.name]} if info.name in bags else {}),
+            **({"source": origin} if (origin := dataset.entry.origin.plain()) else {}),
         }
         for dataset in datasets
         for info in [dataset.info]
     }
-
-
-def _describe_origin(dataset: StoredDataset) -> dict[str, Any]:
-    """Return the stated facts of a dataset's origin, language, media and test tasks, as values of JSON."""
-    entry, media = dataset.entry, dataset.info.media
-    facts = {
-        "source": entry.origin.plain() or None,
-        "language": entry.language,
-        "media": list(media.kinds) if media is not None else None,
-        "ind_tasks": None if entry.ind_tasks is None else list(entry.ind_tasks),
-    }
-    return {name: value for name, value in facts.items() if value is not None}
 
 
 def expected_of(training_preview: TrainingPreview, model: ModelRef) -> Expected:

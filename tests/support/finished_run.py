@@ -25,7 +25,6 @@ from emberge import (
     StepRef,
 )
 from emberge.contracts import Reference
-from emberge.results import write_bags
 from emberge_report import Report
 
 TASKS = [
@@ -142,11 +141,9 @@ def publish(out: Path, step: str, artifact: Artifact, model: Path | None = None)
 def trained(
     out: Path, step: str, model: Path, *, steps: int = 60, seed: int = 0, **changes: Any
 ) -> Path:
-    """A finished training with a loss that falls; a bag begins 160 rows later for each seed."""
+    """A finished training with a loss that falls."""
     rows = steps * 16
-    used: dict[str, Any] = {"task": "retrieval", "rows": rows, "of": 960}
-    if rows < 960:
-        used["bag"] = "bags/stdlib.npy"
+    used = {"task": "retrieval", "rows": rows, "of": 960}
     artifact = Artifact(
         kind="model",
         size=steps * 16,
@@ -167,8 +164,6 @@ def trained(
         },
     )
     folder = publish(out, step, dataclasses.replace(artifact, **changes), model)
-    if rows < 960:
-        write_bags(folder, {"stdlib": range(160 * seed, 160 * seed + rows)})
     noise = random.Random(seed)
     with (folder / "metrics.jsonl").open("w") as file:
         for at in range(1, steps + 1):

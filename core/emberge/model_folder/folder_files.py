@@ -71,7 +71,7 @@ FILES = (
     FileRule(("trainer_state.json",), False, "no", STATE),
     FileRule(("all_results.json", "train_results.json", "eval_results.json"), False, "no", RECORD),
     FileRule(("metrics.jsonl", "events.out.*", "*_results.csv"), False, "no", RECORD),
-    FileRule(("eval/", "runs/", "logs/", "wandb/", "bags/"), False, "no", RECORD),
+    FileRule(("eval/", "runs/", "logs/", "wandb/"), False, "no", RECORD),
     FileRule(("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*", "USE_POLICY*"), True, "no", _LICENCE),
     FileRule(("adapter_*.bin",), False, "alone", _ADAPTER),
     FileRule(("adapter_*",), False, "yes", _ADAPTER),

@@ -9,7 +9,6 @@ from .lineage import ancestry as ancestry
 from .lineage import model_outside as model_outside
 from .lineage import results_in as results_in
 from .lineage import with_card as with_card
-from .row_lists import write_bags as write_bags
 from .run_folder import ARTIFACT as ARTIFACT
 from .run_folder import CHANGING as CHANGING
 from .run_folder import Input as Input

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from emberge.contracts import Artifact, DataOrigin
 from emberge.errors import CheckpointError
 from emberge.model_folder import in_package, read_front_matter
-from emberge.results.row_lists import count_rows
 from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
@@ -43,7 +42,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Data set that a model was trained on: `rows` of its `whole` number of examples, each counted once.
+    """Data set that a model was trained on; `rows` are the most of its `whole` number that one training used.
 
     `media` are the kinds of media in its rows. `tasks` are evaluation tasks from the same source; None if
     they are not stated.
@@ -291,19 +290,19 @@ def _find_result_link(text: str, out: Path) -> Path:
 
 
 def _join_training_data(results: Iterable[_Result]) -> tuple[Trained, ...]:
-    """Return the data sets from which trainings used rows, each once, with the rows that any of them used."""
-    folders_by_set: dict[Trained, list[tuple[Path, Mapping[str, Any]]]] = {}
-    for artifact, folder in results:
+    """Return the data sets from which trainings used rows, each once, with the most rows that one used."""
+    rows_by_set: dict[Trained, list[int]] = {}
+    for artifact, _ in results:
         datasets = artifact.details.get("datasets")
         for name, used in datasets.items() if isinstance(datasets, Mapping) else ():
             facts = used if isinstance(used, Mapping) else {}
-            if facts.get("rows") != 0:
+            rows = facts.get("rows")
+            if rows != 0:
                 # Sets of one name may differ: a file's name is the default.
-                dataset = _build_trained(str(name), facts)
-                folders_by_set.setdefault(dataset, []).append((folder, facts))
+                known_rows = rows_by_set.setdefault(_build_trained(str(name), facts), [])
+                known_rows += [rows] if isinstance(rows, int) else []
     return tuple(
-        replace(dataset, rows=count_rows(dataset.name, uses))
-        for dataset, uses in folders_by_set.items()
+        replace(dataset, rows=max(rows, default=None)) for dataset, rows in rows_by_set.items()
     )
 
 
@@ -313,7 +312,7 @@ def _build_trained(name: str, facts: Mapping[str, Any]) -> Trained:
     return Trained(
         name,
         task=str(facts.get("task") or ""),
-        whole=total if isinstance(total, int) and "part" not in facts else None,
+        whole=total if isinstance(total, int) else None,
         origin=_read_origin(facts.get("source")),
         language=str(language) if language else None,
         media=_read_texts(facts.get("media")),

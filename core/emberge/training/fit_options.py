@@ -24,7 +24,6 @@ from emberge.contracts import (
     Positive,
     PositiveShare,
     Requires,
-    Rows,
     Sampler,
     Share,
     TextLength,
@@ -229,9 +228,9 @@ def require_at_least(options: object, bounds: Mapping[str, float]) -> None:
 class FitResult:
     """Result of a training, without its model.
 
-    `pool` has the number of rows per dataset after the samplers' selection; `bags` are the row numbers of
-    datasets of which not all rows were taken in order. `losses` are means over the last tenth of each
-    dataset's steps (at least one step). `curve` has points (step, mean loss since the previous point).
+    `pool` has the number of rows per dataset after the samplers' selection. `losses` are means over the last
+    tenth of each dataset's steps (at least one step). `curve` has points (step, mean loss since the previous
+    point).
     `seconds` and `cpu_seconds` are summed over interruptions, without work that was lost; `cpu_seconds` are
     those of all threads of the first rank's process. `checkpoints` are the paths of kept models inside the
     result. `scores` are pairs (step, score) of the models that were scored during the training, and
@@ -246,7 +245,6 @@ class FitResult:
     curve: tuple[tuple[int, float], ...]
     pool: Mapping[str, int] = field(default_factory=dict)
     checkpoints: tuple[Path, ...] = ()
-    bags: Mapping[str, Rows] = field(default_factory=dict, compare=False)
     scores: tuple[tuple[int, float], ...] = ()
     result_step: int = 0
     step_losses: tuple[tuple[str, float], ...] = field(default=(), repr=False)

@@ -322,7 +322,7 @@ def _build_data_section(facts: CardFacts) -> Section | None:
     if facts.merged and facts.artifact.size is not None:
         sentences.append(
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
-            "the table counts each row once."
+            "the table has the most rows that one of their trainings used."
         )
     sentences += _describe_costs(facts)
     sentences.append("The cards of the models it goes back to name what those were trained on.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from emberge.contracts import DataOrigin
-from emberge.results import ancestors_outside, ancestry, model_outside, read_artifact, write_bags
+from emberge.results import ancestors_outside, ancestry, model_outside, read_artifact
 from emberge.results.lineage import Ancestry
 
 
@@ -83,44 +83,15 @@ def test_training_sets_of_one_name_are_kept_apart_and_no_licence_is_lost(tmp_pat
     assert [one.name for one in data] == ["rows"] * 4
 
 
-def test_rows_that_several_members_saw_are_counted_once(tmp_path: Path) -> None:
-    """Two bags of 3 of 10 rows share a row; a third training drew rows and kept no numbers of them."""
-    for name, rows in (("first", [0, 1, 2]), ("second", [2, 3, 3])):
-        bags = write_bags(write_result(tmp_path / name, "acme/small", {}), {"pairs": rows})
-        datasets = {"pairs": {"rows": 3, "of": 10, "bag": bags["pairs"]}}
-        (tmp_path / name / "artifact.json").unlink()
-        record = {"kind": "model", "parents": ["acme/small"], "details": {"datasets": datasets}}
-        (tmp_path / name / "artifact.json").write_text(json.dumps(record))
+def test_of_several_trainings_the_most_rows_that_one_used_are_named(tmp_path: Path) -> None:
+    for name, rows in (("first", 3), ("second", 5)):
+        write_result(tmp_path / name, "acme/small", {"pairs": {"rows": rows, "of": 10}})
     soup = tmp_path / "soup"
     soup.mkdir()
     record = {"kind": "model", "parents": ["$first", "$second"], "details": {}}
     (soup / "artifact.json").write_text(json.dumps(record))
     (pairs,) = find_ancestry(soup, tmp_path).data
-    assert (pairs.rows, pairs.whole) == (4, 10)
-    write_result(tmp_path / "third", "acme/small", {"pairs": {"rows": 5, "of": 10}})
-    assert find_ancestry(tmp_path / "third", tmp_path).data[0].rows == 5
-    record["parents"] = ["$first", "$third"]
-    (soup / "artifact.json").write_text(json.dumps(record))
-    assert find_ancestry(soup, tmp_path).data[0].rows is None, "the rows of the third are unknown"
-
-
-@pytest.mark.parametrize(
-    ("parts", "rows"),
-    [(["1 of 3", "2 of 3"], 9), (["1 of 3", "1 of 3"], 4), (["1 of 3", "1 of 2"], None)],
-)
-def test_rows_of_disjoint_bags_are_added(
-    parts: list[str], rows: int | None, tmp_path: Path
-) -> None:
-    sizes = (4, 5) if parts[0] != parts[1] else (4, 4)
-    for name, part, size in zip(("first", "second"), parts, sizes, strict=True):
-        used = {"rows": size, "of": size, "part": part}
-        write_result(tmp_path / name, "acme/small", {"pairs": used})
-    soup = tmp_path / "soup"
-    soup.mkdir()
-    record = {"kind": "model", "parents": ["$first", "$second"], "details": {}}
-    (soup / "artifact.json").write_text(json.dumps(record))
-    (pairs,) = find_ancestry(soup, tmp_path).data
-    assert (pairs.rows, pairs.whole) == (rows, None)
+    assert (pairs.rows, pairs.whole) == (5, 10)
 
 
 def test_data_of_earlier_runs_are_known_even_where_their_models_have_a_licence(

@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 from emberge import Plugins, load_plugins
-from emberge.results import write_bags
 
 from tests.plugins.boom.recipes import HEAD, artifact, details, faults, notes, run, write_data
 
@@ -184,25 +182,3 @@ def test_cards_and_reports_tell_the_cost(made: Mapping[str, Path]) -> None:
     # The members stand inside their merge, and the training on everything beside it in another.
     assert [row[0] for row in shown] == ["boom", "both"]
     assert [row[1] for row in shown] == ["3", "4"]
-
-
-def test_the_rows_that_a_member_saw_are_kept_beside_it(made: Mapping[str, Path]) -> None:
-    used = details(made["members.ratio=0.2"])["datasets"]
-    bags = {name: np.load(made["members.ratio=0.2"] / one["bag"]) for name, one in used.items()}
-    assert {name: len(set(rows.tolist())) for name, rows in bags.items()} == {
-        "find": 20,
-        "alike": 8,
-    }
-    assert set(bags["find"].tolist()) <= set(range(100))
-    assert used["find"]["bag"] == "bags/find.npy"
-    assert "bag" not in details(made["members.ratio=1.0"])["datasets"]["find"]
-
-
-def test_names_that_files_cannot_have_are_told_apart(tmp_path: Path) -> None:
-    written = write_bags(tmp_path, {"a/b": [1, 2], "a:b": range(3), "A_b": [5]})
-    assert written == {"a/b": "bags/a_b.npy", "a:b": "bags/a_b-2.npy", "A_b": "bags/A_b-3.npy"}
-    assert [np.load(tmp_path / path).tolist() for path in written.values()] == [
-        [1, 2],
-        [0, 1, 2],
-        [5],
-    ]

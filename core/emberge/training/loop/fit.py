@@ -8,13 +8,11 @@ from pathlib import Path
 
 import torch
 
-from emberge.contracts import Machine, Rows
+from emberge.contracts import Machine
 from emberge.training.fit_options import EarlyStopping, FitJob, FitOptions, FitResult
 from emberge.training.loop.checkpoints import SaveClock
-from emberge.training.loop.session import Session
 from emberge.training.loop.session_opening import open_session
 from emberge.training.loop.trainer import Trainer
-from emberge.training.plan.lazy_rows import same_rows
 from emberge.training.trainee import Trainee
 
 
@@ -69,7 +67,7 @@ def fit(
         info.name: len(session.data_rows(info.name, rows))
         for info, rows in session.plan.pool.items()
     }
-    return replace(result, pool=pool, bags=_select_bags(session))
+    return replace(result, pool=pool)
 
 
 def train(
@@ -110,12 +108,3 @@ def train(
 
 def _log_nothing(*_: object) -> None:
     """Ignore a metric: the first rank logs for all ranks."""
-
-
-def _select_bags(session: Session) -> dict[str, Rows]:
-    """Map each dataset from which the samplers selected only some rows to the selected row numbers."""
-    return {
-        info.name: session.data_rows(info.name, rows)
-        for info, rows in session.plan.pool.items()
-        if not same_rows(rows, session.pool.get(info, ()))
-    }

@@ -152,15 +152,6 @@ def in_pieces(rows: Rows, size: int = PIECE_ROWS) -> Iterator[NDArray[np.int64]]
         yield take_rows(rows, np.arange(start, min(start + size, len(rows)), dtype=np.int64))
 
 
-def same_rows(one: Rows, other: Rows) -> bool:
-    """Return whether both sequences have the same numbers in the same order."""
-    if one is other or (isinstance(one, range) and isinstance(other, range)):
-        return bool(one == other)
-    if len(one) != len(other):
-        return False
-    return all((a == b).all() for a, b in zip(in_pieces(one), in_pieces(other), strict=True))
-
-
 class LazyRows(Sequence[int]):
     """Sequence of row numbers, computed when they are read."""
 

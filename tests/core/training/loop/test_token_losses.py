@@ -195,14 +195,11 @@ def test_a_step_of_both_is_their_mean_by_rows(tmp_path: Path) -> None:
     assert both == exactly(read * 4 / 12 + find * 8 / 12)
 
 
-def test_a_bag_names_texts_and_not_windows(tmp_path: Path) -> None:
+def test_a_bag_counts_texts_and_not_windows(tmp_path: Path) -> None:
     data = texts(24)
     chain = (Bagging(ratio=0.3), BatchShuffle(batch_size=PerDataset(default=4)))
     result = _fit(_model(tmp_path), tmp_path, datasets=[data], sampler=chain)
-    rows = [int(row) for row in result.bags["read"]]
-    assert rows == sorted(set(rows))
-    assert max(rows) < 24
-    assert result.pool == {"read": len(rows)}
+    assert 0 < result.pool["read"] < 24
 
 
 def test_batches_of_tokens_are_trained(tmp_path: Path) -> None:
