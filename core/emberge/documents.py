@@ -7,7 +7,7 @@ text up: they return `Markdown`, which is drawn as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from emberge.wording import code_block, prose, table_lines
@@ -37,6 +37,8 @@ class TextTable:
     align: str = ""
 
 
+NAME_REMARK = "  # the path of this folder, or its hub id"
+"""Comment after the line of a card's code that loads the model by its step's name."""
 Passage: TypeAlias = str | CodeLines | BulletList | TextTable
 """Part of a section; a text is a paragraph."""
 
@@ -51,21 +53,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Card of a model: its title, the opening below the title, sections, and the front matter's values.
+    """Card of a model: its title, the opening below the title, sections, and the front matter's values."""
 
-    Without a title, the card begins with the opening.
-    """
-
-    title: str = ""
+    title: str
     opening: Sequence[Passage] = ()
     sections: Sequence[Section] = ()
     front: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_sections(self, *sections: Section) -> Card:
-        """Return the card with `sections` at its end; sections that had the same titles are removed."""
-        titles = {section.title for section in sections}
-        other_sections = (section for section in self.sections if section.title not in titles)
-        return replace(self, sections=(*other_sections, *sections))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +78,11 @@ def draw_card(card: Card) -> str:
     import yaml
 
     front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True)
-    title = [f"# {prose(card.title)}"] if card.title else []
-    parts = [*title, *map(_draw_passage, card.opening), *map(_draw_section, card.sections)]
+    parts = [
+        f"# {prose(card.title)}",
+        *map(_draw_passage, card.opening),
+        *map(_draw_section, card.sections),
+    ]
     text = "\n\n".join(filter(None, parts))
     return f"---\n{front}---\n\n{text.strip()}\n"
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         ChainSpec,
         Evaluator,
         Launcher,
-        Leaderboard,
         Loss,
         MergeStrategy,
         MergeTransform,
@@ -89,12 +88,7 @@ def register_launchers() -> Mapping[str, type[Launcher] | str]:
 
 @hookspec
 def register_reporters() -> Mapping[str, type[Reporter] | str]:
-    """Add reporters, which draw pages and make the cards of models."""
-
-
-@hookspec
-def register_leaderboards() -> Mapping[str, type[Leaderboard] | str]:
-    """Add leaderboards, which list published models and the tasks that models were trained on."""
+    """Add reporters, which draw pages."""
 
 
 # ── command line ──────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,6 @@ from emberge.contracts import (
     ChainSpec,
     Evaluator,
     Launcher,
-    Leaderboard,
     Loss,
     MergeStrategy,
     MergeTransform,
@@ -68,7 +67,6 @@ KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "reader": ("register_readers", (Reader,)),
     "launcher": ("register_launchers", (Launcher,)),
     "reporter": ("register_reporters", (Reporter,)),
-    "leaderboard": ("register_leaderboards", (Leaderboard,)),
 }
 # Words for kinds of component in messages, where they differ from the kind's own name.
 _WORDS_BY_KINDS = {("merge transform", "merge strategy"): "merge stage", ("step",): "kind of step"}

@@ -28,8 +28,7 @@ _USED_IN = {
     "evaluator": "`evaluators` of the steps `evaluate` and `select`, and of a training's `evaluate`.",
     "reader": "A reader is chosen by the ending of a data file, and has no options.",
     "launcher": "`--launcher NAME`, or `--launcher '{NAME: {options}}'`, on the command line.",
-    "reporter": "A reporter draws the pages of `--page` and describes models for their cards.",
-    "leaderboard": "`emberge publish` writes an entry for every leaderboard.",
+    "reporter": "A reporter draws the pages of `--page`.",
 }
 
 

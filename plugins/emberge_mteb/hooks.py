@@ -10,8 +10,3 @@ from emberge import hookimpl
 @hookimpl
 def register_evaluators() -> Mapping[str, str]:
     return {"mteb": "emberge_mteb.evaluator:Mteb"}
-
-
-@hookimpl
-def register_leaderboards() -> Mapping[str, str]:
-    return {"mteb": "emberge_mteb.leaderboard:MtebLeaderboard"}

@@ -1,4 +1,4 @@
-"""Publishing of models on a hub: choice of files, licence, and record of the models' origin."""
+"""Publishing of models on a hub: choice of files, their card, and the upload."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Publishing of models on a hub with a checked licence, lineage and card."""
+"""Publishing of models on a hub with their cards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def register_steps() -> Mapping[str, str]:
 def register_verbs() -> Mapping[str, Verb]:
     return {
         "publish": Verb(
-            summary="publish a model on a hub with card, lineage and licence, after showing it and asking",
+            summary="publish a model on a hub with its card, after showing it and asking",
             examples="emberge publish --dry-run out/soup\n"
             "emberge publish out/soup me/soup\n"
-            "emberge publish merged me/soup --private --licence-of ./ft-legal=apache-2.0\n"
-            "emberge publish out/soup me/soup --replace --mteb board --yes",
+            "emberge publish merged me/soup --private --licence apache-2.0\n"
+            "emberge publish out/soup me/soup --replace --yes",
             add_options=_add_publish_options,
             run="emberge_publish.publish_verb:run",
         )
@@ -47,31 +47,5 @@ def _add_publish_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the other files of a repository that is there",
     )
-    parser.add_argument(
-        "--licence", metavar="ID", help="one that all parents allow, if not the freest"
-    )
-    parser.add_argument(
-        "--licence-of",
-        action="append",
-        default=[],
-        metavar="PARENT=ID",
-        help="of a parent whose card states none; may be given several times",
-    )
-    parser.add_argument(
-        "--state",
-        action="append",
-        default=[],
-        metavar="SECTION=TEXT",
-        help="your statement in a section of training_data.md; may be given several times",
-    )
-    parser.add_argument(
-        "--inputs",
-        type=Path,
-        default=Path(),
-        metavar="FOLDER",
-        help="where relative paths of its recipe start (default: here)",
-    )
-    parser.add_argument(
-        "--mteb", type=Path, metavar="FOLDER", help="write results for mteb's leaderboard here"
-    )
+    parser.add_argument("--licence", metavar="ID", help="in place of the one that the card states")
     ends.add_argument("--yes", action="store_true", help="do not ask")

@@ -1,37 +1,26 @@
-"""Publication of a model: its files and facts, their comparison with the hub's, and the upload."""
+"""Publication of a model: its files, their comparison with the hub's, and the upload."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
-from emberge import Leaderboard, Plugins, RecipeError
-from emberge.contracts import BoardEntry
+from emberge import RecipeError
 from emberge.wording import code_span, join_some, printable, table_lines
 
-from emberge_publish.ancestors import Ancestors
-from emberge_publish.credentials import Content
-from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
-from emberge_publish.licences import Terms
-from emberge_publish.training_summary import SUMMARY
+from emberge_publish.hub_repository import Content, FileOnHub, Remote, Repository
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """Options of the publisher; `licences` replace or supplement the licences that ancestors' cards state.
-
-    `statements` are texts for sections of the summary of training data, by the sections' numbers.
-    """
+    """Options of the publisher; `licence` replaces the one that the card states."""
 
     name: str
     private: bool = False
     replace: bool = False
     licence: str | None = None
-    licences: Mapping[str, str] = field(default_factory=dict)
-    statements: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +35,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Publication:
-    """Model that is ready to be published: files, licence, ancestors, scores and repository.
-
-    `board` is the entry for leaderboards, `notes` are messages to the publisher.
-    """
+    """Model that is ready to be published: its files, its licence, and notes to the publisher."""
 
     choices: Choices
     repository: Repository
-    folder: Path
     files: Mapping[str, Content]
-    terms: Terms
-    ancestors: Ancestors
-    board: BoardEntry
+    licence: str | None
     notes: Sequence[str]
-    plugins: Plugins
 
     def planned(self, remote: Remote) -> list[PlannedFile]:
         """Return every file with its state compared with the repository."""
@@ -69,11 +51,16 @@ class Publication:
         """Yield the lines of the terminal that list what would be uploaded."""
         visibility = "private" if self.choices.private else "public"
         state = "is there" if remote.commit else f"will be created, {visibility}"
-        yield f"{self.repository.url} ({state}), licence {self.terms.licence}"
+        yield f"{self.repository.url} ({state}), {self.licence_words}"
         yield from list_files({(file.path, file.size): file.state for file in planned})
         to_send = [file for file in planned if file.state in ("new", "changed")]
         yield f"{len(to_send)} of {len(planned)} files to send, {shown_size(sum(o.size for o in to_send))}"
         yield from (f"note: {printable(note)}" for note in self.notes)
+
+    @property
+    def licence_words(self) -> str:
+        """The licence in words."""
+        return f"licence {printable(self.licence)}" if self.licence else "no licence"
 
     def table(self) -> list[str]:
         """Return the lines of a Markdown table of the files with their sizes."""
@@ -84,28 +71,19 @@ class Publication:
         return table_lines(["File", "Size"], rows, "lr")
 
     def preview(self) -> Iterator[str]:
-        """Yield the lines of a dry run: files, licence with its reason, notes, card and training data."""
+        """Yield the lines of a dry run: files, licence, notes and card."""
         sizes = {path: measure_content(content) for path, content in self.files.items()}
         yield f"{self.choices.name}: what would be uploaded"
         yield from list_files(dict.fromkeys(sizes.items(), ""))
         yield f"{len(sizes)} files, {shown_size(sum(sizes.values()))}"
         yield ""
-        yield from self._explain_licence()
+        yield self.licence_words
         yield from (f"note: {printable(note)}" for note in self.notes)
-        for name in (CARD, SUMMARY):
-            yield ""
-            yield f"{name}:"
-            text = self.files[name]
-            assert isinstance(text, bytes)  # prepare draws it
-            yield from (f"  {printable(line)}".rstrip() for line in text.decode().splitlines())
-
-    def _explain_licence(self) -> Iterator[str]:
-        yield f"licence {self.terms.licence}: {self.terms.reason}"
-        for model in self.ancestors.models:
-            declared = " (as you state)" if model.name in self.ancestors.declared else ""
-            yield f"  model {printable(model.name)}: {printable(model.licence or 'unknown')}{declared}"
-        for data in self.ancestors.data:
-            yield f"  data {printable(data.name)}: {printable(data.licence or 'unknown')}"
+        yield ""
+        yield f"{CARD}:"
+        card = self.files[CARD]
+        assert isinstance(card, bytes)  # prepare completes it
+        yield from (f"  {printable(line)}".rstrip() for line in card.decode().splitlines())
 
     def require_free(self, planned: Sequence[PlannedFile]) -> None:
         """Check that the upload replaces or deletes nothing unless `replace` is set.
@@ -123,10 +101,10 @@ class Publication:
             )
 
     def upload(self, planned: Sequence[PlannedFile], remote: Remote) -> Published:
-        """Upload the files that differ in one commit, verify them on the hub, and return the outcome.
+        """Upload the files that differ in one commit, and return the outcome.
 
         Raises:
-            HubError: if the hub refuses or fails, or has other bytes after the upload.
+            HubError: if the hub refuses or fails.
         """
         if remote.commit is None:
             remote = self.repository.create(self.choices.private)
@@ -138,28 +116,9 @@ class Publication:
         if to_send or removed:
             contents = {file.path: self.files[file.path] for file in to_send}
             commit = self.repository.commit(contents, removed, commit)
-        self._require_uploaded(commit)
         return Published(
             commit, self.repository.url, len(to_send), sum(file.size for file in to_send)
         )
-
-    def _require_uploaded(self, commit: str) -> None:
-        uploaded = self.repository.read_state(commit)
-        different = [file.path for file in self.planned(uploaded) if file.state != "same"]
-        if different:
-            raise HubError(
-                f"{self.choices.name}: at commit {commit[:12]} the hub has other bytes of "
-                f"{join_some(map(printable, different), 4)}; run this again with --replace"
-            )
-
-    def write_board(self, out: Path, commit: str | None) -> list[str]:
-        """Write the entries of leaderboards and return their files; none for a model without embeddings."""
-        if self.board.dimension is None or not (self.folder / "modules.json").is_file():
-            return []
-        out.mkdir(parents=True, exist_ok=True)
-        entry = replace(self.board, revision=commit)
-        boards: list[Leaderboard] = self.plugins.every("leaderboard")
-        return [file for board in boards for file in board.write_entry(out, self.folder, entry)]
 
 
 CARD = "README.md"

@@ -1,7 +1,6 @@
 """Public names of emberge_report, each with the module that defines it."""
 
 from .card.card import CardFacts as CardFacts
-from .card.card import ModelOrigin as ModelOrigin
 from .card.card import model_card as model_card
 from .charts.markup import tag as tag
 from .model_facts import Anatomy as Anatomy

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from emberge import Reporter
-from emberge.documents import Card, Page
+from emberge.documents import Page
 
 
 @dataclass(frozen=True, kw_only=True)
 class Html(Reporter):
-    """Reporter that writes pages as self-contained HTML files, and cards in the form of the Hugging Face hub.
+    """Reporter that writes pages as self-contained HTML files.
 
-    Figures are drawn as SVG with their numbers in a table below. A card has only facts that the run stored:
-    use, scores, parents, method, data, licences, limits, and the way to make the model again.
+    Figures are drawn as SVG with their numbers in a table below.
 
     Example:
         emberge diff ./base ./merged --page diff.html
@@ -24,8 +22,3 @@ class Html(Reporter):
         from emberge_report.page.page import figure_page
 
         return figure_page(page)
-
-    def describe_model(self, folder: Path, origin: Path, name: str) -> Card:
-        from emberge_report.card.write_card import card_of
-
-        return card_of(folder, origin, name)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from emberge import Artifact
 from emberge.contracts import DataOrigin
-from emberge.documents import Card, draw_card
+from emberge.documents import draw_card
 from emberge.recipes import Recipe, run_summary
 from emberge.results import Parent, Trained
 from emberge.wording import (
@@ -26,9 +25,7 @@ from emberge.wording import (
     web_link,
 )
 from emberge_data.steps.decontaminate import findings
-from emberge_publish import Ancestors, Terms
-from emberge_publish.published_card import published_card
-from emberge_report import Anatomy, CardFacts, ModelOrigin, anatomy, model_card, tag
+from emberge_report import Anatomy, CardFacts, anatomy, model_card, tag
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -171,19 +168,15 @@ def card_of(word: str, **shape: Any) -> str:
             parents=(parent,),
             roots=(parent,),
             data=(trained(word),),
-            origin=ModelOrigin(
-                component=word, fingerprint=word, versions=((word, word),), seed=word
-            ),
+            record={"component": word, "fingerprint": word, "versions": {word: word}, "seed": word},
         )
     )
     return draw_card(card)
 
 
 def trained(word: str) -> Trained:
-    origin = DataOrigin(
-        licence=word, url=word, collected=word, written_by=(word,), scored_by=(word,)
-    )
-    return Trained(word, word, 1, 2, origin, word, (word,), (word,))
+    origin = DataOrigin(licence=word, url=word, written_by=(word,), scored_by=(word,))
+    return Trained(word, word, 1, 2, origin)
 
 
 def body_of(card: str) -> str:
@@ -236,21 +229,6 @@ def test_similarity_and_kinds_of_input_are_words_of_closed_lists(
     found = anatomy(folder)
     assert found.similarity == "unknown"
     assert found.reads == ("image",)
-
-
-@pytest.mark.parametrize("word", HOSTILE)
-def test_a_published_card_has_its_licence_whatever_parents_are_called(word: str) -> None:
-    parent = Parent(word, 0.5, word, "https://huggingface.co/a/b", "mit", bases=(word,))
-    ancestors = Ancestors((parent,), (trained(word),), declared=(word,), outside=(parent,))
-    card = published_card(Card("soup"), ancestors, Terms("apache-2.0"), {word: {word}}, [word])
-    given = draw_card(card)
-    matter = yaml.safe_load(given.split("\n---\n")[0])
-    assert matter["license"] == "apache-2.0"
-    tokens = parsed(body_of(given))
-    assert not [
-        t for t in tokens if t.type in ("html_block", "html_inline", "image", "fence", "hr")
-    ]
-    assert body_of(given).count("\n## Licence\n") == 1
 
 
 # ── tables and pages ────────────────────────────────────────────────────────────────────────────────

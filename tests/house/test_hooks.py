@@ -14,7 +14,6 @@ from emberge import (
     Backbone,
     Evaluator,
     Launcher,
-    Leaderboard,
     Loss,
     MergeStrategy,
     MergeTransform,
@@ -91,7 +90,6 @@ CONTRACTS = {
     "register_readers": Reader,
     "register_launchers": Launcher,
     "register_reporters": Reporter,
-    "register_leaderboards": Leaderboard,
 }
 
 

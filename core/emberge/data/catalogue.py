@@ -301,13 +301,6 @@ class _CatalogueReader(_NodeReader):
     def is_unknown(self, node: yaml.Node) -> bool:
         return isinstance(node, yaml.ScalarNode) and node.value.strip() in _UNKNOWN
 
-    def source_kind(self, node: yaml.Node) -> Any:
-        word, kinds = self.text(node), DataOrigin.KINDS
-        if word not in kinds:
-            hint = suggest(word, kinds) or f"; known: {', '.join(kinds)}"
-            raise self.error(node, f"there is no kind of source '{printable(word, 80)}'{hint}")
-        return word
-
     def task(self, node: yaml.Node) -> Any:
         word = self.text(node)
         if word not in TASK_KINDS:
@@ -380,10 +373,7 @@ _TRAIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
 }
 _ORIGIN_READERS: Mapping[str, Callable[[_CatalogueReader, yaml.Node], Any]] = {
     "licence": _CatalogueReader.line,
-    "kind": _CatalogueReader.source_kind,
     "url": _CatalogueReader.line,
-    "personal_data": _CatalogueReader.flag,
-    "collected": _CatalogueReader.line,
     "written_by": _CatalogueReader.names,
     "scored_by": _CatalogueReader.names,
 }

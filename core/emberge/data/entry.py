@@ -54,9 +54,8 @@ class DataEntry:
     `negatives` decides whether other rows' texts are negatives (`in_batch`, `hard_only`), unless the training
     decides it; `auto` depends on the kind of task. `ind_tasks` are evaluation tasks from the same source,
     which are therefore in domain for every model trained on this data; an empty list means that there are
-    none. `language` is the language of a set, from its catalogue. `source` states the set's licence, its
-    kind of source and whether it contains personal data, which a trained model's card and its publication
-    name.
+    none. `language` is the language of a set, from its catalogue. `source` states the set's licence and
+    origin, which a trained model's card names.
     """
 
     path: DataRef | None = None

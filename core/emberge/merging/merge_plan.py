@@ -94,9 +94,9 @@ class MergePlan:
     uses shares), and `shares` are the same by layer. `weight_sum` is the mean sum of the recipe's weights.
     `future_models` names the models that do not exist yet; `only_weights_differ` is True if the other models
     differ only in their weights. `omitted` maps each model of which only the text trunk is used to the names
-    of its omitted tensors. `licences` are the licences that the parents' cards state. `change_cosines` are
-    estimated cosines of the models' changes from the base, by pair. `token_plan` is None if all tokenizers
-    are equal byte for byte. `slice_plans` are the plans of the slices, if there are slices.
+    of its omitted tensors. `change_cosines` are estimated cosines of the models' changes from the base, by
+    pair. `token_plan` is None if all tokenizers are equal byte for byte. `slice_plans` are the plans of the
+    slices, if there are slices.
     """
 
     request: MergeRequest
@@ -114,7 +114,6 @@ class MergePlan:
     warnings: tuple[str, ...] = ()
     future_models: frozenset[str] = frozenset()
     only_weights_differ: bool = True
-    licences: Mapping[str, str | None] = field(default_factory=dict)
     change_cosines: tuple[float, ...] = ()
     token_plan: TokenPlan | None = None
     slice_plans: tuple[MergePlan, ...] = ()

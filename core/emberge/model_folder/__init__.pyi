@@ -24,10 +24,9 @@ from .folder_files import read_json as read_json
 from .folder_files import read_object as read_object
 from .folder_files import read_text as read_text
 from .layer_config import LayerConfig as LayerConfig
-from .model_card import licence_limits as licence_limits
-from .model_card import licence_of as licence_of
 from .model_card import read_front_matter as read_front_matter
 from .model_card import split_card as split_card
+from .model_card import stated_licence as stated_licence
 from .package_model import in_package as in_package
 from .parameter_count import count_parameters as count_parameters
 from .parameter_count import expert_count as expert_count

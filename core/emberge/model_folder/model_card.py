@@ -13,8 +13,6 @@ from emberge.files import UnsoundFileError, open_regular
 _CARD = "README.md"
 _LONGEST_CARD_BYTES = 1 << 20
 _FENCE = "---"
-# Stated in place of a licence where the terms are the author's own.
-_OWN_TERMS = ("other", "unknown", "not specified")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -47,24 +45,11 @@ def split_card(text: str) -> tuple[str, str]:
     return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])
 
 
-def licence_of(folder: Path) -> str | None:
-    """Return the licence in the front matter of a folder's model card; None without one."""
-    matter = read_front_matter(folder)
-    stated = matter.get("license")
+def stated_licence(front: Mapping[str, Any]) -> str | None:
+    """Return the licence that the front matter of a card states; None without one."""
+    stated = front.get("license")
     if stated == "other":
-        stated = matter.get("license_name") or stated
+        stated = front.get("license_name") or stated
     names = stated if isinstance(stated, list) else [stated]
-    licences = [name for name in names if isinstance(name, str) and name not in ("", "~", "null")]
+    licences = [name for name in names if isinstance(name, str) and name not in _NULLS]
     return ", ".join(licences) or None
-
-
-def licence_limits(licence: str) -> frozenset[str]:
-    """Return the restrictions on use that a licence's name shows.
-
-    The restrictions are "nd" if nothing derived may be shared, "nc" if commercial use is forbidden, and "own"
-    if the terms are the author's own and the name does not show them.
-    """
-    words = licence.lower()
-    return frozenset(
-        {"nd", "nc"} & {*words.split("-")} | ({"own"} if words in _OWN_TERMS else set())
-    )

@@ -4,11 +4,8 @@ from .clean import find_leftovers as find_leftovers
 from .clean import remove_leftovers as remove_leftovers
 from .lineage import Parent as Parent
 from .lineage import Trained as Trained
-from .lineage import ancestors_outside as ancestors_outside
 from .lineage import ancestry as ancestry
-from .lineage import model_outside as model_outside
 from .lineage import results_in as results_in
-from .lineage import with_card as with_card
 from .run_folder import ARTIFACT as ARTIFACT
 from .run_folder import CHANGING as CHANGING
 from .run_folder import Input as Input

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberge.contracts import Artifact, DataOrigin
 from emberge.errors import CheckpointError
-from emberge.model_folder import in_package, read_front_matter
+from emberge.model_folder import in_package, read_front_matter, stated_licence
 from emberge.results.run_folder import ARTIFACT, OutFolder, read_artifact
 
 README = "README.md"
@@ -22,9 +22,8 @@ _HUB_NAME = re.compile(r"(?:[\w][\w.-]*/)?[\w][\w.-]*")  # names of old models h
 class Parent:
     """Model from which another model was made; facts that no file states are empty or None.
 
-    `bases` are the hub ids from which the model descends: its own id if it is on the hub. `datasets` are the
-    data sets that its card names. `card` is False if no card was found. `reference` is the name in a recipe
-    by which the model is found, if it is not `name`.
+    `bases` are the hub ids from which the model descends: its own id if it is on the hub. `reference` is the
+    name in a recipe by which the model is found, if it is not `name`.
     """
 
     name: str
@@ -35,27 +34,18 @@ class Parent:
     languages: tuple[str, ...] = ()
     bases: tuple[str, ...] = ()
     step: bool = False
-    datasets: tuple[str, ...] = ()
-    card: bool = False
     reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Data set that a model was trained on; `rows` are the most of its `whole` number that one training used.
-
-    `media` are the kinds of media in its rows. `tasks` are evaluation tasks from the same source; None if
-    they are not stated.
-    """
+    """Data set that a model was trained on: the most `rows` that one training used of its `whole` number."""
 
     name: str
     task: str = ""
     rows: int | None = None
     whole: int | None = None
     origin: DataOrigin = field(default_factory=DataOrigin)
-    language: str | None = None
-    media: tuple[str, ...] = ()
-    tasks: tuple[str, ...] | None = None
 
     @property
     def licence(self) -> str | None:
@@ -64,16 +54,11 @@ class Trained:
 
 
 class Ancestry(NamedTuple):
-    """Ancestry of a model: its parents, its ancestors outside the run, and all training data.
-
-    `roots` are the oldest ancestors up to those whose own licence is known, `outside` those that no step
-    made: nothing but their cards is known of the data that they were trained on.
-    """
+    """Ancestry of a model: its parents, its oldest ancestors up to those of known licence, and its data."""
 
     parents: tuple[Parent, ...]
     roots: tuple[Parent, ...]
     data: tuple[Trained, ...]
-    outside: tuple[Parent, ...]
 
 
 def _find_parents(artifact: Artifact, out: Path, origin: Path | None) -> tuple[Parent, ...]:
@@ -118,10 +103,10 @@ def _find_base(name: str, reference: str, weight: Any, out: Path, origin: Path |
 def _find_parent(text: str, weight: Any, out: Path, origin: Path | None) -> Parent:
     if _find_result_link(text, out).is_dir():
         return Parent(text, weight, step=True)
-    return model_outside(text, origin, weight)
+    return _find_model_outside(text, origin, weight)
 
 
-def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
+def _find_model_outside(text: str, origin: Path | None, weight: Any) -> Parent:
     """Return a model from outside the run by its reference, with the facts of its card.
 
     Relative paths start at the folder `origin`. The network is not used: the card of a model on a hub is
@@ -134,31 +119,21 @@ def model_outside(text: str, origin: Path | None, weight: Any = None) -> Parent:
     folder = _find_folder(name, revision or None, origin)
     if _HUB_ID.fullmatch(name) and not adapter:
         link = f"https://huggingface.co/{name}" + (f"/tree/{revision}" if revision else "")
-        return with_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
-    return with_card(Parent(text, weight), folder)
+        return _add_card(Parent(name, weight, revision or None, link, bases=(name,)), folder)
+    return _add_card(Parent(text, weight), folder)
 
 
-def with_card(parent: Parent, folder: Path | None) -> Parent:
+def _add_card(parent: Parent, folder: Path | None) -> Parent:
     """Return a parent with the licence and languages of a folder's card; unchanged without a card."""
     if folder is None or not (folder / README).is_file():
         return parent
     card = read_front_matter(folder)
     return replace(
         parent,
-        card=True,
         bases=parent.bases or _read_hub_names(card.get("base_model")),
-        datasets=_read_hub_names(card.get("datasets")),
-        **_read_card_facts(card),
+        licence=stated_licence(card),
+        languages=_read_texts(card.get("language")),
     )
-
-
-def _read_card_facts(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return licence and languages of a card's front matter."""
-    licence = card.get("license")
-    if licence == "other":
-        licence = card.get("license_name") or licence
-    licence_text = ", ".join(_read_texts(licence))
-    return {"licence": licence_text or None, "languages": _read_texts(card.get("language"))}
 
 
 def _find_folder(name: str, revision: str | None, origin: Path | None) -> Path | None:
@@ -189,19 +164,17 @@ def _read_hub_names(value: Any) -> tuple[str, ...]:
     return tuple(name for name in _read_texts(value) if _HUB_NAME.fullmatch(name))
 
 
-def ancestry(
-    artifact: Artifact, folder: Path, origin: Path | None, declared: Collection[str] = ()
-) -> Ancestry:
+def ancestry(artifact: Artifact, folder: Path, origin: Path | None) -> Ancestry:
     """Return the parents of the model that a step left in `folder`, its oldest known ancestors, and its data.
 
     `origin` is the folder of the run's recipe, at which relative paths start. An ancestor that another run
     made is followed to its own ancestors and data by the record in its folder. Its licence is its own if its
-    card states one or `declared`, which are the names of models with known licences, contains it.
+    card states one.
     """
-    found, outside = _follow(artifact, folder, origin)
-    _, roots = _follow(artifact, folder, origin, lambda parent: _is_licensed(parent, declared))
+    found, _ = _follow(artifact, folder, origin)
+    _, roots = _follow(artifact, folder, origin, lambda parent: parent.licence is not None)
     parents = _find_parents(artifact, folder.parent, origin)
-    return Ancestry(parents, roots, _join_training_data(found), outside)
+    return Ancestry(parents, roots, _join_training_data(found))
 
 
 _Result = tuple[Artifact, Path]
@@ -255,24 +228,6 @@ def _find_result(
     return None if folder is None or artifact is None else (artifact, folder)
 
 
-def _is_licensed(parent: Parent, declared: Collection[str]) -> bool:
-    return parent.licence is not None or parent.name in declared
-
-
-def ancestors_outside(
-    text: str, origin: Path | None, declared: Collection[str] = ()
-) -> tuple[Parent, ...]:
-    """Return a model from outside the run, or the oldest known ancestors of one that another run made.
-
-    The arguments are those of `model_outside` and `ancestry`.
-    """
-    parent = model_outside(text, origin)
-    found = _find_result(
-        parent, origin or Path(), origin, lambda model: _is_licensed(model, declared)
-    )
-    return (parent,) if found is None else ancestry(*found, origin, declared).roots
-
-
 def _find_other_result(parent: Parent, origin: Path | None) -> Path | None:
     """Return the folder of a model that another run made; None for others."""
     text = parent.reference or parent.name
@@ -308,27 +263,21 @@ def _join_training_data(results: Iterable[_Result]) -> tuple[Trained, ...]:
 
 def _build_trained(name: str, facts: Mapping[str, Any]) -> Trained:
     """Return a data set by the facts in an artifact, without the number of rows."""
-    total, tasks, language = (facts.get(key) for key in ("of", "ind_tasks", "language"))
+    total = facts.get("of")
     return Trained(
         name,
         task=str(facts.get("task") or ""),
         whole=total if isinstance(total, int) else None,
         origin=_read_origin(facts.get("source")),
-        language=str(language) if language else None,
-        media=_read_texts(facts.get("media")),
-        tasks=None if tasks is None else _read_texts(tasks),
     )
 
 
 def _read_origin(facts: Any) -> DataOrigin:
     """Return the origin of a data set from an artifact; facts of other types are left out."""
     stated = facts if isinstance(facts, Mapping) else {}
-    texts = {key: stated.get(key) for key in ("licence", "url", "collected")}
-    kind, personal_data = stated.get("kind"), stated.get("personal_data")
+    texts = {key: stated.get(key) for key in ("licence", "url")}
     return DataOrigin(
         **{key: text for key, text in texts.items() if isinstance(text, str) and text},
-        kind=kind if kind in DataOrigin.KINDS else None,
-        personal_data=personal_data if isinstance(personal_data, bool) else None,
         written_by=_read_texts(stated.get("written_by")),
         scored_by=_read_texts(stated.get("scored_by")),
     )

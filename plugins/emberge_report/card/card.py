@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from emberge.documents import BulletList, Card, CodeLines, Section, TextTable
+from emberge.documents import NAME_REMARK, BulletList, Card, CodeLines, Section, TextTable
 from emberge.evaluating import Scores
 from emberge.results import Parent, Trained
 from emberge.wording import Markdown, code_span, prose, web_link
 
-from emberge_report.card.card_contamination import Contamination, contamination_section
 from emberge_report.card.card_scores import (
     cost_section,
     forgetting_sentence,
@@ -25,7 +24,6 @@ from emberge_report.page.cost import describe_cost
 
 if TYPE_CHECKING:
     from emberge import Artifact
-    from huggingface_hub.repocard_data import ModelCardData
 
 
 UNKNOWN = "unknown"
@@ -37,28 +35,17 @@ _WORST = 10
 _ELSEWHERE = {
     *("base", "base_reference", "base_fingerprint", "made_by", "weights", "models", "datasets"),
     *("seconds", "strategy", "seed", "table", "loss_curve", "losses", "checkpoints", "tensors"),
-    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures"),
+    *("trained", "training_cost", "cpu_seconds", "weights_by_layer", "figures", "adapter"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOrigin:
-    """Origin of a model: its step, with versions and hashes."""
-
-    component: str = ""
-    fingerprint: str = ""
-    versions: tuple[tuple[str, str], ...] = ()
-    seed: Any = None
-    recipe_hash: str = ""
 
 
 @dataclass(frozen=True)
 class CardFacts:
     """Facts of a model for its card.
 
-    `name` is the step's name; `opened_as` is the name by which others load the model, if it differs. `roots`
-    are the ancestors outside the run, `data` all data that the model and its parents were trained on,
-    `scores` the evaluations of exactly these weights, `contamination` the test texts found in that data.
+    `name` is the step's name. `roots` are the ancestors outside the run, `data` all data that the model and
+    its parents were trained on, `scores` the evaluations of exactly these weights, and `record` is the
+    content of artifact.json.
     """
 
     name: str
@@ -68,24 +55,7 @@ class CardFacts:
     roots: tuple[Parent, ...] = ()
     data: tuple[Trained, ...] = ()
     scores: tuple[Scores, ...] = ()
-    contamination: tuple[Contamination, ...] = ()
-    origin: ModelOrigin = ModelOrigin()
-    opened_as: str = ""
-
-    @property
-    def address(self) -> str:
-        """Name or path by which the model is loaded."""
-        return self.opened_as or self.name
-
-    @property
-    def remark(self) -> str:
-        """Comment after the line of code that loads the model; "" for a model with an address."""
-        return "" if self.opened_as else "  # the path of this folder, or its hub id"
-
-    @property
-    def title(self) -> str:
-        """Title of the card: the model's name without its owner."""
-        return self.address.rpartition("/")[2]
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def adapter(self) -> Mapping[str, Any] | None:
@@ -116,8 +86,7 @@ class CardFacts:
     @property
     def sources(self) -> tuple[Parent | Trained, ...]:
         """Models and data whose licences apply to the model."""
-        ancestors: list[Parent | Trained] = [*self.roots, *self.data]
-        return tuple(ancestors)
+        return (*self.roots, *self.data)
 
     @property
     def licence(self) -> str | None:
@@ -125,51 +94,48 @@ class CardFacts:
         stated = {source.licence for source in self.sources}
         return stated.pop() if len(stated) == 1 else None
 
+    def list_scored(self) -> Iterator[tuple[str, Scores]]:
+        """Yield each evaluation with the model's name in it, once for each form of embeddings."""
+        for scores in self.scores:
+            yield from ((name, scores) for name in scores.in_forms(self.name))
+
 
 def model_card(facts: CardFacts) -> Card:
     """Return the card of a model or an adapter."""
-    if facts.adapter is not None:
-        return _build_adapter_card(facts, facts.adapter)
-    forgotten = (forgetting_sentence(name, scores) for name, scores in _list_scored(facts))
+    forgotten = (forgetting_sentence(name, scores) for name, scores in facts.list_scored())
     opening = [_describe_model(facts), *filter(None, forgotten)]
-    sections = [section for section in _list_model_sections(facts) if section is not None]
-    return Card(facts.title, opening, sections, _build_model_front(facts))
+    sections = [section for section in _list_sections(facts) if section is not None]
+    return Card(facts.name, opening, sections, _build_front(facts))
 
 
-def _build_model_front(facts: CardFacts) -> dict[str, Any]:
+def _build_front(facts: CardFacts) -> dict[str, Any]:
+    """Return the values of front matter in the hub's form, scores as its `model-index`."""
     # The class of whole cards would bring all that the hub is called with.
     from huggingface_hub.repocard_data import ModelCardData
 
+    purpose, is_adapter = facts.anatomy.purpose, facts.adapter is not None
     languages = list(dict.fromkeys(lang for root in facts.roots for lang in root.languages))
     results = [
-        result for name, scores in _list_scored(facts) for result in results_of(name, scores)
+        result for name, scores in facts.list_scored() for result in results_of(name, scores)
     ]
+    library = "peft" if is_adapter else "sentence-transformers"
+    kind_tags = ["lora", "feature-extraction"] if is_adapter else purpose.tags
     data = ModelCardData(
-        model_name=facts.title,
+        model_name=facts.name,
         base_model=facts.bases or None,
         language=languages or None,
         license=facts.licence.lower() if facts.licence and _is_known(facts.licence) else None,
-        library_name="sentence-transformers",
-        pipeline_tag=facts.anatomy.purpose.pipeline,
-        tags=_list_tags(facts),
+        library_name=library,
+        pipeline_tag="feature-extraction" if is_adapter else purpose.pipeline,
+        tags=[library, *kind_tags, "emberge", *(["merge"] if facts.merged else [])],
         eval_results=results or None,
     )
     if facts.bases:
-        data["base_model_relation"] = "merge" if facts.merged else "finetune"
+        relation = "merge" if facts.merged else "finetune"
+        data["base_model_relation"] = "adapter" if is_adapter else relation
     if not results:
         data.pop("model_name")
-    return _list_values(data)
-
-
-def _list_values(data: ModelCardData) -> dict[str, Any]:
-    """Return the values of front matter in the hub's form, scores as its `model-index`."""
     return dict(data.to_dict())  # type: ignore[no-untyped-call]
-
-
-def _list_scored(facts: CardFacts) -> Iterator[tuple[str, Scores]]:
-    """Yield each evaluation with the model's name in it, once for each form of embeddings."""
-    for scores in facts.scores:
-        yield from ((name, scores) for name in scores.in_forms(facts.name))
 
 
 def _is_known(licence: str) -> bool:
@@ -178,19 +144,17 @@ def _is_known(licence: str) -> bool:
     return is_identifier and licence.lower() not in (UNKNOWN, "other")
 
 
-def _list_tags(facts: CardFacts) -> list[str]:
-    merge_tags = ["merge"] if facts.merged else []
-    return ["sentence-transformers", *facts.anatomy.purpose.tags, "emberge", *merge_tags]
-
-
-def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
-    yield usage_section(facts.address, facts.remark, facts.anatomy)
-    yield from (score_section(name, scores) for name, scores in _list_scored(facts))
+def _list_sections(facts: CardFacts) -> Iterator[Section | None]:
+    if facts.adapter is not None:
+        yield _build_adapter_usage(facts)
+        yield _build_adapter_content(facts.adapter)
+    else:
+        yield usage_section(facts.name, NAME_REMARK, facts.anatomy)
+    yield from (score_section(name, scores) for name, scores in facts.list_scored())
     yield from (cost_section(facts.name, scores) for scores in facts.scores)
     yield _build_parent_section(facts)
     yield _build_method_section(facts)
     yield _build_data_section(facts)
-    yield contamination_section(facts.contamination)
     yield _build_licence_section(facts)
     yield _build_limit_section(facts)
     yield _build_provenance_section(facts)
@@ -198,30 +162,28 @@ def _list_model_sections(facts: CardFacts) -> Iterator[Section | None]:
 
 def _describe_model(facts: CardFacts) -> Markdown:
     """Return the sentence on the model's kind and origin."""
-    origin = (
-        "merging"
-        if facts.merged
-        else "choosing"
-        if facts.chosen
-        else prose(facts.made_by) or "training"
-    )
+    verb = "merging" if facts.merged else "choosing" if facts.chosen else facts.made_by
     # A merge's base has no weight; a model of weight 0 is not in the merge.
     count = sum(p.weight not in (None, 0) for p in facts.parents)
-    subject = f"{count} models" if facts.merged and count else prose(_name_first(facts.parents))
-    dimension = facts.anatomy.dimension
+    first = facts.parents[0].name.removeprefix("$") if facts.parents else "another model"
+    noun = "models" if facts.adapter is None else "adapters"
+    subject = f"{count} {noun}" if facts.merged and count else prose(first)
+    origin = f"made with emberge by {prose(verb or 'training')} {subject}"
+    details = facts.artifact.details
+    if facts.adapter is not None:
+        if not facts.merged and "loss_curve" not in details:
+            origin = "made with emberge from a fine-tune and its base"
+        base = prose(str(details.get("base", "its base")))
+        return Markdown(f"A LoRA adapter of {base}, {origin}. It is no model by itself.")
+    dimension, purpose = facts.anatomy.dimension, facts.anatomy.purpose
     size = f"{dimension} numbers" if dimension else "numbers"
-    purpose = facts.anatomy.purpose
     sentence = purpose.does if purpose.lines else f"It turns a text into {size}; {purpose.does}."
     noun = f"A {purpose.noun}"
     media_kinds = [_MEDIA[kind] for kind in facts.anatomy.reads if kind in _MEDIA]
     if media_kinds:
         noun = f"An embedding model for {' and '.join(['text', *media_kinds])}"
         sentence = f"It turns each of them, or several together, into {size}; like things get like numbers."
-    return Markdown(f"{noun}, made with emberge by {origin} {subject}. {sentence}")
-
-
-def _name_first(parents: Sequence[Parent]) -> str:
-    return parents[0].name.removeprefix("$") if parents else "another model"
+    return Markdown(f"{noun}, {origin}. {sentence}")
 
 
 def _build_parent_section(facts: CardFacts) -> Section | None:
@@ -265,19 +227,25 @@ def _show_weight(weight: Any) -> str:
 
 def _build_method_section(facts: CardFacts) -> Section | None:
     details = facts.artifact.details
-    other_details = {
+    options = {
         key: value
         for key, value in details.items()
         if key not in _ELSEWHERE and value not in (None, {}, [])
     }
-    warnings = _describe_warnings(facts.artifact.warnings)
     if facts.merged:
-        options = options_as_yaml({"strategy": _unwrap_chain(details["strategy"]), **other_details})
-        counts = _count_tensors(details.get("tensors"))
-        passages = [options, *counts, *_describe_weights(facts), *warnings]
-        return Section("How it was merged", passages)
-    origin = "chosen" if facts.chosen else "made" if facts.made_by else "trained"
-    passages = [*([options_as_yaml(other_details)] if other_details else []), *warnings]
+        chain = details["strategy"]
+        is_single = isinstance(chain, list) and len(chain) == 1
+        options = {"strategy": chain[0] if is_single else chain, **options}
+    passages: list[Any] = [options_as_yaml(options)] if options else []
+    if isinstance(counts := details.get("tensors"), Mapping):
+        ways = [f"{count} {way}" for way, count in counts.items() if count]
+        passages += [f"Tensors: {', '.join(ways)}."] if ways else []
+    passages += _describe_weights(facts)
+    if facts.artifact.warnings:
+        passages += ["What the run warned about:", BulletList(facts.artifact.warnings)]
+    origins = ("merged", "chosen", "made")
+    is_origin = (facts.merged, facts.chosen, bool(facts.made_by))
+    origin = next((o for o, true in zip(origins, is_origin, strict=True) if true), "trained")
     return Section(f"How it was {origin}", passages) if passages else None
 
 
@@ -295,69 +263,35 @@ def _describe_weights(facts: CardFacts) -> list[str | TextTable]:
     return [f"Weights by layer. {COMPUTED}", TextTable(figure.table.head, rows)]
 
 
-def _count_tensors(counts: Any) -> list[str]:
-    """Return a sentence with the numbers of merged and copied tensors; empty for a training."""
-    if not isinstance(counts, Mapping):
-        return []
-    ways = [f"{count} {way}" for way, count in counts.items() if count]
-    return [f"Tensors: {', '.join(ways)}."] if ways else []
-
-
-def _unwrap_chain(value: Any) -> Any:
-    """Return the only link of a chain of one link, and any other value unchanged."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-def _describe_warnings(warnings: Sequence[str]) -> list[str | BulletList]:
-    return ["What the run warned about:", BulletList(warnings)] if warnings else []
-
-
 def _build_data_section(facts: CardFacts) -> Section | None:
+    """Return the sets with examples, licence and the models that wrote them; None without any."""
     if not facts.data and facts.artifact.size is None:
         return None
-    passages: list[str | TextTable] = []
-    if facts.data:
-        passages.append(_build_data_table(facts.data))
+    columns: dict[str, list[str]] = {
+        "Data set": [web_link(one.name, one.origin.url) for one in facts.data],
+        "Task": [one.task or "–" for one in facts.data],
+        "Examples": [_count_rows(one) for one in facts.data],
+        "Licence": [one.licence or UNKNOWN for one in facts.data],
+        "Written or scored by": [_list_authors(one) for one in facts.data],
+    }
+    known_columns = {head: cells for head, cells in columns.items() if any(cells)}
+    rows = [[cell or UNKNOWN for cell in row] for row in zip(*known_columns.values(), strict=True)]
+    passages: list[str | TextTable] = [TextTable([*known_columns], rows)] if facts.data else []
     sentences = []
     if facts.merged and facts.artifact.size is not None:
         sentences.append(
             f"Its parents were trained on {facts.artifact.size:,} examples, each parent's counted by itself; "
             "the table has the most rows that one of their trainings used."
         )
-    sentences += _describe_costs(facts)
+    cost = describe_cost(facts.artifact.details)
+    sentences += [cost] if cost else []
     sentences.append("The cards of the models it goes back to name what those were trained on.")
     return Section("Training data", [*passages, " ".join(sentences)])
-
-
-def _build_data_table(data: Sequence[Trained]) -> TextTable:
-    """Return the sets with examples, licence, and those facts of their origin that any of them states."""
-    columns: dict[str, list[str]] = {
-        "Data set": [web_link(dataset.name, dataset.origin.url) for dataset in data],
-        "Task": [dataset.task or "–" for dataset in data],
-        "Examples": [_count_rows(dataset) for dataset in data],
-        "Licence": [dataset.licence or UNKNOWN for dataset in data],
-        "Source": [dataset.origin.kind or "" for dataset in data],
-        "Personal data": [_show_flag(dataset.origin.personal_data) for dataset in data],
-        "Written or scored by": [_list_authors(dataset) for dataset in data],
-    }
-    known_columns = {head: cells for head, cells in columns.items() if any(cells)}
-    rows = [[cell or UNKNOWN for cell in row] for row in zip(*known_columns.values(), strict=True)]
-    return TextTable([*known_columns], rows)
-
-
-def _show_flag(flag: bool | None) -> str:
-    return "" if flag is None else "yes" if flag else "no"
 
 
 def _list_authors(data: Trained) -> str:
     models = dict.fromkeys((*data.origin.written_by, *data.origin.scored_by))
     return ", ".join(model.removeprefix("$") for model in models)
-
-
-def _describe_costs(facts: CardFacts) -> list[str]:
-    """Return a sentence on the cost of the trainings behind a merge, if it is known."""
-    sentence = describe_cost(facts.artifact.details)
-    return [sentence] if sentence else []
 
 
 def _count_rows(data: Trained) -> str:
@@ -369,15 +303,9 @@ def _count_rows(data: Trained) -> str:
 
 def _build_licence_section(facts: CardFacts) -> Section:
     """Return the licences that ancestors and data state."""
-    stated_licences = [
-        f"{source.name}: {source.licence}" for source in facts.sources if source.licence
-    ]
+    stated = [f"{source.name}: {source.licence}" for source in facts.sources if source.licence]
     silent = [source.name for source in facts.sources if not source.licence]
-    sentences = [
-        f"{'; '.join(stated_licences)}."
-        if stated_licences
-        else "No ancestor and no data set states one."
-    ]
+    sentences = [f"{'; '.join(stated)}." if stated else "No ancestor and no data set states one."]
     if silent:
         sentences.append(f"Unknown for {', '.join(silent)}.")
     sentences.append(
@@ -401,12 +329,19 @@ def _build_limit_section(facts: CardFacts) -> Section:
 
 def _build_provenance_section(facts: CardFacts) -> Section | None:
     """Return the section with versions, seed and hashes that reproduce the model."""
-    origin = facts.origin
-    rows = [[name, code_span(version)] for name, version in origin.versions]
-    rows += [["step", code_span(f"{facts.name} ({origin.component})")]] if origin.component else []
-    rows += [["seed", code_span(str(origin.seed))]] if origin.seed is not None else []
-    rows += [["fingerprint", code_span(origin.fingerprint)]] if origin.fingerprint else []
-    rows += [["recipe (SHA-256)", code_span(origin.recipe_hash)]] if origin.recipe_hash else []
+    record = facts.record
+    versions = record.get("versions")
+    facts_by_name = dict(versions) if isinstance(versions, Mapping) else {}
+    if component := record.get("component"):
+        facts_by_name["step"] = f"{facts.name} ({component})"
+    facts_by_name |= {
+        "seed": facts.artifact.details.get("seed", record.get("seed")),
+        "fingerprint": record.get("fingerprint") or None,
+        "recipe (SHA-256)": record.get("recipe") or None,
+    }
+    rows = [
+        [name, code_span(str(fact))] for name, fact in facts_by_name.items() if fact is not None
+    ]
     if not rows:
         return None
     remark = "The same recipe with the same inputs."
@@ -416,52 +351,16 @@ def _build_provenance_section(facts: CardFacts) -> Section | None:
 # ── adapters ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _build_adapter_card(facts: CardFacts, adapter: Mapping[str, Any]) -> Card:
-    """Return the card of an adapter: its base, how to load it, and the error of its rank."""
-    from huggingface_hub.repocard_data import ModelCardData
-
-    data = ModelCardData(
-        base_model=facts.bases or None,
-        library_name="peft",
-        pipeline_tag="feature-extraction",
-        tags=["lora", "peft", "feature-extraction", "emberge", *(["merge"] * facts.merged)],
-    )
-    if facts.bases:
-        data["base_model_relation"] = "adapter"
-    details = facts.artifact.details
-    base = str(details.get("base", "its base"))
-    origin = "by merging adapters" if facts.merged else "from a fine-tune and its base"
-    if "loss_curve" in details:
-        origin = "by training"
-    opening = [f"A LoRA adapter of {base}, made with emberge {origin}. It is no model by itself."]
-    sections = [
-        _build_adapter_usage(facts.address, facts.remark, base),
-        _build_adapter_content(adapter),
-        _build_parent_section(facts),
-        _build_adapter_method(facts) if facts.merged else None,
-        _build_licence_section(facts),
-        _build_provenance_section(facts),
-    ]
-    return Card(
-        facts.title, opening, [section for section in sections if section], _list_values(data)
-    )
-
-
-def _build_adapter_usage(name: str, remark: str, base: str) -> Section:
+def _build_adapter_usage(facts: CardFacts) -> Section:
+    base = str(facts.artifact.details.get("base", "its base"))
     lines = [
         "from peft import PeftModel",
         "from transformers import AutoModel",
         "",
         f"base = AutoModel.from_pretrained({python_text(base)})",
-        f"model = PeftModel.from_pretrained(base, {python_text(name)}){remark}",
+        f"model = PeftModel.from_pretrained(base, {python_text(facts.name)}){NAME_REMARK}",
     ]
     return Section("Use", [CodeLines("\n".join(lines), "python")])
-
-
-def _build_adapter_method(facts: CardFacts) -> Section:
-    options = options_as_yaml({"strategy": _unwrap_chain(facts.artifact.details["strategy"])})
-    passages = [options, *_describe_weights(facts), *_describe_costs(facts)]
-    return Section("How it was merged", passages)
 
 
 def _build_adapter_content(adapter: Mapping[str, Any]) -> Section:

@@ -457,10 +457,7 @@ train:
     (entry,) = load_catalogue(tmp_path).train
     assert entry.source == DataOrigin(
         licence="mit",
-        kind="crawled",
         url="https://acme.org/pairs",
-        personal_data=False,
-        collected="2024",
         written_by=("acme/writer",),
     )
 
@@ -468,18 +465,9 @@ train:
 @pytest.mark.parametrize(
     ("fact", "message"),
     [
-        (
-            "kind: publik",
-            r"datasets\.yaml:2: there is no kind of source 'publik'; did you mean 'public'",
-        ),
-        ("kind: 12", r"datasets\.yaml:2: there is no kind of source '12'; known: public, licensed"),
-        ("personal_data: maybe", r"datasets\.yaml:2: expected true or false, not 'maybe'"),
         ("written_by: t5", r"datasets\.yaml:2: expected a list of names"),
         ("url: [a]", r"datasets\.yaml:2: expected a text"),
-        (
-            "personal-data: true",
-            r"datasets\.yaml:2: .*did you mean 'personal_data'.*'x-personal-data'",
-        ),
+        ("writen_by: [t5]", r"datasets\.yaml:2: .*did you mean 'written_by'.*'x-writen_by'"),
     ],
 )
 def test_wrong_facts_of_a_source_are_refused_with_their_line(

@@ -63,7 +63,7 @@ def test_an_entry_that_says_nothing_leaves_all_open() -> None:
         ),
         "columns": dict.fromkeys(("anchor", "positive", "negative", "score", "label"), None),
         "source": {
-            **dict.fromkeys(("licence", "kind", "url", "personal_data", "collected"), None),
+            **dict.fromkeys(("licence", "url"), None),
             **dict.fromkeys(("written_by", "scored_by"), ()),
         },
         "split": "train",

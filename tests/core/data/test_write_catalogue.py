@@ -72,10 +72,7 @@ def test_a_written_set_keeps_its_whole_origin_and_names_new_scorers(tmp_path: Pa
     path.write_text(json.dumps(ROWS["taught"][0]) + "\n")
     origin = DataOrigin(
         licence="mit",
-        kind="user",
         url="https://acme.org",
-        personal_data=True,
-        collected="2024",
         written_by=("acme/writer",),
         scored_by=("acme/old",),
     )
@@ -93,10 +90,12 @@ def test_what_a_recipe_states_of_a_source_is_added_to_what_a_catalogue_states(
 ) -> None:
     (tmp_path / "find.jsonl").write_text(json.dumps(ROWS["find"][0]) + "\n")
     (tmp_path / "datasets.yaml").write_text(
-        "train: [{name: find, file: find.jsonl, source: {licence: mit, personal_data: true}}]"
+        "train: [{name: find, file: find.jsonl, source: {licence: mit, written_by: [t5]}}]"
     )
-    (found,) = loaded(tmp_path, source=DataOrigin(personal_data=False, kind="other"))
-    assert found.entry.source == DataOrigin(licence="mit", personal_data=False, kind="other")
+    (found,) = loaded(tmp_path, source=DataOrigin(written_by=("t6",), url="https://acme.org"))
+    assert found.entry.source == DataOrigin(
+        licence="mit", url="https://acme.org", written_by=("t6",)
+    )
 
 
 def test_the_page_of_a_hub_dataset_is_its_address_unless_another_is_stated() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +11,10 @@ from typing import Any
 import pytest
 from emberge import Artifact, ModelRef, RecipeError, StepRef
 from emberge.cli import arguments
-from emberge.contracts import BoardEntry
 from emberge_publish import publish_verb
 from emberge_publish.hooks import register_verbs
-from emberge_publish.hub_repository import FileOnHub, HubError, Remote
-from emberge_publish.publication import Choices, PlannedFile, Publication, Published, plan_files
+from emberge_publish.hub_repository import FileOnHub, Remote
+from emberge_publish.publication import Choices, PlannedFile, Publication, Published
 from emberge_publish.publish_step import Publish
 
 from tests.support.publishing import git_blob
@@ -54,8 +51,7 @@ def test_a_word_too_many_names_the_help_of_the_verb() -> None:
 def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
     assert " ".join(parser().format_usage().split()) == (
         "usage: emberge publish [-h] [--dry-run] [--private] [--replace] [--licence ID] "
-        "[--licence-of PARENT=ID] [--state SECTION=TEXT] [--inputs FOLDER] [--mteb FOLDER] [--yes] DIR "
-        "[OWNER/NAME]"
+        "[--yes] DIR [OWNER/NAME]"
     )
     plain = {
         "folder": Path("soup"),
@@ -63,10 +59,6 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         "private": False,
         "replace": False,
         "licence": None,
-        "licence_of": [],
-        "state": [],
-        "inputs": Path(),
-        "mteb": None,
         "yes": False,
         "dry_run": False,
     }
@@ -75,15 +67,12 @@ def test_the_options_are_those_of_the_usage_and_have_their_defaults() -> None:
         parser().parse_args(["--dry-run", "--yes", "soup"])
     dry = {**plain, "name": None, "dry_run": True}
     assert vars(parser().parse_args(["--dry-run", "soup"])) == dry
-    words = "--private --replace --licence mit --licence-of a=b --licence-of c=d --inputs i --mteb m --yes"
+    words = "--private --replace --licence mit --yes"
     assert vars(parser().parse_args(["soup", "me/soup", *words.split()])) == {
         **plain,
         "private": True,
         "replace": True,
         "licence": "mit",
-        "licence_of": ["a=b", "c=d"],
-        "inputs": Path("i"),
-        "mteb": Path("m"),
         "yes": True,
     }
 
@@ -98,8 +87,7 @@ class Prepared:
         self.remote, self.states = Remote(commit), list(planned)
         self.files = {"b": b"", "a": b""}
         self.notes = ["a note"]
-        self.terms = SimpleNamespace(licence="mit")
-        self.ancestors = SimpleNamespace(bases=["acme/a"])
+        self.licence, self.licence_words = "mit", "licence mit"
         self.asked: list[Any] = []
         self.repository = SimpleNamespace(
             name="me/soup",
@@ -130,10 +118,6 @@ class Prepared:
         self.asked.append("upload")
         return Published("0123456789abcdef", "https://hub/me/soup", 1, 2)
 
-    def write_board(self, out: Path, commit: str) -> list[str]:
-        self.asked.append((out, commit))
-        return ["a.py"]
-
 
 def run(prepared: Prepared, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[Any]:
     """Run the verb and return what it was prepared with."""
@@ -152,48 +136,26 @@ def test_what_is_agreed_to_is_shown_checked_and_uploaded(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     prepared = Prepared(None, NEW)
-    words = [
-        "--yes",
-        "--private",
-        "--replace",
-        "--licence",
-        "mit",
-        "--inputs",
-        "here",
-        "--mteb",
-        "m",
-    ]
-    given = run(prepared, monkeypatch, *words, "--licence-of", "./a=b=mit", "--licence-of", "c=d")
-    choices = Choices(
-        name="me/soup",
-        private=True,
-        replace=True,
-        licence="mit",
-        licences={"./a=b": "mit", "c": "d"},
-    )
-    assert given == [Path("soup"), choices, "plugins", Path("here")]
-    assert prepared.asked == ["token", "free", "upload", (Path("m"), "0123456789abcdef")]
+    words = ["--yes", "--private", "--replace", "--licence", "mit"]
+    given = run(prepared, monkeypatch, *words)
+    choices = Choices(name="me/soup", private=True, replace=True, licence="mit")
+    assert given == [Path("soup"), choices]
+    assert prepared.asked == ["token", "free", "upload"]
     assert capsys.readouterr().out.splitlines() == [
         "one",
         "two",
         "published: https://hub/me/soup at 0123456789ab",
-        f"written: {Path('m', 'a.py')}",
     ]
 
 
-def test_where_the_hub_has_it_all_only_the_leaderboards_files_are_written(
+def test_where_the_hub_has_it_all_nothing_is_sent(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     prepared = Prepared("c0", SAME)
-    given = run(prepared, monkeypatch, "--mteb", "m")
-    assert given[1:] == [Choices(name="me/soup"), "plugins", Path()]
-    assert prepared.asked == ["token", "free", (Path("m"), "c0")]
-    *_, nothing, written = capsys.readouterr().out.splitlines()
-    assert nothing.startswith("nothing to upload")
-    assert written == f"written: {Path('m', 'a.py')}"
-    prepared = Prepared("c0", SAME)
-    run(prepared, monkeypatch)
-    assert prepared.asked == ["token", "free"], "no leaderboard without its folder"
+    given = run(prepared, monkeypatch)
+    assert given[1:] == [Choices(name="me/soup")]
+    assert prepared.asked == ["token", "free"]
+    assert capsys.readouterr().out.splitlines()[-1].startswith("nothing to upload")
     for commit, planned in ((None, SAME), ("c0", NEW)):
         prepared = Prepared(commit, planned)
         run(prepared, monkeypatch, "--yes")
@@ -227,8 +189,7 @@ def test_an_answer_at_the_terminal_decides(
 
 def test_a_dry_run_asks_no_hub(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     prepared = Prepared(None, NEW)
-    given = run(prepared, monkeypatch, "--dry-run")
-    assert given[4]("acme/a", None) is None, "cards of a hub are not downloaded"
+    run(prepared, monkeypatch, "--dry-run")
     assert prepared.asked == []
     assert capsys.readouterr().out.startswith("seen\n")
 
@@ -236,38 +197,6 @@ def test_a_dry_run_asks_no_hub(monkeypatch: pytest.MonkeyPatch, capsys: Capture)
 def test_only_a_dry_run_needs_no_name() -> None:
     with pytest.raises(RecipeError, match=r"soup: .*OWNER/NAME.*--dry-run"):
         publish_verb.run(parser().parse_args(["soup"]), "plugins")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("word", ["mit", "=mit", "./a="])
-def test_a_stated_licence_is_a_name_and_an_id(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    with pytest.raises(RecipeError, match=f"--licence-of {word}: .*PARENT=ID"):
-        run(Prepared(None, NEW), monkeypatch, "--licence-of", word)
-
-
-def test_statements_go_to_sections_of_the_summary_of_training_data(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given: list[Choices] = []
-    prepared = Prepared(None, NEW)
-
-    def prepare(_: Path, choices: Choices, *__: object) -> Prepared:
-        given.append(choices)
-        return prepared
-
-    monkeypatch.setattr(publish_verb, "prepare", prepare)
-    words = ["soup", "me/soup", "--dry-run", "--state", "1.1=Acme = Berlin", "--state", "3.2=none"]
-    assert publish_verb.run(parser().parse_args(words), "plugins") == 0  # type: ignore[arg-type]
-    assert given[0].statements == {"1.1": "Acme = Berlin", "3.2": "none"}
-
-
-@pytest.mark.parametrize(
-    ("word", "fix"), [("1.1", "SECTION=TEXT"), ("1.1=", "SECTION=TEXT"), ("9=a", "it has 1.1, ")]
-)
-def test_a_statement_is_a_section_and_a_text(
-    monkeypatch: pytest.MonkeyPatch, word: str, fix: str
-) -> None:
-    with pytest.raises(RecipeError, match=f"--state.*{fix}"):
-        run(Prepared(None, NEW), monkeypatch, "--state", word)
 
 
 # ── the step ────────────────────────────────────────────────────────────────────────────────────────
@@ -299,49 +228,33 @@ def test_a_step_uploads_where_it_was_asked_to_and_records_what_it_did(
         private=True,
         replace=True,
         licence="mit",
-        licences={"./a": "mit"},
-        statements={"3.2": "none"},
     )
     assert step.uploads_to() == (("me/soup",) if upload else ())
     made = step.run(workspace)
-    choices = Choices(
-        name="me/soup",
-        private=True,
-        replace=True,
-        licence="mit",
-        licences={"./a": "mit"},
-        statements={"3.2": "none"},
-    )
-    assert given == [Path("soup"), choices, "plugins", Path("here")]
+    choices = Choices(name="me/soup", private=True, replace=True, licence="mit")
+    assert given == [Path("soup"), choices]
     assert warned == ["a note"]
     facts: dict[str, Any] = {
         "name": "me/soup",
         "licence": "mit",
-        "bases": ["acme/a"],
         "uploaded": False,
         "table": "published.md",
     }
-    board = tmp_path / "mteb"
     table = (tmp_path / "published.md").read_text()
     if upload:
         commit, url = "0123456789abcdef", "https://hub/me/soup"
         facts |= {"uploaded": True, "commit": commit, "url": url, "files": 1, "size": 2}
-        assert prepared.asked == ["token", "free", "upload", (board, commit)]
+        assert prepared.asked == ["token", "free", "upload"]
         assert progress == [(0, 2, "files"), (2, 2, "files")]
         assert table == "```text\none\ntwo\n```\n"
     else:
-        assert prepared.asked == [(board, None)]
+        assert not prepared.asked
         assert not progress
         assert table.startswith("me/soup: 2 files, licence mit\n\n| a table |\n\n")
         assert table.endswith(
-            "\n\n```bash\nemberge publish --dry-run soup me/soup --private --replace --licence mit "
-            "--licence-of ./a=mit --state 3.2=none --inputs here\n```\n"
+            "\n\n```bash\nemberge publish --dry-run soup me/soup --private --replace --licence mit\n```\n"
         )
     assert made == Artifact(kind="file", parents=("$soup",), details=facts)
-    written = (tmp_path / "published.json").read_text()
-    assert json.loads(written) == {**facts, "files": ["a", "b"]}
-    assert written.startswith('{\n "name": "me/soup",\n')
-    assert written.endswith("\n}\n")
 
 
 def test_a_model_whose_gate_is_not_met_is_not_even_gathered(
@@ -369,7 +282,6 @@ def test_a_model_whose_gate_is_not_met_is_not_even_gathered(
     claims = ["scores: not met: a is to be better", "scores: not met: b too"]
     assert warned == [f"not published: {claim}" for claim in claims]
     assert (made.details["uploaded"], made.details["not_met"]) == (False, claims)
-    assert json.loads((tmp_path / "published.json").read_text()) == made.details
     text = (tmp_path / "published.md").read_text()
     assert text == "".join(f"- not published: {claim}\n" for claim in claims)
 
@@ -379,7 +291,6 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
     monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
-    monkeypatch.setattr(Publish, "_check_licences", lambda *_: iter(()))
     context: Any = SimpleNamespace(
         problem=lambda text, option: ("problem", option, text),
         warning=lambda text, option: ("warning", option, text),
@@ -395,7 +306,7 @@ def test_a_step_warns_before_the_run_where_nobody_is_logged_in(
     assert checked("soup", "./soup+./adapter", False) == [("problem", "name"), ("problem", "model")]
     plain = Publish(model=ModelRef("./soup"), name="me/soup")
     assert (plain.upload, plain.private, plain.replace, plain.after) == (False, False, False, ())
-    assert (plain.licence, plain.licences, plain.uploads_to()) == (None, {}, ())
+    assert (plain.licence, plain.uploads_to()) == (None, ())
 
 
 # ── the upload ──────────────────────────────────────────────────────────────────────────────────────
@@ -406,12 +317,12 @@ def remote_of(commit: str, files: Mapping[str, bytes]) -> Remote:
 
 
 class Hub:
-    """A repository in memory; `lost` are the paths whose bytes it does not keep."""
+    """A repository in memory."""
 
     name, url = "me/soup", "https://hub/me/soup"
 
-    def __init__(self, at_creation: Remote | None = None, lost: Sequence[str] = ()) -> None:
-        self.at_creation, self.lost = at_creation, lost
+    def __init__(self, at_creation: Remote | None = None) -> None:
+        self.at_creation = at_creation
         self.files: dict[str, bytes] = {}
         self.asked: list[Any] = []
 
@@ -421,24 +332,15 @@ class Hub:
 
     def commit(self, files: Mapping[str, bytes], removed: Sequence[str], parent: str) -> str:
         self.asked.append(("commit", dict(files), removed, parent))
-        self.files = {p: b"" if p in self.lost else b for p, b in {**self.files, **files}.items()}
-        self.files = {p: b for p, b in self.files.items() if p not in removed}
+        kept = {**self.files, **files}.items()
+        self.files = {path: content for path, content in kept if path not in removed}
         return "0123456789abcdef"
 
-    def read_state(self, revision: str) -> Remote:
-        self.asked.append(("look", revision))
-        return remote_of(revision, self.files)
 
-
-ENTRY = BoardEntry(name="me/soup", date="2026-01-02", licence="mit", dimension=4, reference="")
-
-
-def publication(hub: Hub, folder: Path = Path(), plugins: Any = None, **more: Any) -> Publication:
-    board = ENTRY
+def publication(hub: Hub, **more: Any) -> Publication:
     files = {"a": b"xyz", "b": b"1234"}
     choices = Choices(name="me/soup", **more)
-    terms = ancestors = None
-    return Publication(choices, hub, folder, files, terms, ancestors, board, (), plugins)  # type: ignore[arg-type]
+    return Publication(choices, hub, files, "mit", ())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -450,7 +352,6 @@ def test_a_new_repository_gets_all_files_in_one_commit(private: bool) -> None:
     assert hub.asked == [
         ("create", private),
         ("commit", {"a": b"xyz", "b": b"1234"}, [], "first"),
-        ("look", "0123456789abcdef"),
     ]
 
 
@@ -460,17 +361,14 @@ def test_only_what_differs_is_sent_and_removed_on_the_commit_that_was_seen() -> 
     seen = remote_of("old", hub.files)
     mine = publication(hub, replace=True)
     assert mine.upload(mine.planned(seen), seen) == Published("0123456789abcdef", hub.url, 1, 3)
-    assert hub.asked == [
-        ("commit", {"a": b"xyz"}, ["gone"], "old"),
-        ("look", "0123456789abcdef"),
-    ]
+    assert hub.asked == [("commit", {"a": b"xyz"}, ["gone"], "old")]
     hub.files["gone"] = b"x"
     seen, hub.asked = remote_of("more", hub.files), []
     assert mine.upload(mine.planned(seen), seen) == Published("0123456789abcdef", hub.url, 0, 0)
     assert hub.asked[0] == ("commit", {}, ["gone"], "more")
     seen, hub.asked = remote_of("equal", hub.files), []
     assert mine.upload(mine.planned(seen), seen) == Published("equal", hub.url, 0, 0)
-    assert hub.asked == [("look", "equal")]
+    assert not hub.asked
 
 
 def test_a_repository_of_somebody_faster_is_not_overwritten() -> None:
@@ -479,31 +377,3 @@ def test_a_repository_of_somebody_faster_is_not_overwritten() -> None:
     with pytest.raises(RecipeError, match=r"me/soup: .*\(a\).*--replace"):
         mine.upload(mine.planned(Remote()), Remote())
     assert [kind for kind, *_ in hub.asked] == ["create"]
-
-
-def test_bytes_that_the_hub_did_not_keep_are_named() -> None:
-    mine = publication(Hub(lost=["b"]))
-    with pytest.raises(HubError, match=r"^me/soup: at commit 0123456789ab .* of b; .*--replace"):
-        mine.upload(plan_files(mine.files, Remote()), Remote())
-
-
-def test_the_leaderboards_entry_is_written_for_an_embedding_model(tmp_path: Path) -> None:
-    asked: list[Any] = []
-
-    def write(*given: Any) -> list[str]:
-        asked.append(given)
-        return ["me__soup.py"]
-
-    boards = [SimpleNamespace(write_entry=write)]
-    plugins = SimpleNamespace(every=lambda kind: boards if kind == "leaderboard" else [])
-    folder, out = tmp_path / "soup", tmp_path / "boards" / "mine"
-    folder.mkdir()
-    mine = publication(Hub(), folder, plugins)
-    assert mine.write_board(out, "c1") == []
-    assert not out.exists()
-    (folder / "modules.json").write_text("[]")
-    assert mine.write_board(out, "c1") == ["me__soup.py"]
-    assert asked == [(out, folder, replace(ENTRY, revision="c1"))]
-    assert out.is_dir()
-    boards.clear()
-    assert mine.write_board(out, None) == []

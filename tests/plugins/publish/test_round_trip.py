@@ -12,8 +12,6 @@ from typing import Any
 import mteb
 import pytest
 from emberge.cli.main import main
-from mteb.cache import ResultCache
-from mteb.models import ModelMeta
 
 from tests.support.commands import environment
 from tests.support.loopback_hub import Hub
@@ -100,7 +98,7 @@ def test_what_is_published_loads_by_its_id_with_equal_vectors_and_scores(
     merged("license: mit\nbase_model: acme/small", "license: apache-2.0\nlanguage: en")
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     assert main(["run", "recipe.yaml", "--out", "out", "--quiet"]) == 0
-    assert main(["publish", "out/soup", "me/soup", "--yes", "--mteb", "board"]) == 0
+    assert main(["publish", "out/soup", "me/soup", "--yes", "--licence", "apache-2.0"]) == 0
     own = json.loads((tmp_path / "out/scores/scores.json").read_text())["scores"]["soup"]["STS12"]
 
     found = load(hub, sts12, tmp_path / "out" / "soup", tmp_path / "home")
@@ -111,36 +109,3 @@ def test_what_is_published_loads_by_its_id_with_equal_vectors_and_scores(
     assert found["meta"]["revision"] == commit
     assert found["meta"]["license"] == "apache-2.0"
     assert found["meta"]["adapted_from"] == "acme/small"
-
-    # The leaderboard's folder is what mteb's own code reads.
-    folder = tmp_path / "board" / "results" / "me__soup" / commit
-    meta = ModelMeta.model_validate_json_resolved(_without_older(folder / "model_meta.json"))
-    assert (meta.name, meta.revision, meta.license) == ("me/soup", commit, "apache-2.0")
-    assert meta.languages == ["eng-Latn"]
-    assert meta.embed_dim == found["meta"]["embed_dim"]
-    (result,) = ResultCache(tmp_path / "board").load_results([meta], validate_and_filter=True)
-    (task,) = result.task_results
-    assert task.task_name == "STS12"
-    assert task.get_score() == pytest.approx(own, abs=1e-6)  # mteb keeps six digits
-
-
-def _without_older(path: Path) -> bytes:
-    """The file without a field that mteb writes for its older releases and warns of."""
-    found = json.loads(path.read_text())
-    found.pop("is_cross_encoder")
-    return json.dumps(found).encode()
-
-
-def test_the_entry_for_the_register_is_python_that_gives_the_same_model(
-    hub: Hub, merged: Merged, tmp_path: Path
-) -> None:
-    merged("license: mit", "license: mit")
-    assert main(["publish", "soup", "me/soup", "--yes", "--mteb", "board"]) == 0
-    scope: dict[str, Any] = {}
-    exec((tmp_path / "board" / "me__soup.py").read_text(), scope)
-    (meta,) = (one for one in scope.values() if isinstance(one, ModelMeta))
-    assert (meta.name, meta.revision) == ("me/soup", hub.commits["me/soup"][-1])
-    assert meta.training_datasets is None  # two local folders: nobody knows
-    assert list((tmp_path / "board").rglob("*.json")) == [
-        tmp_path / "board" / "results" / "me__soup" / str(meta.revision) / "model_meta.json"
-    ]

@@ -249,14 +249,10 @@ _OWN_ROOMS: Mapping[str, Room] = {
     "publish": Room(
         ("plugins/emberge_publish/*.py",),
         (
-            "tests/hostile/test_credentials.py",
             "tests/hostile/test_publishing.py",
-            "tests/plugins/publish/test_ancestors.py",
-            "tests/plugins/publish/test_licences.py",
             "tests/plugins/publish/test_planned_files.py",
             "tests/plugins/publish/test_publish.py",
             "tests/plugins/publish/test_publish_verb.py",
-            "tests/plugins/publish/test_published_card.py",
         ),
     ),
     "export": Room(
@@ -273,7 +269,6 @@ _OWN_ROOMS: Mapping[str, Room] = {
         (
             "tests/core/test_wording.py",
             "tests/hostile/test_cards_and_tables.py",
-            "tests/plugins/report/test_card_contamination.py",
             "tests/plugins/report/test_model_card.py",
             "tests/plugins/report/test_whole_cards.py",
         ),

@@ -135,7 +135,6 @@ def _plan_from_folders(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -
         problems=(*plan.problems, *problems),
         warnings=(*warnings, *plan.warnings, *more_warnings.warnings),
         only_weights_differ=more_warnings.only_weights_differ,
-        licences=more_warnings.licences,
     )
 
 
@@ -196,7 +195,6 @@ def _add_tensors(
         plan = replace(
             plan,
             only_weights_differ=more.only_weights_differ,
-            licences=more.licences,
             change_cosines=more.change_cosines,
         )
         matched.warnings += more.warnings
@@ -271,9 +269,6 @@ def _plan_slices(request: MergeRequest, out: Path | None, part: Path | None) -> 
         plan = replace(plan, problems=(*plan.problems, *filter_problems(plan)))
     if not plan.problems:
         plan = _add_weights(plan)
-    licences = {name: stated for one in plans for name, stated in one.licences.items()}
-    plan = replace(
-        plan, licences=licences, only_weights_differ=all(one.only_weights_differ for one in plans)
-    )
+    plan = replace(plan, only_weights_differ=all(one.only_weights_differ for one in plans))
     space_problems = disk_space_problems(plan.bytes, out, part) if out is not None else ()
     return replace(plan, problems=tuple(dict.fromkeys((*plan.problems, *space_problems))))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from emberge.contracts import Machine, Stage
 from emberge.merging.merge_plan import MergePlan, find_weighing_link
-from emberge.merging.planning.warn import licence_line
 from emberge.merging.streaming.cost import forecast
 from emberge.model_folder import origin_line
 from emberge.numerics import kernels_line
@@ -124,8 +123,6 @@ def _describe_others(plan: MergePlan) -> Iterator[tuple[str, str]]:
         yield "alike", "vocabulary, special tokens, pooling, prompts, longest text and similarity"
     if plan.template is not None:
         yield "beside", origin_line(plan.template)
-    if plan.licences:
-        yield "licences", licence_line(plan.licences)
     if plan.future_models:
         assumption = ", taken to be like the others" if plan.tensors else ""
         yield (

@@ -1,4 +1,4 @@
-"""Warnings of a plan that has no problems: weights, equal models, tokenizers, licences; loads no torch."""
+"""Warnings of a plan that has no problems: weights, equal models, tokenizers; loads no torch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pathlib import Path
 from emberge.contracts import MergeTransform, Stage
 from emberge.merging.comparison import LOW_COSINE
 from emberge.merging.merge_plan import MergePlan, weights_of
-from emberge.merging.request import MergeRequest
-from emberge.model_folder import Checkpoint, ModelPair, licence_limits, licence_of
+from emberge.model_folder import Checkpoint, ModelPair
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number
 from emberge.wording import count_noun, join_some
@@ -35,18 +34,16 @@ _MOST_COMPARED_MODELS = 8
 
 @dataclass(frozen=True, slots=True)
 class PlanWarnings:
-    """Warnings of a plan, whether models differ in weights only, and each parent's licence."""
+    """Warnings of a plan, and whether models differ in weights only."""
 
     warnings: tuple[str, ...]
     only_weights_differ: bool
-    licences: Mapping[str, str | None]
     change_cosines: tuple[float, ...] = ()
     """Cosines of models' changes from the base, pair by pair."""
 
 
 def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> PlanWarnings:
     """Return the warnings of a plan that has no problems; `checkpoints` are the folders that exist."""
-    licences = _read_licences(plan.request, checkpoints)
     with _OpenFiles() as files:
         estimate = estimate_cosines(plan, files)
         warnings = (
@@ -54,10 +51,9 @@ def plan_warnings(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> Pla
             *_warn_of_twins(plan, files),
             *_warn_of_far_layers(plan, estimate.layers),
             *_warn_of_tokens(plan, checkpoints),
-            *_warn_of_licences(licences),
         )
     only_weights_differ = _have_same_files(plan, checkpoints)
-    return PlanWarnings(warnings, only_weights_differ, licences, estimate.changes)
+    return PlanWarnings(warnings, only_weights_differ, estimate.changes)
 
 
 def _warn_of_weights(plan: MergePlan) -> Iterator[str]:
@@ -131,55 +127,6 @@ def _have_same_files(plan: MergePlan, checkpoints: Mapping[str, Checkpoint]) -> 
             *pair.smaller_differences(),
             *_compare_tokens(template, pair.second),
         )
-    )
-
-
-def _read_licences(
-    request: MergeRequest, checkpoints: Mapping[str, Checkpoint]
-) -> dict[str, str | None]:
-    models = [*request.inputs, *([request.base] if request.base is not None else [])]
-    licences: dict[str, str | None] = {}
-    for model in models:
-        if model.name in checkpoints:
-            folder = checkpoints[model.name].folder
-            stated_licences = [
-                licence_of(place) for place in (folder, model.adapter) if place is not None
-            ]
-            licences[model.name] = (
-                ", ".join(dict.fromkeys(one for one in stated_licences if one)) or None
-            )
-    return licences
-
-
-def _warn_of_licences(licences: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield warnings about the licences of parents, given by the parents' names."""
-    stated_licences = {name: licence for name, licence in licences.items() if licence}
-    for name, licence in stated_licences.items():
-        limits = licence_limits(licence)
-        if "nd" in limits:
-            yield (
-                f"'{name}' is under {licence}, which forbids sharing what is derived from it, such as a "
-                "merge; ask its authors, or leave it out"
-            )
-        if "nc" in limits:
-            yield f"'{name}' is under {licence}: what is merged from it may not be used commercially either"
-        if "own" in limits:
-            yield f"'{name}' is under terms of its own ('{licence}'); read them before you share a merge"
-    if len({licence.lower() for licence in stated_licences.values()}) > 1:
-        yield (
-            f"the parents' licences differ ({licence_line(stated_licences)}); what is merged has "
-            "to keep to all of them"
-        )
-
-
-def licence_line(licences: Mapping[str, str | None]) -> str:
-    """Return one line with the names under each licence: `apache-2.0: a, b; not stated: c`."""
-    by_licence: dict[str, list[str]] = {}
-    for name, licence in licences.items():
-        by_licence.setdefault(licence or "not stated", []).append(name)
-    ordered_licences = sorted(by_licence, key=lambda licence: licence == "not stated")
-    return "; ".join(
-        f"{licence}: {join_some(by_licence[licence], 4)}" for licence in ordered_licences
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import sys
@@ -15,9 +14,9 @@ import torch
 import yaml
 from emberge import Machine, PerTensor
 from emberge.cli.main import main
-from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge, summary
+from emberge.merging import MergeInput, MergePlan, MergeRequest, plan_merge
 from emberge.merging.streaming.cost import forecast
-from emberge.model_folder import Checkpoint, licence_of
+from emberge.model_folder import Checkpoint
 from emberge.numerics import kernels_line
 from emberge_merge import Linear, SignConsensus, Trim
 from safetensors.torch import load_file, save_file
@@ -301,68 +300,6 @@ def test_a_chosen_template_is_followed_and_the_difference_told(
     assert "configs, tokenizer and modules come from 'a'" in plan["beside"][0]
 
 
-def state_licence(folder: Path, licence: str, **more: str) -> None:
-    front = yaml.safe_dump({"license": licence, **more, "language": "en"})
-    (folder / "README.md").write_text(f"---\n{front}---\n\n# A model\n")
-
-
-LICENCES = {
-    ("apache-2.0", "apache-2.0"): "",
-    ("apache-2.0", "mit"): "the parents' licences differ (apache-2.0: ./a; mit: ./b)",
-    ("mit", "cc-by-nd-4.0"): "'./b' is under cc-by-nd-4.0, which forbids sharing what is derived",
-    ("cc-by-nc-4.0", "mit"): "'./a' is under cc-by-nc-4.0: what is merged from it may not be used",
-    ("mit", "other"): "'./b' is under terms of its own ('other')",
-}
-
-
-@pytest.mark.parametrize("licences", LICENCES)
-def test_licences_of_the_parents_are_read_from_their_cards(
-    licences: tuple[str, str], place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, licence in zip("ab", licences, strict=True):
-        state_licence(place / name, licence)
-    plan, err = check(capsys, **linear("./a", "./b", "./c"))
-    assert plan["licences"][0].endswith("not stated: ./c")
-    assert LICENCES[licences] in err
-    assert (err == "") == (LICENCES[licences] == "")
-
-
-def test_a_card_in_whatever_state_states_nothing(tmp_path: Path) -> None:
-    assert licence_of(tmp_path) is None
-    for text in (
-        "no front matter",
-        "---\nlicense: mit\nbut no end",
-        "---\n[: \n---\n",
-        "---\n- a\n---",
-    ):
-        (tmp_path / "README.md").write_text(text)
-        assert licence_of(tmp_path) is None, text
-    state_licence(tmp_path, "other", license_name="gemma")
-    assert licence_of(tmp_path) == "gemma"
-    (tmp_path / "README.md").write_text("---\nlicense:\n- mit\n- apache-2.0\n---\n")
-    assert licence_of(tmp_path) == "mit, apache-2.0"
-    for nothing in ("", "~", "null", "[[mit]]"):
-        (tmp_path / "README.md").write_text(f"---\nlicense: {nothing}\n---\n")
-        assert licence_of(tmp_path) is None, nothing
-    nested = [
-        "a: &a [mit]",
-        *(f"{k}: &{k} [*{j}, *{j}]" for j, k in itertools.pairwise("abcdefgh")),
-    ]
-    (tmp_path / "README.md").write_text("\n".join(["---", *nested, "license: *h", "---"]))
-    assert licence_of(tmp_path) is None, "lists in lists are no licence, and none is written out"
-
-
-def test_licences_are_looked_for_from_where_the_recipe_lies(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state_licence(place / "a", "mit")
-    Path("r.yaml").write_text(yaml.safe_dump({"steps": {"m": {"merge": linear("./a", "./b")}}}))
-    (place / "far").mkdir()
-    monkeypatch.chdir(place / "far")
-    assert main(["check", "../r.yaml", "--long"]) == 0
-    assert "licences    mit: ./a; not stated: ./b" in capsys.readouterr().out
-
-
 # ── when not all can be seen ────────────────────────────────────────────────────────────────────
 
 
@@ -377,16 +314,14 @@ def locate_model(reference, revision, files):
 """
 
 
-def test_without_weights_configs_and_cards_are_compared_still(
+def test_without_weights_configs_are_compared_still(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "ab":
         (place / name / "model.safetensors").unlink()
-    state_licence(place / "a", "mit")
     Path("shelf.py").write_text(HUB)
     plan, err = check(capsys, "--plugin", "shelf.py", **linear("hub:a", "hub:b"))
     assert err == ""
-    assert plan["licences"] == ["mit: hub:a; not stated: hub:b"]
     assert plan["not seen"] == ["weights of hub:a, hub:b"]
     assert "tensors" not in plan
     rewrite(place / "b" / "tokenizer_config.json", pad_token="[MASK]")
@@ -408,12 +343,6 @@ def test_models_yet_to_be_made_are_taken_to_be_like_the_others(
     assert "tensors     55 merged" in then
     assert "$first  0.5" in then
     assert "not seen    weights of $first, taken to be like the others" in then
-
-
-def test_many_are_cut_with_a_count(place: Path) -> None:
-    inputs = [MergeInput(f"model{i}", place / "abc"[i % 3]) for i in range(9)]
-    plan = plan_merge(MergeRequest(inputs=tuple(inputs), strategy=(Linear(),)))
-    assert any(line.endswith("model0, model1, model2, model3 and 5 more") for line in summary(plan))
 
 
 def test_one_column_of_numbers_for_any_kind_of_schedule(place: Path) -> None:

@@ -64,7 +64,7 @@ def test_relevant_documents_are_positives_and_judged_others_negatives(
 
 
 def test_the_pairs_have_the_stated_origin_of_the_folder(folder: Path, tmp_path: Path) -> None:
-    origin = DataOrigin(licence="mit", kind="public", personal_data=False)
+    origin = DataOrigin(licence="mit", url="https://acme.org")
     run(folder, tmp_path, source=origin)
     (listed,) = load_catalogue(next(tmp_path.rglob("datasets.yaml"))).train
     assert listed.source == origin

@@ -91,7 +91,7 @@ def test_each_passage_is_asked_about_once_and_its_lines_are_queries(
 def test_the_set_has_the_origin_of_the_documents_and_the_model_that_wrote(
     tmp_path: Path, handbook: Path
 ) -> None:
-    source = DataOrigin(licence="mit", kind="private", written_by=("translator",))
+    source = DataOrigin(licence="mit", written_by=("translator",))
     with serving_chat() as service:
         bench = run(step(service, handbook, source=source), tmp_path / "run")
     (listed,) = load_catalogue(bench.folder).train

@@ -372,11 +372,11 @@ def test_scored_sets_name_their_teacher_and_keep_their_origin(
     place: Path, plugins: Plugins
 ) -> None:
     text = RECIPE.replace("TEACHER", "{model: ./encoder}").replace("MORE", "")
-    stated = "task: retrieval, source: {licence: mit, personal_data: true, scored_by: [old]}"
+    stated = "task: retrieval, source: {licence: mit, scored_by: [old]}"
     read = parse_recipe(
         text.replace("task: retrieval", stated), plugins, path=place / "recipe.yaml"
     )
     run_recipe(read, place / "out", plugins, quiet=True)
     (listed,) = load_catalogue(place / "out" / "scored").train
-    origin = DataOrigin(licence="mit", personal_data=True, scored_by=("./encoder",))
+    origin = DataOrigin(licence="mit", scored_by=("./encoder",))
     assert listed.source == origin
