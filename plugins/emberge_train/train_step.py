@@ -23,10 +23,8 @@ from emberge import (
     PerDataset,
     Preflight,
     Problem,
-    RecipeError,
     Sampler,
     Step,
-    StepRef,
     TokenLoss,
     WholeNumber,
     Workspace,
@@ -102,9 +100,6 @@ class Train(FitOptions, Step):
     """Backbone that loads the model's folder; the folder's modules and settings are kept."""
     seed: WholeNumber | None = None
     """Seed of batches, drawn texts and dropout; by default the recipe's."""
-    learning_rate_of: StepRef | None = None
-    """Step whose learning rate is used instead: a training, or a `select` step, which gives the learning rate
-    of the training that it chose."""
     evaluate: EvaluateDuringTraining | None = None
     """Scores during the training, which can end it early and choose the model that is the result."""
     trackers: tuple[str, ...] = ()
@@ -120,7 +115,6 @@ class Train(FitOptions, Step):
 
         context.expect(expected_of(TrainingPreview(), self.model))
         yield from self._check_model(context)
-        yield from self._check_rate(context)
         if not self.sampler or type(self.sampler[-1]).batches is Sampler.batches:
             sampler_note = (
                 f"{type(self.sampler[-1]).__name__} only selects; " if self.sampler else ""
@@ -146,20 +140,6 @@ class Train(FitOptions, Step):
         yield from data_problems
         if not any(problem.severity == "error" for problem in data_problems):
             yield from self._look_ahead(context)
-
-    def _check_rate(self, context: Preflight) -> Iterator[Problem]:
-        if self.learning_rate_of is None:
-            return
-        if self.learning_rate != FitOptions.learning_rate:
-            yield context.problem(
-                "give learning_rate or learning_rate_of, not both", "learning_rate"
-            )
-        expected_result = context.expected(self.learning_rate_of)
-        if expected_result is not None and expected_result.artifact.kind != "model":
-            yield context.problem(
-                f"{self.learning_rate_of} makes no model; name a step train, or a select among such",
-                "learning_rate_of",
-            )
 
     def _check_model(self, context: Preflight) -> Iterator[Problem]:
         folder = context.whole_model(self.model)
@@ -332,8 +312,7 @@ class Train(FitOptions, Step):
             )
         workspace.progress(0, 0, note="loading rows")
         datasets = step_datasets(workspace, self.data)
-        rate = self._find_learning_rate(workspace)
-        options = FitOptions.of(self, learning_rate=rate)
+        options = FitOptions.of(self)
         sampler = [part.resolved(workspace.data) for part in self.sampler]
         adapts = self.backbone.leaves_adapter
         evaluate = self.evaluate
@@ -379,28 +358,11 @@ class Train(FitOptions, Step):
                 **self._describe_training(
                     model, result, _describe_used_rows(datasets, result), workspace.seed
                 ),
-                "learning_rate": rate,
+                "learning_rate": self.learning_rate,
                 "sampler": [repr(part) for part in sampler],
                 **(_read_adapter_ranks(workspace.folder) if adapts else {}),
             },
         )
-
-    def _find_learning_rate(self, workspace: Workspace) -> float:
-        """Return the learning rate; if an earlier training is named, the learning rate of that training.
-
-        Raises:
-            RecipeError: if the step has no learning rate.
-        """
-        if self.learning_rate_of is None:
-            return self.learning_rate
-        _, artifact = workspace.artifact(self.learning_rate_of)
-        rate = artifact.details.get("learning_rate")
-        if not isinstance(rate, int | float):
-            raise RecipeError(
-                f"learning_rate_of: {self.learning_rate_of} has no learning rate; name a step train, or a "
-                "select among such"
-            )
-        return float(rate)
 
     def _describe_training(
         self, model: Model, result: FitResult, used: Mapping[str, Any], seed: int

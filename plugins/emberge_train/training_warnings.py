@@ -78,14 +78,11 @@ def data_warnings(options: FitOptions, checked: CheckedData) -> Iterator[tuple[s
 def _check_negatives(options: FitOptions, checked: CheckedData) -> Iterator[str]:
     """Yield a warning if more hard negatives are asked for than any of the inspected rows has.
 
-    The default works for data without hard negatives, and `fill: mask` takes as many as a row has, so neither
-    is warned about.
+    The default works for data without hard negatives, so it is not warned about.
     """
     most = max((head.negatives for head in checked.heads), default=None)
     requested = options.hard_negatives
     if most is None or requested <= most or requested == FitOptions.hard_negatives:
-        return
-    if options.fill != "repeat":
         return
     inspected = "the rows that were looked at (the first 100 of each dataset)"
     if not most:
@@ -94,5 +91,5 @@ def _check_negatives(options: FitOptions, checked: CheckedData) -> Iterator[str]
     yield (
         f"hard_negatives {requested}: {inspected} have at most {most}, and each row "
         "repeats its own to fill the "
-        f"rest; write hard_negatives: {most}, or fill: mask"
+        f"rest; write hard_negatives: {most}"
     )

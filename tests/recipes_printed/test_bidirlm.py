@@ -232,7 +232,7 @@ def assert_masking(one: Any, model: str, tokens: int, rate: float | None = None)
     assert one.sampler[-1].batch_tokens == STEP_TOKENS
     assert one.max_steps == -(-tokens // STEP_TOKENS)
     assert (one.schedule, one.warmup_ratio) == ("warmup_stable_decay", WARMUP_EPOCHS)
-    assert (one.max_grad_norm, one.adam_beta1, one.adam_beta2) == (1, 0.9, 0.95)
+    assert (one.max_grad_norm, one.adam_beta2) == (1, 0.95)
 
 
 def assert_pairs(one: Any, model: str, pairs: int, rate: float | None = None) -> None:

@@ -52,10 +52,6 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         return (self[place] for place in range(len(self)))
 
-    def segments(self) -> Sequence[int]:
-        """Return the index of the first batch of each segment of the epoch; by default one segment."""
-        return (0,)
-
     def kinds(self) -> frozenset[tuple[str, Negatives]]:
         """Return the pairs (dataset, rule for negatives) that occur, by default by reading all batches."""
         return frozenset((part.dataset, batch.negatives) for batch in self for part in batch.parts)

@@ -22,8 +22,6 @@ from emberge.contracts import (
     NumberRange,
     PerDataset,
     Positive,
-    PositiveShare,
-    Requires,
     Sampler,
     Share,
     TextLength,
@@ -32,6 +30,8 @@ from emberge.contracts import (
 from emberge.errors import DataError
 
 _USUAL_WARMUP = 0.1
+# Share of the steps at the end over which the schedule `warmup_stable_decay` falls.
+DECAY_SHARE = 0.1
 PAIRS_ALONE = (
     "an encoder of pairs has no scores of other rows' texts; take negatives: hard_only, and rows with "
     "negatives of their own (mine_hard_negatives)"
@@ -62,10 +62,8 @@ class BatchOptions:
     positives: Count = 1
     """Positives of a row in a batch, drawn again in each epoch."""
     hard_negatives: WholeNumber = 7
-    """Largest number of hard negatives of a row in a batch, drawn again in each epoch."""
-    fill: Literal["repeat", "mask"] = "repeat"
-    """Treatment of rows with fewer texts than other rows of their batch: `repeat` repeats their texts, `mask`
-    leaves the missing places out."""
+    """Largest number of hard negatives of a row in a batch, drawn again in each epoch; rows with fewer than
+    other rows of their batch repeat theirs."""
     negatives: PerDataset[Negatives] = field(default_factory=PerDataset)
     """Negatives by task or dataset: `in_batch` also takes other rows' texts, `hard_only` takes only the row's
     own hard negatives; `auto` is `in_batch` for retrieval and reranking."""
@@ -114,22 +112,14 @@ class FitOptions(BatchOptions):
     warmup_ratio: Share | None = None
     """Share of the steps over which the learning rate rises from near 0; by default 0.1."""
     warmup_steps: WholeNumber | None = None
-    """Steps over which the learning rate rises, in place of a share; with `restart`, of each stretch."""
+    """Steps over which the learning rate rises, in place of a share."""
     schedule: Schedule = "linear"
-    """Course of the learning rate after the warm-up."""
-    decay_share: Annotated[PositiveShare, Requires("schedule", value="warmup_stable_decay")] = 0.1
-    """Share of the steps at the end over which `warmup_stable_decay` falls to near 0. With `warmup_ratio: 0`
-    and `decay_share: 1` a training consists only of the decay, starting from a checkpoint that was kept in a
-    stable phase."""
-    restart: bool = False
-    """If the sampler puts stages, tasks or datasets one after another, restart `schedule` and warm-up at the
-    start of each."""
+    """Course of the learning rate after the warm-up; `warmup_stable_decay` falls over the last tenth of the
+    steps."""
     weight_decay: NonNegative = 0.01
     """Decay of AdamW; biases, norms and learned parameters of losses have none."""
     max_grad_norm: Positive | None = 1.0
     """Longer gradients are cut to this norm; null cuts none."""
-    adam_beta1: Annotated[float, NumberRange(least=0, below=1)] = 0.9
-    """Decay of AdamW's mean of gradients."""
     adam_beta2: Annotated[float, NumberRange(least=0, below=1)] = 0.999
     """Decay of AdamW's mean of squared gradients."""
     adam_epsilon: Positive = 1e-8
@@ -160,14 +150,10 @@ class FitOptions(BatchOptions):
             raise ValueError(f"max_grad_norm must be above 0, not {self.max_grad_norm:g}")
 
     def _check_decay(self) -> None:
-        if not 0 < self.decay_share <= 1:
-            raise ValueError(
-                f"decay_share is a share above 0 and at most 1, not {self.decay_share:g}"
-            )
-        total_share = self.warmup_share(self.max_steps) + self.decay_share
+        total_share = self.warmup_share(self.max_steps) + DECAY_SHARE
         if self.schedule == "warmup_stable_decay" and total_share > 1 + 1e-9:
             raise ValueError(
-                f"the warm-up and decay_share are {total_share:g} of the steps together; lower one of them"
+                f"the warm-up and the decay are {total_share:g} of the steps together; lower the warm-up"
             )
 
     def warmup_share(self, steps: int | None) -> float:
@@ -177,7 +163,7 @@ class FitOptions(BatchOptions):
         return self.warmup_steps / steps if steps else 0.0
 
     def count_warmup_steps(self, steps: int) -> int:
-        """Return the number of warm-up steps of a training, or of a segment of it, that has `steps` steps."""
+        """Return the number of warm-up steps of a training that has `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         return math.ceil(self.warmup_share(steps) * steps)

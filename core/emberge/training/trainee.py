@@ -59,10 +59,6 @@ class Trainee:
         """Kind of task by dataset, for metrics."""
         return {}
 
-    def segment(self, step: int) -> tuple[int, int]:
-        """Return the first step and the end of the segment that contains a step."""
-        return 0, self.steps
-
     def decays(self, parameter: Tensor) -> bool:
         """Return whether weight decay applies to this parameter; by default, not to biases and norms."""
         return parameter.ndim > 1

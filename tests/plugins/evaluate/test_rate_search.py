@@ -39,7 +39,6 @@ steps:
       max_steps: 20
       learning_rate: $rate
       schedule: warmup_stable_decay
-      decay_share: 0.2
   search:
     select:
       models: $trial
@@ -47,11 +46,6 @@ steps:
       metric: loss
       top: 1
       within: null
-  adapted:
-    train:
-      <<: *training
-      max_steps: 30
-      learning_rate_of: $search
 """
 
 
@@ -77,9 +71,7 @@ def details(made: Path) -> Any:
     return artifact.details
 
 
-def test_the_rate_of_the_least_loss_is_that_of_the_later_training(
-    place: Path, plugins: Plugins
-) -> None:
+def test_the_training_of_the_least_loss_is_chosen(place: Path, plugins: Plugins) -> None:
     recipe = parse_recipe(RECIPE, plugins, path=place / "r.yaml")
     assert not check_recipe(recipe, plugins).errors
     results = folders(run_recipe(recipe, place / "out", plugins, machine=Machine(), quiet=True))
@@ -91,7 +83,6 @@ def test_the_rate_of_the_least_loss_is_that_of_the_later_training(
     assert chosen["learning_rate"] == 1e-3
     (described,) = chosen["chosen"].values()
     assert described["value"] == least["last_loss"]
-    assert details(results["adapted"])["learning_rate"] == 1e-3
 
 
 @pytest.mark.slow
@@ -110,13 +101,6 @@ def test_the_last_loss_is_the_mean_of_the_last_tenth_of_steps(
 def faults(text: str, plugins: Plugins, place: Path) -> str:
     recipe = parse_recipe(text, plugins, path=place / "r.yaml")
     return "\n".join(str(problem) for problem in check_recipe(recipe, plugins).errors)
-
-
-def test_two_rates_are_refused(place: Path, plugins: Plugins) -> None:
-    both = RECIPE.replace(
-        "learning_rate_of: $search", "learning_rate_of: $search\n      learning_rate: 0.1"
-    )
-    assert "not both" in faults(both, plugins, place)
 
 
 def test_a_model_that_no_training_left_is_found_before_any_work(
@@ -142,7 +126,6 @@ def test_trainings_of_other_lengths_are_warned_about(
     text = text.replace("max_steps: 20", "max_steps: $steps").replace(
         "$rate\n      sch", "0.001\n      sch"
     )
-    text = text[: text.index("  adapted:")]
     recipe = parse_recipe(text, plugins, path=place / "r.yaml")
     run_recipe(recipe, place / "apart", plugins, machine=Machine())
     shown = capsys.readouterr()

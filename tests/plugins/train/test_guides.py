@@ -102,7 +102,7 @@ def test_a_guide_that_cannot_be_read_is_said_by_check(place: Path) -> None:
 
 
 def _options() -> FitOptions:
-    return FitOptions(hard_negatives=2, fill="mask")
+    return FitOptions(hard_negatives=2)
 
 
 def _seen(
@@ -128,7 +128,7 @@ def _seen(
         {data.info: range(12)}, sampler, seed=1, epochs=1.0, max_steps=None, negatives=PerDataset()
     )
     batch = plan[0]
-    drawn = draw_batch(batch, found, TextSampling(1, 2, "mask", 1), unique=True)
+    drawn = draw_batch(batch, found, TextSampling(1, 2, 1), unique=True)
     caught: list[Embeddings] = []
 
     class Catch(Objective):

@@ -80,7 +80,7 @@ def test_loss_and_gradients_are_those_of_a_loop_by_hand(
 ) -> None:
     """One text at a time, without chunks, tables or stores; mean over texts of 1 - cos."""
     loss = EmbeddingDistillation(guide=_guide())
-    options = FitOptions(dropout=False, positives=2, hard_negatives=1, fill="mask", max_steps=1)
+    options = FitOptions(dropout=False, positives=2, hard_negatives=1, max_steps=1)
     job = _job(berts[0], {"./old": bert}, loss, datasets=[data], options=options)
     with open_session(
         job, work=tmp_path, store=tmp_path, machine=Machine(), progress=lambda *_: None

@@ -161,7 +161,6 @@ def test_more_hard_negatives_than_any_row_has_are_doubted(place: Path) -> None:
     assert message.startswith("hard_negatives 50:")
     assert "hard_negatives: 3" in message
     assert warnings(place, "some", "none", hard_negatives=3) == {}
-    assert warnings(place, hard_negatives=50, fill="mask") == {}, "all that there are"
 
 
 def test_hard_negatives_of_data_without_any_are_doubted(place: Path) -> None:

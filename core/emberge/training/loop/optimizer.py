@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from emberge.ranks import is_split, put
-from emberge.training.fit_options import FitOptions, Schedule
+from emberge.training.fit_options import DECAY_SHARE, FitOptions, Schedule
 
 
 def adamw(
@@ -36,7 +36,7 @@ def adamw(
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
         lr=options.learning_rate,
-        betas=(options.adam_beta1, options.adam_beta2),
+        betas=(0.9, options.adam_beta2),
         eps=options.adam_epsilon,
         fused=fused and all(p.device.type in ("cpu", "cuda") for p in parameters.values()),
     )
@@ -47,7 +47,6 @@ def learning_rate_factor(
     steps: int,
     warmup: int,
     schedule: Schedule,
-    decay_share: float = FitOptions.decay_share,
     *,
     from_zero: bool = False,
 ) -> float:
@@ -63,7 +62,7 @@ def learning_rate_factor(
     if schedule == "cosine":
         return 0.5 * (1 - math.cos(math.pi * left))
     if schedule == "warmup_stable_decay":
-        return min(1.0, (steps - step) / max(1, math.ceil(decay_share * steps)))
+        return min(1.0, (steps - step) / max(1, math.ceil(DECAY_SHARE * steps)))
     return 1.0
 
 

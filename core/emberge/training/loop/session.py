@@ -103,9 +103,6 @@ class Session(Trainee):
     def tasks(self) -> Mapping[str, str]:
         return {info.name: info.task for info in self.plan.pool}
 
-    def segment(self, step: int) -> tuple[int, int]:
-        return self.plan.segment(step)
-
     def identity(self) -> Mapping[str, Any]:
         return _describe_job(self.job, self.datasets, self.plan.fingerprint)
 

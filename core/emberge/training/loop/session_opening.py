@@ -329,4 +329,4 @@ def _choose_autocast(engine: EngineSettings) -> torch.dtype | None:
 
 def _build_text_sampling(job: FitJob) -> TextSampling:
     options = job.options
-    return TextSampling(options.positives, options.hard_negatives, options.fill, job.seed)
+    return TextSampling(options.positives, options.hard_negatives, job.seed)

@@ -136,13 +136,12 @@ class Trainer:
     def step(self, batch: PlannedBatch, record: MetricLog, *, check: bool = False) -> None:
         """Run one optimizer step; with `check`, the ranks first check that their parameters are equal."""
         options, step = self.options, batch.step
-        first, end = self.trainee.segment(step) if options.restart else (0, self.trainee.steps)
+        steps = self.trainee.steps
         factor = learning_rate_factor(
-            step - first,
-            end - first,
-            options.count_warmup_steps(end - first),
+            step,
+            steps,
+            options.count_warmup_steps(steps),
             options.schedule,
-            options.decay_share,
             from_zero=self.trainee.warms_up_from_zero,
         )
         for group in self.optimizer.param_groups:

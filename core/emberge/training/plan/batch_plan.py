@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,7 +129,6 @@ class BatchPlan:
         self._grouping = samplers[-1]
         self._infos = {info.name: info for info in self.pool}
         self._at_hand: dict[int, Sequence[Batch] | Batches] = {}
-        self._segments: dict[int, list[int]] = {}
         self._groups: dict[tuple[str, bool], None] = {}
         self.starts = self._count_steps(epochs, max_steps)
         self.steps = self.starts[-1]
@@ -218,9 +216,7 @@ class BatchPlan:
             if not len(batches):
                 raise DataError(f"sampler {type(self._grouping).__name__} made no batch")
             while len(self._at_hand) >= EPOCHS_IN_MEMORY:
-                oldest_epoch = next(iter(self._at_hand))
-                del self._at_hand[oldest_epoch]
-                self._segments.pop(oldest_epoch, None)
+                del self._at_hand[next(iter(self._at_hand))]
             self._at_hand[epoch] = batches
         return self._at_hand[epoch]
 
@@ -234,21 +230,6 @@ class BatchPlan:
         batch = self._require_one_kind(self._build_epoch_batches(epoch)[step - self.starts[epoch]])
         parts = tuple(self._part(part, batch.negatives) for part in batch.parts if len(part.rows))
         return PlannedBatch(step, epoch, batch.stage, parts)
-
-    def segment(self, step: int) -> tuple[int, int]:
-        """Return start and end of the segment with this step: a stage, a task, a dataset or an epoch."""
-        epoch = self._find_epoch(step)
-        batches = self._build_epoch_batches(epoch)
-        if epoch not in self._segments:
-            self._segments[epoch] = (
-                list(batches.segments())
-                if isinstance(batches, Batches)
-                else [i for i, b in enumerate(batches) if not i or b.stage != batches[i - 1].stage]
-            )
-        start, end = self.starts[epoch], self.starts[epoch + 1]
-        bounds = [start + first for first in self._segments[epoch] if start + first < end] + [end]
-        segment_index = bisect_right(bounds, step)
-        return bounds[segment_index - 1], bounds[segment_index]
 
     def _find_epoch(self, step: int) -> int:
         return int(np.searchsorted(self.starts, step, side="right")) - 1

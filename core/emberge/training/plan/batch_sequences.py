@@ -248,9 +248,6 @@ class _JoinedBatches(Batches):
 class InOrder(_JoinedBatches):
     """Batches of several parts, one part after another."""
 
-    def segments(self) -> Sequence[int]:
-        return (0, *self._ends[:-1].tolist())
-
 
 class Shuffled(_JoinedBatches):
     """Batches of all parts in a random order."""

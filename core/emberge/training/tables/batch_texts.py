@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -25,11 +24,10 @@ from emberge.training.tables.example_table import ExampleTable
 
 @dataclass(frozen=True)
 class TextSampling:
-    """Number of texts drawn from a row, and the treatment of rows with fewer texts."""
+    """Number of texts drawn from a row, of which rows with fewer texts repeat theirs."""
 
     positives: int = 1
     negatives: int = 7
-    fill: Literal["repeat", "mask"] = "repeat"
     seed: int = 0
 
 
@@ -201,17 +199,17 @@ def _draw_part(
             ("positive", start + 1, count, 1, slots),
             ("negative", start + 1 + count, left, 1 + slots, negative_slots),
         ):
-            chosen_entries = first + _choose_numbers(size, want, draw.fill, (*key, kind))
+            chosen_entries = first + _choose_numbers(size, want, (*key, kind))
             entries[index, begin : begin + len(chosen_entries)] = chosen_entries
     columns = np.array(["anchor", *["positive"] * slots, *["negative"] * negative_slots])
     return _DrawnPart(part, table, entries, slots, np.isin(columns, sorted(embeds)))
 
 
-def _choose_numbers(size: int, want: int, fill: str, key: Sequence[object]) -> NDArray[np.int64]:
-    """Return `want` numbers below `size` without replacement; if `size` is less, repeat or return all."""
+def _choose_numbers(size: int, want: int, key: Sequence[object]) -> NDArray[np.int64]:
+    """Return `want` numbers below `size` without replacement; if `size` is less, numbers repeat."""
     if not size or not want:
         return np.zeros(0, np.int64)
-    if size == want or (size < want and fill == "mask"):
+    if size == want:
         return np.arange(size)
     repeats = math.ceil(want / size)
     bits = random_bits(size * repeats, stable_seed(*key))

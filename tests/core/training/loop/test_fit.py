@@ -18,7 +18,7 @@ from emberge import DataError, Embeddings, EmbergeError, Example, Loss, PerDatas
 from emberge.training import FitOptions, FitResult
 from emberge_boom import Bagging
 from emberge_encoder import TextEncoder
-from emberge_train import BatchShuffle, CoSENT, DatasetSequential, InfoNCE
+from emberge_train import BatchShuffle, CoSENT, InfoNCE
 from safetensors.torch import load_file
 
 from tests.support import tiny
@@ -393,17 +393,6 @@ def test_bfloat16_learns_too(shaky: Path, tmp_path: Path) -> None:
     assert kinds == {torch.float32}
     name = "encoder.layer.0.output.dense.weight"
     assert not torch.equal(found["float32"][name], found["bfloat16"][name])
-
-
-def test_the_schedule_may_restart_with_every_stretch(shaky: Path, tmp_path: Path) -> None:
-    metrics: list[tuple[str, float, int]] = []
-    options = FitOptions(
-        learning_rate=1.0, restart=True, max_steps=9, warmup_ratio=0.0, logging_steps=1
-    )
-    ordered = DatasetSequential(batch_size=PerDataset(default=8))
-    _fit(shaky, tmp_path, metrics, sampler=(ordered,), options=options)
-    rates = [value for name, value, _ in metrics if name == "learning_rate"]
-    assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 0.8, 0.6, 0.4, 0.2, 1])
 
 
 @pytest.mark.parametrize(

@@ -109,10 +109,10 @@ BATCHES = r"the batches \(sampler, seed or number of rows\)"
         (
             {
                 "options": dataclasses.replace(
-                    OPTIONS, max_length=PerDataset(default=9), fill="mask"
+                    OPTIONS, max_length=PerDataset(default=9), max_grad_norm=2.0
                 )
             },
-            r"the options \(fill, max_length\)",
+            r"the options \(max_grad_norm, max_length\)",
         ),
         (
             {"options": dataclasses.replace(OPTIONS, hard_negatives=3)},

@@ -15,7 +15,7 @@ from emberge.training.plan.batch_plan import BatchPlan
 from emberge.training.tables.batch_texts import TextSampling, draw_batch
 from emberge.training.tables.example_table import TextSide, build_table
 from emberge_boom import Bagging
-from emberge_train import BatchShuffle, DatasetSequential, TaskSequential, TwoStage
+from emberge_train import BatchShuffle, TwoStage
 
 POOL = {
     DatasetInfo("find", "retrieval", 50): range(50),
@@ -297,7 +297,6 @@ def test_rows_draw_their_texts_by_seed_epoch_and_row(tmp_path, bert) -> None:  #
     assert first[0][3:] == [-1, -1]  # no negative to draw
     assert first[1][3] == first[1][4] >= 0  # one negative, repeated
     assert len(set(first[3][3:])) == 2
-    assert drawn(0, TextSampling(positives=1, negatives=2, fill="mask"))[1][2:].count(-1) == 1
 
 
 def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ignore[no-untyped-def]
@@ -320,34 +319,3 @@ def test_the_same_texts_are_tokenised_once(tmp_path, bert) -> None:  # type: ign
     (positive,) = fresh.tokenise([data[3].positives[1]], prompt="", max_length=None)
     assert list(table.sequences[int(table.entries[table.starts[3] + 2])].ids) == list(positive.ids)
     assert TextEmbedder(fresh).embed(["a"]).shape == (1, 32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThreeStages(Sampler):
-    """Batches from a plain list: two of a stage, then one, then two."""
-
-    def batches(self, pool: Pool, seed: int) -> Iterator[Batch]:
-        ((info, rows), *_) = pool.items()
-        for number, stage in enumerate((1, 1, 2, 3, 3)):
-            yield Batch((BatchPart(info.name, rows[number : number + 1]),), stage)
-
-
-def _segments(plan: BatchPlan) -> list[tuple[int, int]]:
-    found = [plan.segment(step) for step in range(plan.steps)]
-    assert all(first <= step < end for step, (first, end) in enumerate(found))
-    return list(dict.fromkeys(found))
-
-
-def test_stretches_of_a_plan_are_its_samplers() -> None:
-    eights = PerDataset(default=8)
-    assert _segments(BatchPlan(POOL, SAMPLER, seed=0, epochs=2)) == [(0, 11), (11, 22)]
-    listed = BatchPlan(POOL, (ThreeStages(),), seed=0, epochs=1.8)
-    assert _segments(listed) == [(0, 2), (2, 3), (3, 5), (5, 7), (7, 8), (8, 9)]
-    stages = BatchPlan(POOL, (TwoStage(batch_size=eights),), seed=0)
-    halves = _segments(stages)
-    assert [{stages[step].stage for step in range(*half)} for half in halves] == [{1}, {2}]
-    ordered = BatchPlan(POOL, (DatasetSequential(batch_size=eights),), seed=0)
-    stretches = [{ordered[step].name for step in range(*half)} for half in _segments(ordered)]
-    assert sorted(stretches, key=str) == sorted(({info.name} for info in POOL), key=str)
-    in_tasks = BatchPlan(POOL, (TaskSequential(batch_size=eights),), seed=0)
-    assert len(_segments(in_tasks)) == len({info.task for info in POOL})

@@ -126,7 +126,7 @@ def test_each_rank_encodes_the_columns_that_losses_embed(
         return draw_batch(
             batch,
             {"find": table},
-            TextSampling(1, 1, "mask", 1),
+            TextSampling(1, 1, 1),
             unique=False,
             embeds=lambda _: frozenset(embeds),
             ranks=Ranks(rank=rank, size=size),
