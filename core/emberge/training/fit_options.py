@@ -241,21 +241,15 @@ class FitResult:
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Scores during a training, and the rule by which they end it.
+    """Rule by which scores during a training end it.
 
-    After every `every` steps and after the last step, `score(folder, step)` returns one number for the model
-    (or the adapter) in a folder; larger is better. Without `score` the trainee scores itself in memory. The
+    The trainee scores itself after every `every` steps and after the last step; larger is better. The
     training ends after `patience` consecutive scores that are not better than the best score before them;
-    with None it runs to the end. With `best` the earliest of the best models is the result, otherwise the
-    last model. `identity` has all facts, apart from the model, on which a score depends: a saved state is
-    continued only if its `identity` is equal.
+    with None it runs to the end. The earliest of the best models is the result.
     """
 
     every: int
-    score: Callable[[Path, int], float] | None = field(repr=False)
-    identity: str
     patience: int | None = None
-    best: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,4 +270,3 @@ class FitJob:
     seed: int = 0
     guides: Callable[[ModelRef], Model] | None = None
     """A function from a guide's reference to its model, needed if losses name guides."""
-    early_stopping: EarlyStopping | None = None

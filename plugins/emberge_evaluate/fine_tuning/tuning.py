@@ -75,7 +75,7 @@ class TuningSchedule:
         epoch = math.ceil(rows / self.batch_size)
         patience = self.patience
         looks = None if patience is None else max(1, math.ceil(patience * epoch / between))
-        return EarlyStopping(between, score=None, identity="", patience=looks)
+        return EarlyStopping(between, looks)
 
 
 @dataclass(frozen=True)

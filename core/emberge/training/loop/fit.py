@@ -57,7 +57,6 @@ def fit(
             job.options,
             folder=folder,
             work=work,
-            early_stopping=job.early_stopping,
             progress=progress,
             metric=log,
             warn=session.warn,
