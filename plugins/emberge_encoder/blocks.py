@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -44,43 +43,6 @@ class BlockInputs:
     def state(self, layer: float, final: Tensor) -> Tensor:
         """Return hidden state number floor(layer · (L + 1)): 0 is the embeddings, L the final state."""
         return self._states.get(self._state_index(layer), final)
-
-
-@contextmanager
-def skip_blocks(trunk: Any, numbers: Collection[int]) -> Iterator[None]:
-    """Make the blocks of these numbers hand their input on unchanged, in the `with` block.
-
-    The other blocks keep their places, and with them their kinds of attention and their positions.
-
-    Raises:
-        CheckpointError: if the transformer does not keep its blocks in one list.
-    """
-    blocks = find_blocks(trunk)
-    skipped_blocks = [blocks[number] for number in numbers]
-    for block in skipped_blocks:
-        vars(block)["forward"] = _hand_on(block.forward)
-    try:
-        yield
-    finally:
-        for block in skipped_blocks:
-            del vars(block)["forward"]
-
-
-def _hand_on(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a forward function of a block that returns its input, in the form of the block's output."""
-    returns_states_alone = False
-
-    def hand_on(*args: Any, **kwargs: Any) -> Any:
-        nonlocal returns_states_alone
-        states = args[0] if args else kwargs["hidden_states"]
-        if returns_states_alone:
-            return states
-        # Only a call shows the form. What else is in a tuple, such as positions, is for later blocks.
-        output = forward(*args, **kwargs)
-        returns_states_alone = not isinstance(output, tuple)
-        return states if returns_states_alone else (states, *output[1:])
-
-    return hand_on
 
 
 def find_blocks(trunk: Any) -> nn.ModuleList:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from emberge.model_folder import (
 )
 from torch import Tensor, nn
 
-from emberge_encoder.blocks import BlockInputs, skip_blocks
+from emberge_encoder.blocks import BlockInputs
 from emberge_encoder.located_texts import locate, without_types
 from emberge_encoder.lora import LoraTrunk
 from emberge_encoder.packed_rows import DOCUMENTS, packed_states
@@ -210,9 +209,6 @@ class TextModel:
             for layer in layers
         }
         return Embedded(self._pool(states, features, list(self._chain.tail)), embeddings_by_layer)
-
-    def without_layers(self, numbers: Collection[int]) -> AbstractContextManager[None]:
-        return skip_blocks(self._chain.trunk, numbers)
 
     def states(self, features: Mapping[str, Tensor]) -> Tensor:
         return self._compute_last_states(features)

@@ -1,4 +1,4 @@
-"""Texts by which a model is made smaller: the corpus of a trimmed vocabulary, and of chosen layers."""
+"""Texts by which a model is made smaller: the corpus of a trimmed vocabulary."""
 
 from __future__ import annotations
 

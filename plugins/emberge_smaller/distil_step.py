@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from emberge import (
     Artifact,
@@ -29,12 +29,7 @@ from emberge import (
 from emberge.contracts import ParameterCount
 from emberge.training import FitOptions
 
-from emberge_smaller.corpus import read_corpus
 from emberge_smaller.student import Student
-
-if TYPE_CHECKING:
-    from emberge_smaller.best_layers import LayerChoice
-    from emberge_smaller.layers import LayerStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +50,7 @@ class Distil(FitOptions, Step):
 
     With `embedding_distillation` a student learns the teacher's space, so that its queries can search the
     teacher's index. If the size of its vectors differs from the teacher's, give a transformer a linear layer:
-    `backbone: {text_encoder: {dense: …}}`. A static model takes none; make it without `dimension`.
+    `backbone: {text_encoder: {dense: …}}`.
 
     Example:
         small:
@@ -72,8 +67,8 @@ class Distil(FitOptions, Step):
     teachers: tuple[ModelRef, ...]
     """One teacher, or an ensemble; the first one decides the space."""
     student: Student
-    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}`,
-    `{layers: 3}` or `{layers: {best: 3}}`."""
+    """Model from which the student begins: `{model: …}`, or of the first teacher `{layers: [1, 3, 5]}` or
+    `{layers: 3}`."""
     data: tuple[DataEntry, ...]
     """Files, catalogues or steps that make data; labels and scores are not read."""
     loss: PerDataset[tuple[Loss, ...]] = component("embedding_distillation")
@@ -115,7 +110,7 @@ class Distil(FitOptions, Step):
         if problems_of_teachers:
             return  # the training would report them again as those of its guide
         training = self._build_training(context.plugins, self.student.template(self.teachers))
-        yield from training.check(_StudentPreflight(context, student.parameters, self._learned))
+        yield from training.check(_StudentPreflight(context, student.parameters))
 
     def _check_losses(self, context: Preflight) -> Iterator[Problem]:
         """Yield a problem if no loss has the teachers as its guide."""
@@ -156,11 +151,6 @@ class Distil(FitOptions, Step):
             "teachers",
         )
 
-    @property
-    def _learned(self) -> Literal["vectors", "scores"]:
-        """Kind of the teachers' outputs that the student learns."""
-        return "vectors" if self._compares_vectors() else "scores"
-
     def _compares_vectors(self) -> bool:
         return any(loss.compares_with_guide for loss in _list_losses(self.loss))
 
@@ -169,7 +159,7 @@ class Distil(FitOptions, Step):
         return Guide(
             model=self.teachers[0],
             ensemble=self.teachers[1:],
-            combine=self._learned,
+            combine="vectors" if self._compares_vectors() else "scores",
             backbone=self.teacher_backbone,
             max_length=self.teacher_length or self.max_length.default,
             ahead=True,
@@ -181,75 +171,47 @@ class Distil(FitOptions, Step):
         training: Step = plugins.find("train", "step").build_like(self, model=model, loss=losses)
         return training
 
-    def _choose(self, stack: LayerStack, number: int, workspace: Workspace) -> LayerChoice:
-        """Return the best layers of the first teacher, chosen on the texts that the student learns from."""
-        from emberge_smaller.best_layers import choose_best
-
-        texts = read_corpus(workspace, self.data, "data")
-        length = self.teacher_length or self.max_length.default
-        backbone = self.teacher_backbone
-        return choose_best(stack, number, texts, backbone, workspace, max_length=length)
-
     def run(self, workspace: Workspace) -> Artifact:
         teachers = [workspace.model(teacher) for teacher in self.teachers]
         begins_at = self.student.template(self.teachers)
         base = workspace.model(begins_at)
         model = self.student.model
-        choice: Mapping[str, Any] = {}
         if model is None:
-            folder, choice = self.student.locate(
-                workspace,
-                self.teachers[0],
-                lambda stack, number: self._choose(stack, number, workspace),
-            )
+            folder = self.student.locate(workspace, self.teachers[0])
             # A relative path without a dot would be the name of a model on a hub.
             model = ModelRef(str(folder.resolve()))
         artifact = self._build_training(workspace.plugins, model).run(workspace)
-        figures = [*choice.get("figures", ()), *artifact.details.get("figures", ())]
         details = {
             "made_by": "distilling",
             **base.as_base(begins_at),
             "distilled": {
                 "teachers": [one.name for one in teachers],
                 "student": str(self.student),
-                "learned": self._learned,
-                # A space is the first teacher's, and scores have none.
-                "space": teachers[0].fingerprint if self._learned == "vectors" else None,
             },
         }
         return dataclasses.replace(
             artifact,
             # The base's reference is among the details; those of teachers are their names, to be found by.
             parents=(base.name, *(one.text for one in self.teachers if one != begins_at)),
-            details={
-                **artifact.details,
-                **details,
-                **choice,
-                **({"figures": figures} if figures else {}),
-            },
+            details={**artifact.details, **details},
         )
 
 
 @dataclass(frozen=True)
 class _StudentPreflight:
-    """Context of the check of a student's training, which announces the student's own size and `learned`.
+    """Context of the check of a student's training, which announces the student's own size.
 
     `parameters` are those of a student of layers; None if they are those of the model that it begins at.
     """
 
     context: Preflight
     parameters: ParameterCount | None
-    learned: Literal["vectors", "scores"]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
 
     def expect(self, expected: Expected) -> None:
-        details = {**expected.artifact.details, "distilled": {"learned": self.learned}}
-        artifact = dataclasses.replace(expected.artifact, details=details)
-        self.context.expect(
-            dataclasses.replace(expected, artifact=artifact, parameters=self.parameters)
-        )
+        self.context.expect(dataclasses.replace(expected, parameters=self.parameters))
 
     def expect_disk(
         self, model: ModelRef, size: int, parameters: ParameterCount | None = None

@@ -11,9 +11,7 @@ from emberge import hookimpl
 def register_steps() -> Mapping[str, str]:
     return {
         "cut_layers": "emberge_smaller.cut_layers_step:CutLayers",
-        "pair_encoders": "emberge_smaller.pair_encoders_step:PairEncoders",
         "distil": "emberge_smaller.distil_step:Distil",
-        "rotate": "emberge_smaller.rotate_step:Rotate",
         "static_model": "emberge_smaller.static_model_step:StaticModel",
         "trim_vocabulary": "emberge_smaller.vocabulary.trim_vocabulary_step:TrimVocabulary",
     }

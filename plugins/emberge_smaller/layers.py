@@ -9,29 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emberge import CheckpointError, Count, Workspace
+from emberge import CheckpointError, Workspace
 from emberge.model_folder import Checkpoint, LayerConfig
 from emberge.tensor_files import TensorSpec
 from emberge.tensor_names import layer_number, shift_layer
 from emberge.wording import count_noun, join_some
 
 _Layout = frozenset[tuple[str, tuple[int, ...]]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestLayers:
-    """Number of layers to keep, of which texts decide which they are.
-
-    Layers are removed one by one. Each time it is the layer without which the mean cosine of the model's
-    embeddings to the whole model's is highest. As such a search can miss the best, the layers that are spread
-    evenly are measured too, and taken if they are nearer to the whole model.
-    """
-
-    best: Count
-    """Number of layers to keep."""
-
-    def __str__(self) -> str:
-        return f"the best {self.best}"
 
 
 @dataclass(frozen=True)
@@ -98,32 +82,26 @@ class LayerStack:
             return False
         return self._layouts[0] not in [self._layouts[n] for n in range(1, self.count)]
 
-    def choose(self, layers: int | Sequence[int] | BestLayers) -> tuple[int, ...]:
+    def choose(self, layers: int | Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of the layers to keep, of which a model can be written.
 
-        `layers` are the numbers, or how many to keep (`choose_even_with_last`). Of the best layers, which
-        only texts decide, as many are returned as will be kept.
+        `layers` are the numbers, or how many to keep (`choose_even_with_last`).
 
         Raises:
             CheckpointError: if there are fewer layers than to be kept, or they cannot make a model
                 (`require_layers`).
         """
-        if isinstance(layers, BestLayers):
-            layers = layers.best
         numbers = self.choose_even_with_last(layers) if isinstance(layers, int) else tuple(layers)
         self.require_layers(numbers)
         return numbers
 
-    def describe_choice(self, layers: int | Sequence[int] | BestLayers) -> str:
+    def describe_choice(self, layers: int | Sequence[int]) -> str:
         """Return a line on the layers that will be kept.
 
         Raises:
             CheckpointError: if they cannot make a model.
         """
-        numbers = self.choose(layers)
-        if isinstance(layers, BestLayers):
-            return f"{count_noun(len(numbers), 'layer')} of {self.count}, which the data decide"
-        return f"layers {list(numbers)} of {self.count}"
+        return f"layers {list(self.choose(layers))} of {self.count}"
 
     def choose_even_with_last(self, number: int) -> tuple[int, ...]:
         """Return the numbers of layers that are spread evenly and end in the last one: 1, 3 and 5 of six.

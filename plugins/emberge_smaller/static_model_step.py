@@ -10,12 +10,10 @@ from typing import Any
 from emberge import (
     Artifact,
     Backbone,
-    Count,
     DataEntry,
     EmbergeError,
     Expected,
     ModelRef,
-    Positive,
     Preflight,
     Problem,
     Step,
@@ -33,8 +31,8 @@ class StaticModel(Step):
     Dongen, 2024), less their mean, and weighted by a / (a + p): frequent tokens count little (SIF: Arora et
     al., 2017). The probability p of a token is counted in the texts of `data`; without data it is that of
     Zipf's law, by the token's place among the words, or the single characters, of the vocabulary. Special and
-    unused tokens have vectors of zeros. Without `dimension` the vectors are of the teacher's size; a step
-    `distil` with `embedding_distillation` then brings texts near to their vectors in the teacher's index.
+    unused tokens have vectors of zeros. The vectors are of the teacher's size: a step `distil` with
+    `embedding_distillation` brings texts near to their vectors in the teacher's index.
 
     The result is a folder of sentence-transformers with a stock StaticEmbedding. Train it by a step `distil`
     with `student: {model: …}`, or by `train`.
@@ -53,10 +51,6 @@ class StaticModel(Step):
     """The model whose tokens are embedded."""
     data: tuple[DataEntry, ...] = ()
     """Texts in which tokens are counted: files, catalogues or steps that make data."""
-    dimension: Count | None = None
-    """Number of principal components; by default all numbers of the teacher's vectors, unrotated."""
-    sif_coefficient: Positive = 1e-3
-    """Coefficient a; tokens with a probability far above it hardly count."""
     backbone: Backbone = component("text_encoder")
     """Backbone of the teacher."""
 
@@ -75,17 +69,11 @@ class StaticModel(Step):
             yield context.problem(message, "teacher")
         if facts.problems:
             return
-        if None not in (facts.dimension, self.dimension) and self.dimension > facts.dimension:  # type: ignore[operator]
-            yield context.problem(
-                f"the teacher's vectors have {facts.dimension} numbers, so no {self.dimension} principal "
-                "components; lower dimension",
-                "dimension",
-            )
         size = self._count_vocabulary(folder)
         if size is None or facts.dimension is None:
             context.expect(Expected(expected))
             return
-        total = size * (self.dimension or facts.dimension)
+        total = size * facts.dimension
         context.expect(Expected(expected, parameters=ParameterCount(total, total, 0)))
         context.note("static model", [f"{size:,} tokens, {total:,} numbers"])
 
@@ -133,12 +121,8 @@ class StaticModel(Step):
             probabilities = token_vectors.guess_probabilities([*token_by_id.values()])
         encoder = self.backbone.load(folder, device=workspace.machine.device, dtype="float32")
         embedder = TextEmbedder(encoder, progress=workspace.progress, model=str(self.teacher))
-        vectors = token_vectors.weigh_tokens(
-            token_vectors.embed_tokens(embedder, ids),
-            probabilities,
-            coefficient=self.sif_coefficient,
-            dimension=self.dimension,
-        )
+        embedded = token_vectors.embed_tokens(embedder, ids)
+        vectors = token_vectors.weigh_tokens(embedded, probabilities)
         prompts: dict[str, Any] = read_settings(folder).get("prompts") or {}
         table = token_vectors.build_table(vectors, ids, size)
         write_static_model(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from emberge import (
     CheckpointError,
@@ -20,10 +18,7 @@ from emberge.contracts import ParameterCount
 from emberge.files import fill_once
 from emberge.model_folder import Checkpoint, count_parameters
 
-from emberge_smaller.layers import BestLayers, LayerStack, cut_layers
-
-if TYPE_CHECKING:
-    from emberge_smaller.best_layers import LayerChoice
+from emberge_smaller.layers import LayerStack, cut_layers
 
 
 @dataclass(frozen=True)
@@ -40,11 +35,11 @@ class Student:
 
     `model` may be any encoder, with its own tokenizer and size: a small model, a static model, or the dense
     form of a mixture of experts (step `downcycle`). `layers` are numbers of layers from 0, or how many to
-    keep, spread evenly and with the last, or `{best: 3}`, chosen on the texts, as in the step `cut_layers`.
+    keep, spread evenly and with the last, as in the step `cut_layers`.
     """
 
     model: ModelRef | None = None
-    layers: WholeNumber | tuple[WholeNumber, ...] | BestLayers | None = None
+    layers: WholeNumber | tuple[WholeNumber, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.layers is None):
@@ -76,15 +71,8 @@ class Student:
     def __str__(self) -> str:
         return str(self.model) if self.model is not None else f"layers {self.layers}"
 
-    def locate(
-        self,
-        workspace: Workspace,
-        teacher: ModelRef,
-        choose: Callable[[LayerStack, int], LayerChoice],
-    ) -> tuple[Path, Mapping[str, Any]]:
-        """Return the folder of the teacher's layers, written into the store once, and details of the choice.
-
-        `choose` measures the best layers. It runs on the first rank alone, and only if they are asked for.
+    def locate(self, workspace: Workspace, teacher: ModelRef) -> Path:
+        """Return the folder of the teacher's layers, written into the store once.
 
         Raises:
             CheckpointError: if layers cannot be cut, or the teacher is an adapter.
@@ -95,12 +83,7 @@ class Student:
         stack = LayerStack(Checkpoint(model.folder))
         from emberge.ranks import join_ranks
 
-        ranks, layers = join_ranks(workspace.machine.device), self.layers
-        numbers, details = stack.choose(layers or ()), {}
-        if isinstance(layers, BestLayers):
-            best = layers.best
-            details = ranks.on_first_rank(lambda: choose(stack, best).as_details(stack.count))
-            numbers = tuple(details["chosen_layers"]["layers"])
+        numbers = stack.choose(self.layers or ())
         key = hashlib.sha256(f"{model.fingerprint} {list(numbers)}".encode()).hexdigest()[:32]
         folder = workspace.store / "students" / key
 
@@ -112,5 +95,5 @@ class Student:
                 ),
             )
 
-        ranks.on_first_rank(write)
-        return folder, details
+        join_ranks(workspace.machine.device).on_first_rank(write)
+        return folder

@@ -12,8 +12,6 @@ import numpy as np
 from emberge import CheckpointError, TokenisedText
 from numpy.typing import NDArray
 
-from emberge_smaller.rotations import principal_axes
-
 if TYPE_CHECKING:
     from emberge.encoding import TextEmbedder
 
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>")
 # A token of a text that any tokenizer knows, beside which special tokens are found.
 _PROBE = "a"
+# Coefficient a of SIF: tokens with a probability far above it hardly count.
+SIF = 1e-3
 
 
 def count_rows(tokenizer: Any) -> int:
@@ -88,30 +88,16 @@ def guess_probabilities(tokens: Sequence[str]) -> NDArray[np.float64]:
 
 
 def weigh_tokens(
-    vectors: NDArray[np.float32],
-    probabilities: NDArray[np.float64],
-    *,
-    coefficient: float,
-    dimension: int | None,
+    vectors: NDArray[np.float32], probabilities: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Return vectors of tokens whose mean over a text is its static embedding, float32 [n, dimension or d].
+    """Return vectors of tokens whose mean over a text is its static embedding, float32 [n, d].
 
-    The mean of all tokens' vectors, by their probabilities, is taken off. With a `dimension`, the vectors are
-    projected on that many principal components. Each vector is multiplied by a / (a + p), with `coefficient`
-    a and its probability p (SIF: Arora et al., 2017, openreview SyK00v5xx).
-
-    Raises:
-        CheckpointError: if there are fewer components than `dimension`.
+    The mean of all tokens' vectors, by their probabilities, is taken off. Each vector is multiplied by
+    a / (a + p), with its probability p (SIF: Arora et al., 2017, openreview SyK00v5xx).
     """
     rows = np.array(vectors, np.float64)
     rows -= probabilities @ rows
-    if dimension is not None:
-        if dimension > min(rows.shape):
-            raise CheckpointError(
-                f"vectors of {rows.shape[1]} numbers have no {dimension} principal components; lower it"
-            )
-        rows = rows @ principal_axes(rows.T @ rows)[:, :dimension]
-    rows *= (coefficient / (coefficient + probabilities))[:, None]
+    rows *= (SIF / (SIF + probabilities))[:, None]
     return rows.astype(np.float32)
 
 

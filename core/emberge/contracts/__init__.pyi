@@ -7,7 +7,6 @@ from .backbone import Backbone as Backbone
 from .backbone import Embedded as Embedded
 from .backbone import Encoder as Encoder
 from .backbone import EncoderFacts as EncoderFacts
-from .backbone import LayeredEncoder as LayeredEncoder
 from .backbone import LocatedText as LocatedText
 from .backbone import PairEncoder as PairEncoder
 from .backbone import PredictionFacts as PredictionFacts
@@ -77,7 +76,6 @@ from .option import NonNegative as NonNegative
 from .option import NumberRange as NumberRange
 from .option import PerDataset as PerDataset
 from .option import Positive as Positive
-from .option import PositiveShare as PositiveShare
 from .option import Requires as Requires
 from .option import Share as Share
 from .option import TextLength as TextLength

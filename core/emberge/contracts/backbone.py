@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -215,18 +214,6 @@ class PairEncoder(Encoder, Protocol):
         max_length: int | None,
     ) -> list[TokenisedText]:
         """Return the ids of each query after the prompt, together with its document."""
-        ...
-
-
-@runtime_checkable
-class LayeredEncoder(Encoder, Protocol):
-    """Encoder that can leave out layers of its transformer, to measure a shallower model in memory."""
-
-    def without_layers(self, numbers: Collection[int]) -> AbstractContextManager[None]:
-        """Return a context in which the layers of these numbers, from 0, hand their input on unchanged.
-
-        All other layers compute what they compute in a model of them alone.
-        """
         ...
 
 

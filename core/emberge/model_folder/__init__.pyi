@@ -32,12 +32,10 @@ from .parameter_count import count_parameters as count_parameters
 from .parameter_count import expert_count as expert_count
 from .st_layout import Layout as Layout
 from .st_layout import ModuleFolder as ModuleFolder
-from .st_layout import add_linear_layer as add_linear_layer
 from .st_layout import read_modules as read_modules
 from .st_layout import read_routes as read_routes
 from .st_layout import read_settings as read_settings
 from .st_layout import read_trunk_settings as read_trunk_settings
-from .st_layout import require_routable as require_routable
 from .st_layout import require_stock_modules as require_stock_modules
 from .st_layout import write_modalities as write_modalities
 from .st_layout import write_router as write_router

@@ -591,35 +591,6 @@ def write_static_model(
     save_file({"embedding.weight": vectors}, target / "model.safetensors", metadata)
 
 
-def add_linear_layer(
-    target: Path, matrix: NDArray[np.float32], provenance: Mapping[str, Any]
-) -> None:
-    """Write a Dense with a `matrix` [k, d] and no more after a folder's modules, or before a last Normalize.
-
-    Raises:
-        CheckpointError: if the folder has no modules.json, or one that cannot be read.
-    """
-    from safetensors.numpy import save_file
-
-    entries: list[Mapping[str, Any]] = list(_read_entries(target / _MODULES))
-    names = (f"{number}_Dense" for number in range(len(entries), 2 * len(entries) + 1))
-    name = next(name for name in names if not (target / name).exists())
-    is_last_normalize = str(entries[-1]["type"]).rpartition(".")[2] == "Normalize"
-    dense = {"path": name, "type": f"{CLASSIC}Dense"}
-    entries.insert(len(entries) - is_last_normalize, dense)
-    write_json(target / _MODULES, _number_entries(entries), durable=False)
-    (target / name).mkdir()
-    config = {
-        "in_features": matrix.shape[1],
-        "out_features": matrix.shape[0],
-        "bias": False,
-        "activation_function": "torch.nn.modules.linear.Identity",
-    }
-    write_json(target / name / "config.json", config, durable=False)
-    metadata = {"format": "pt", **header_texts({"emberge": provenance})}
-    save_file({"linear.weight": matrix}, target / name / "model.safetensors", metadata)
-
-
 def _write_modules(layout: Layout, before: Layout, target: Path) -> None:
     def places(of: Layout) -> list[tuple[str, str]]:
         return [(module.kind, module.path) for module in of.modules]

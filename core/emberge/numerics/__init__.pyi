@@ -22,7 +22,6 @@ from .nearest import nearest_rows as nearest_rows
 from .nearest import overlap as overlap
 from .nearest import rank_discounts as rank_discounts
 from .nearest import row_cosines as row_cosines
-from .nearest import spread_places as spread_places
 from .nearest import top_k as top_k
 from .nearest import unit_rows as unit_rows
 from .noise import chances_of as chances_of

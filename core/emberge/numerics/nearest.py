@@ -104,12 +104,6 @@ def overlap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     return shared / max(1, first.size)
 
 
-def spread_places(count: int, most: int) -> list[int]:
-    """Return at most `most` places of `count`, ascending and evenly spread."""
-    number = min(count, most)
-    return [place * count // number for place in range(number)]
-
-
 def rank_discounts(count: int) -> NDArray[np.float64]:
     """Return 1 / log2(rank + 1) for the ranks from 1 to `count`, float64."""
     import numpy as np

@@ -119,35 +119,14 @@ def test_it_learns_and_siblings_merge(place: Path) -> None:
     assert SentenceTransformer(str(results["soup"].path)).encode(SOME).shape == (24, 32)
 
 
-def test_weights_by_hand() -> None:
-    """Two dimensions, of which the first varies most; a token of probability a counts half."""
+def test_weights_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token of probability a counts half, and one of probability 3/4 three times in the mean."""
+    monkeypatch.setattr("emberge_smaller.token_vectors.SIF", 0.25)
     vectors = np.array([[4, 1], [-4, 1], [0, 3], [0, -5]], np.float32)
-    p = np.full(4, 0.25)
-    (found,) = weigh_tokens(vectors, p, coefficient=0.25, dimension=1).T
-    centred = vectors - vectors.mean(0)
-    axis = np.linalg.svd(centred)[2][0]
-    axis *= np.sign(axis[np.abs(axis).argmax()])
-    assert np.allclose(found, centred @ axis / 2, atol=1e-6)
-    whole = weigh_tokens(vectors, p, coefficient=0.25, dimension=None)
-    assert np.allclose(whole, centred / 2, atol=1e-6)
-    with pytest.raises(CheckpointError, match="lower it"):
-        weigh_tokens(vectors, p, coefficient=0.25, dimension=3)
-
-
-def test_the_mean_that_is_taken_off_is_that_of_tokens_as_often_as_they_occur() -> None:
-    """A token of probability 3/4 counts three times in the mean of two tokens."""
-    vectors = np.array([[4, 0], [0, 8]], np.float32)
-    found = weigh_tokens(vectors, np.array([0.75, 0.25]), coefficient=0.25, dimension=None)
+    found = weigh_tokens(vectors, np.full(4, 0.25))
+    assert np.allclose(found, vectors / 2, atol=1e-6)
+    found = weigh_tokens(np.array([[4, 0], [0, 8]], np.float32), np.array([0.75, 0.25]))
     assert np.allclose(found, [[1 / 4, -2 / 4], [-3 / 2, 6 / 2]], atol=1e-6)
-
-
-def test_the_largest_entry_of_each_principal_axis_is_positive() -> None:
-    """An axis has two directions, and libraries return either."""
-    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
-    found = weigh_tokens(vectors, np.full(40, 1 / 40), coefficient=1e9, dimension=8)
-    centred = vectors - vectors.mean(0)
-    axes = np.linalg.lstsq(centred, found, rcond=None)[0].T
-    assert all(axis[np.abs(axis).argmax()] > 0 for axis in axes)
 
 
 def test_the_teachers_prompts_are_the_static_models(place: Path, bert: Path) -> None:
@@ -196,7 +175,7 @@ def test_a_table_has_a_row_for_the_largest_id() -> None:
 
 
 def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
-    """Nor do they change the others' mean and principal components."""
+    """Nor do they change the others' mean."""
     wide = place / "wide"
     shutil.copytree(bert, wide)
     content = json.loads((wide / "tokenizer.json").read_text())
@@ -206,7 +185,7 @@ def test_unused_tokens_have_no_vector(place: Path, bert: Path) -> None:
     number = content["model"]["vocab"].pop(token)
     content["model"]["vocab"]["[unused7]"] = number
     (wide / "tokenizer.json").write_text(json.dumps(content))
-    folder = _run(place, "\n  tokens:\n    static_model: {teacher: ./wide, dimension: 4}\n")
+    folder = _run(place, "\n  tokens:\n    static_model: {teacher: ./wide}\n")
     table = load_file(folder["tokens"].path / "model.safetensors")["embedding.weight"]
     assert not table[number].any()
     assert table.any(1).sum() == len(list_tokens_of_texts(read_tokenizer(wide)))

@@ -91,23 +91,9 @@ def test_a_guide_of_another_kind_is_refused(place: Path, backbone: str) -> None:
     ("model", "backbone"),
     [("colbert", "multi_vector"), ("splade", "splade"), ("reranker", "cross_encoder")],
 )
-@pytest.mark.parametrize(
-    ("step", "options"),
-    [
-        ("find_weights", {"data": "find.jsonl"}),
-        ("cut_layers", {"layers": {"best": 1}, "data": {"path": "find.jsonl", "task": "text"}}),
-    ],
-)
-def test_steps_that_need_vectors_say_so(
-    place: Path, model: str, backbone: str, step: str, options: dict[str, Any]
-) -> None:
-    named = (
-        {"models": [str(place / model)]}
-        if step == "find_weights"
-        else {"model": str(place / model)}
-    )
-    found = errors(place, step, {**options, **named, "backbone": backbone})
-    assert f"{step} needs one vector a text" in found
+def test_steps_that_need_vectors_say_so(place: Path, model: str, backbone: str) -> None:
+    options = {"data": "find.jsonl", "models": [str(place / model)], "backbone": backbone}
+    assert "find_weights needs one vector a text" in errors(place, "find_weights", options)
 
 
 def test_what_suits_its_kind_is_not_refused(place: Path) -> None:

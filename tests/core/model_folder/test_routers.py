@@ -1,0 +1,94 @@
+"""Folders of sentence-transformers with an encoder for queries and one for documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emberge import CheckpointError, load_plugins, parse_recipe, run_recipe
+from emberge.files import UnsoundFileError
+from emberge.model_folder import Checkpoint, count_parameters, read_modules, read_routes
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Router
+
+TEXTS = ["the list of files", "sort a table by its key column", "health"]
+
+
+def opened(folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=False)
+
+
+def pair(queries: Path, documents: Path, folder: Path) -> Path:
+    sides = [list(opened(model)) for model in (queries, documents)]
+    model = SentenceTransformer(modules=[Router.for_query_document(*sides), Normalize()])
+    model.save_pretrained(str(folder), create_model_card=False)
+    return folder
+
+
+def test_routes_are_read_with_the_modules_of_each(
+    bert: Path, berts: list[Path], tmp_path: Path
+) -> None:
+    folder = pair(berts[0], bert, tmp_path / "pair")
+    routes = read_routes(folder)
+    assert routes is not None
+    assert (routes.choose("query"), routes.choose("sts")) == ("query", "document")
+    kinds = [module.kind for module in routes.modules["query"]]
+    assert kinds == [module.kind for module in read_modules(berts[0])]
+    assert read_routes(bert) is None
+
+
+def test_routers_merge_route_by_route(bert: Path, berts: list[Path], tmp_path: Path) -> None:
+    for name, queries in zip("ab", berts, strict=False):
+        pair(queries, bert, tmp_path / name)
+    plugins = load_plugins(block=("index",))
+    text = "steps:\n  soup:\n    merge: {models: [./a, ./b], strategy: linear}\n"
+    recipe = parse_recipe(text, plugins, path=tmp_path / "recipe.yaml")
+    soup = run_recipe(recipe, tmp_path / "out", plugins, quiet=True)["soup"].path
+    name = "query_0_Transformer/model.safetensors"
+    one, two, found = (load_file(f / name) for f in (tmp_path / "a", tmp_path / "b", soup))
+    assert found.keys() == one.keys()
+    for tensor, values in found.items():
+        np.testing.assert_allclose(values, (one[tensor] + two[tensor]) / 2, atol=1e-7)
+    documents = (opened(f).encode_document(TEXTS) for f in (soup, tmp_path / "a"))
+    np.testing.assert_array_equal(*documents)
+
+
+def test_the_whole_is_counted(bert: Path, berts: list[Path], tmp_path: Path) -> None:
+    folder = pair(berts[0], bert, tmp_path / "pair")
+    alone = count_parameters(Checkpoint(bert)).total
+    assert count_parameters(Checkpoint(folder)).total == 2 * alone
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"structure": {"query": ["../a"]}}, "query"),
+        ({"structure": {"query": []}}, "query"),
+        ({"structure": []}, "structure"),
+        ({"parameters": {"default_route": "image"}}, "default_route"),
+        ({"parameters": {"route_mappings": {"(None, 'image')": "query"}}}, "route_mappings"),
+    ],
+)
+def test_a_broken_router_is_refused(
+    bert: Path, tmp_path: Path, change: dict[str, Any], place: str
+) -> None:
+    folder = pair(bert, bert, tmp_path / "pair")
+    path = folder / "router_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=place) as error:
+        read_routes(folder)
+    assert "router_config.json" in str(error.value)
+
+
+def test_a_link_out_of_a_route_is_refused(bert: Path, tmp_path: Path) -> None:
+    folder = pair(bert, bert, tmp_path / "pair")
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    (folder / "query_0_Transformer" / "config.json").unlink()
+    (folder / "query_0_Transformer" / "config.json").symlink_to(secret)
+    with pytest.raises(UnsoundFileError, match=r"config\.json"):
+        read_routes(folder)
