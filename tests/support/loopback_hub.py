@@ -25,10 +25,9 @@ class Hub(ThreadingHTTPServer):
 
     Datasets are in `root/datasets/<owner>/<name>/<revision>/…`. `sent` has the bytes sent of each file.
 
-    Whoever brings the `token` may create models of `mine` and commit to them; their commits are kept, and
-    `received` counts the large files that came. `answers` has by the beginning of a path answers to give
-    before the real one, one a request: a status, with seconds to wait; `cut` is a number of bytes that of
-    every large file are kept, as a server would that loses the rest.
+    Whoever brings the `token` may create models of `mine` and commit to them; their commits are kept,
+    `private` names those that few may see, and `received` counts the large files that came. `answers` has by
+    the beginning of a path answers to give before the real one, one a request: a status.
     """
 
     daemon_threads = True
@@ -43,8 +42,8 @@ class Hub(ThreadingHTTPServer):
         self.mine = "me"
         self.received: Counter[str] = Counter()
         self.answers: dict[str, list[int]] = {}
-        self.cut: int | None = None
         self.commits: dict[str, list[str]] = {}
+        self.private: list[str] = []
         self.asked: list[str] = []
 
     @property
@@ -90,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(400, b"another content", True)
         self.server.received[digest] += 1
         self.server.large.mkdir(exist_ok=True)
-        (self.server.large / digest).write_bytes(content[: self.server.cut])
+        (self.server.large / digest).write_bytes(content)
         return self._send(200, b"", True)
 
     def do_POST(self) -> None:
@@ -156,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
             folder.mkdir(parents=True)
             (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n")
             self.server.commits[name] = [_sha(f"{name} first")]
+            self.server.private += (
+                [name] if asked.get("visibility") == "private" or asked.get("private") else []
+            )
         return self._json({"url": f"{self.server.url}/{name}", "name": name}, 409 if known else 200)
 
     def _preupload(self, model: str, asked: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from emberge.contracts import (
     DataRef,
-    Dataset,
     DatasetInfo,
     Example,
     Preflight,
@@ -195,21 +194,6 @@ def _check_first_rows(
     is_whole_file = source.path is not None and count < limit_rows and not summary.labelled
     texts = len(anchors) + len(other_texts) if is_whole_file else None
     return [], FirstRows(info, example, *shown, negatives, texts)
-
-
-def first_examples(datasets: Sequence[Dataset]) -> list[FirstRows]:
-    """Return the first example of each dataset as it was read, for display."""
-    return [
-        FirstRows(
-            dataset.info,
-            dataset[0],
-            dataset.prompt,
-            dataset.symmetric,
-            getattr(dataset, "columns", ""),
-            getattr(dataset, "notes", ()),
-        )
-        for dataset in datasets
-    ]
 
 
 def check_datasets(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from emberge import Columns, DataEntry, DataError, DataRef, Dataset, Example
 from emberge.data import check_entries, expand, load_datasets
-from emberge.data.first_rows import first_examples
 from emberge_data import Delimited, JsonLines, Parquet
 
 READERS = [JsonLines(), Parquet(), Delimited()]
@@ -547,19 +546,6 @@ def test_a_check_passes_over_what_is_yet_to_be_made() -> None:
     entries = [DataEntry(path=DataRef("$corpus"))]
     checked = check_entries(entries, readers=READERS, resolve=lambda _: None)
     assert (checked.problems, checked.heads) == ((), ())
-
-
-def test_first_examples_are_shown_as_understood(tmp_path: Path) -> None:
-    rows = [{"sentence1": "x" * 300, "sentence2": "b", "score": s} for s in (5, 0)]
-    dataset = load(write(tmp_path / "sts.jsonl", rows), prompt="similar: ")
-    (head,) = first_examples([dataset])
-    assert head.title == "sts: sts, 2 rows"
-    assert head.lines[:2] == (
-        "columns: anchor = sentence1, positive = sentence2, score = score",
-        "prompt: 'similar:' before every text",
-    )
-    assert head.lines[2] == f"anchor: {'x' * 99}…"
-    assert head.lines[3] == "positive: b (score 1)"
 
 
 # ── hub datasets ────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from emberge import Columns, DataEntry, DataError, DataRef, Media, split_parts
 from emberge.data import (
-    FirstRows,
     check_entries,
     hub_datasets,
     load_datasets,
@@ -23,7 +22,6 @@ from emberge.data import (
 )
 from emberge.data.data_sources import DataSource
 from emberge.data.file_summary import FileSummary, decide_data, parse_rows
-from emberge.data.first_rows import first_examples
 from emberge.data.rows.columns import LayoutError
 from emberge.data.rows.media_values import MediaProperties, MediaValues
 from emberge.data.rows.row_parser import Row, RowError, RowParser
@@ -349,36 +347,6 @@ def test_places_are_even_and_stay() -> None:
     assert even_place("a1") != even_place("a", 1) != even_place("a", "1", "")
     found = sample_labelled([f"l{row % 3}" for row in range(30)], 16, "a")
     assert list(found) == [0, 2, 5, 6, 12, 14, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29]
-
-
-@dataclasses.dataclass
-class Bare:
-    """A dataset that knows no more than a dataset must."""
-
-    dataset: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("columns", "notes"):
-            raise AttributeError(name)
-        return getattr(self.dataset, name)
-
-    def __getitem__(self, row: int) -> Any:
-        return self.dataset[row]
-
-
-def test_first_examples_are_of_any_dataset(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(pair(score=2)) + "\n")
-    entry = DataEntry(path=DataRef(str(path)), prompt="p")
-    (dataset,) = load_datasets([entry], readers=[JsonLines()], resolve=lambda ref: Path(ref.text))
-    (bare,), (whole,) = first_examples([Bare(dataset)]), first_examples([dataset])  # type: ignore[list-item]
-    assert (bare.columns, bare.notes, bare.negatives, bare.texts) == ("", (), 0, None)
-    assert whole.columns.startswith("anchor = query")
-    plain = FirstRows(whole.info, whole.example)
-    assert dataclasses.replace(bare, prompt="", symmetric=False) == plain
-    assert len(whole.notes) == 1
-    assert (whole.prompt, whole.symmetric, whole.info.size) == ("p", True, 1)
-    assert whole.title == "a: sts, 1 rows"
 
 
 def test_a_hub_set_that_was_not_looked_at_is_told() -> None:

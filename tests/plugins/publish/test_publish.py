@@ -160,15 +160,24 @@ def test_without_a_terminal_it_shows_and_does_nothing(
     assert not there(hub).exists()
 
 
-@pytest.mark.parametrize(("answer", "sent"), [("y", True), ("", False), ("no", False)])
+@pytest.mark.parametrize(
+    ("answer", "sent"), [(" Y ", True), ("yes", True), ("", False), ("no", False), (None, False)]
+)
 def test_at_a_terminal_it_asks(
-    hub: Hub, merged: Merged, monkeypatch: pytest.MonkeyPatch, answer: str, sent: bool
+    hub: Hub, merged: Merged, monkeypatch: pytest.MonkeyPatch, answer: str | None, sent: bool
 ) -> None:
+    def reply(prompt: str) -> str:
+        assert prompt == "publish me/soup? [y/N] "
+        if answer is None:
+            raise EOFError
+        return answer
+
     merged(FREE, "license: mit")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda _: answer)
-    assert publish() == 0
+    monkeypatch.setattr("builtins.input", reply)
+    assert publish("--private") == 0
     assert there(hub).exists() == sent
+    assert hub.private == (["me/soup"] if sent else [])
 
 
 def test_other_content_is_replaced_only_when_asked_to(
