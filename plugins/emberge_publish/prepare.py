@@ -70,8 +70,12 @@ def complete_card(text: str, step: str, choices: Choices) -> str:
     front, body = split_card(text)
     if choices.licence is not None:
         front = "\n".join([*_drop_licence(front), f"license: {choices.licence}"])
-    body = body.replace(f"\n# {step}\n", f"\n# {title}\n", 1)
-    body = body.replace(f'("{step}"){NAME_REMARK}', f'("{choices.name}")')
+    body = "\n".join(
+        line.removesuffix(NAME_REMARK).replace(f'"{step}"', f'"{choices.name}"')
+        if line.endswith(NAME_REMARK)
+        else line
+        for line in body.replace(f"\n# {step}\n", f"\n# {title}\n", 1).split("\n")
+    )
     return f"---\n{front}\n---\n{body}" if front else body
 
 

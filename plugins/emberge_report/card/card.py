@@ -149,7 +149,7 @@ def _list_sections(facts: CardFacts) -> Iterator[Section | None]:
         yield _build_adapter_usage(facts)
         yield _build_adapter_content(facts.adapter)
     else:
-        yield usage_section(facts.name, NAME_REMARK, facts.anatomy)
+        yield usage_section(facts.name, facts.anatomy)
     yield from (score_section(name, scores) for name, scores in facts.list_scored())
     yield from (cost_section(facts.name, scores) for scores in facts.scores)
     yield _build_parent_section(facts)

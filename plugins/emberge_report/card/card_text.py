@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from emberge.documents import CodeLines, Section, TextTable
+from emberge.documents import NAME_REMARK, CodeLines, Section, TextTable
 from emberge.wording import Markdown, code_span, printable, prose
 
 from emberge_report.model_facts import Anatomy
@@ -25,15 +25,12 @@ def options_as_yaml(options: Mapping[str, Any]) -> CodeLines:
     return CodeLines(text, "yaml")
 
 
-def usage_section(name: str, remark: str, shape: Anatomy) -> Section:
-    """Return the section on loading and calling the model, with its prompts.
-
-    `remark` is a comment after the line that loads it.
-    """
+def usage_section(name: str, shape: Anatomy) -> Section:
+    """Return the section on loading and calling the model, with its prompts."""
     cls = shape.purpose.cls
     lines = [f"from sentence_transformers import {cls}", ""]
     trusted = ", trust_remote_code=True" if shape.code else ""
-    lines.append(f"model = {cls}({python_text(name)}{trusted}){remark}")
+    lines.append(f"model = {cls}({python_text(name)}{trusted}){NAME_REMARK}")
     if shape.purpose.lines:
         lines += shape.purpose.lines
     elif shape.asymmetric:

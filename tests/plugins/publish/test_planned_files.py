@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from emberge import CheckpointError, RecipeError
+from emberge.documents import NAME_REMARK
 from emberge_publish.hub_repository import FileOnHub, HubError, Remote, Repository
-from emberge_publish.prepare import choose_files, list_left_notes
+from emberge_publish.prepare import choose_files, complete_card, list_left_notes
 from emberge_publish.publication import Choices, PlannedFile, Publication, plan_files, shown_size
 from huggingface_hub import get_session
 from huggingface_hub.utils import hf_raise_for_status
@@ -141,6 +142,23 @@ def test_files_are_chosen_by_the_record_and_links_are_none(tmp_path: Path) -> No
         with pytest.raises(CheckpointError, match=rf"{name}: is a link"):
             choose_files(folder, named)
         (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "SentenceTransformer({})",
+        "SentenceTransformer({}, trust_remote_code=True)",
+        "PeftModel.from_pretrained(base, {})",
+    ],
+)
+def test_a_card_loads_the_model_by_its_name_on_the_hub(call: str) -> None:
+    head, line = "---\ntags: [a]\n---\n\n", f"model = {call}"
+    before, after = line.format('"soup"'), line.format('"me/other"')
+    found = complete_card(
+        f"{head}# soup\n\n{before}{NAME_REMARK}\nprint('soup')\n", "soup", Choices(name="me/other")
+    )
+    assert found == f"{head}# other\n\n{after}\nprint('soup')\n"
 
 
 # ── answers of a hub ────────────────────────────────────────────────────────────────────────────────
